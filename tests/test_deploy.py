@@ -22,7 +22,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from lightkube.models import apps_v1, core_v1, policy_v1
 
 from gateway.conftest import served
-from gateway.wire import ask
+from gateway.raw_exchange import ask
 from test_docs import blocks
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import load_config

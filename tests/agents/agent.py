@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.install import BIN
-from gateway.offered import Use
-from gateway.provider import Received, Says, Talk
+from gateway.declared_tools import Use
+from gateway.provider import Received, Script, ScriptedAnswer
 
-PROBE = (sys.executable, str(Path(__file__).with_name("probe.py")))
+PROBE = (sys.executable, str(Path(__file__).with_name("mcp_probe.py")))
 """The command of the MCP server that agents are given."""
 PATIENCE = 120
 """Seconds after which an agent that has not come to its end is stopped, and the test has failed."""
@@ -47,7 +47,7 @@ class Agent:
     """Give it the MCP server: files into the workspace, or arguments, which are the answer."""
     options: tuple[str, ...] = ()
     """What `toolwire run` itself is told besides."""
-    aside: Callable[[Received], Says | None] = lambda asked: None
+    aside: Callable[[Received], ScriptedAnswer | None] = lambda asked: None
     """Answers what it asks beside the conversation, such as a title for it."""
     environ: Mapping[str, str] = field(default_factory=dict)
     forgets: bool = False
@@ -61,7 +61,7 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Ran:
+class AgentResult:
     """How a run ended."""
 
     code: int
@@ -75,7 +75,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Desk:
+class AgentWorkspace:
     """Where an agent works: its folder, a home that is nobody's, and the gateway it is pointed at."""
 
     workspace: Path
@@ -83,7 +83,7 @@ class Desk:
     config: Path
     """The gateway's configuration: `toolwire run` finds by it the one that runs."""
 
-    def run(self, agent: Agent, arguments: Sequence[str], talk: Talk, model: str = "") -> Ran:
+    def run(self, agent: Agent, arguments: Sequence[str], talk: Script, model: str = "") -> AgentResult:
         """Start the agent as its user does and wait for its end; stopped when it asks again and again."""
         command = [sys.executable, "-m", "toolwire.cli", "run", agent.name]
         command += ["--model", model or agent.model, *agent.options, "--", *arguments]
@@ -114,7 +114,7 @@ class Desk:
             late = True
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-        return Ran(process.returncode, out, err, looped.is_set(), late)
+        return AgentResult(process.returncode, out, err, looped.is_set(), late)
 
     def environ(self, agent: Agent) -> dict[str, str]:
         """The machine's, without anybody's keys and settings."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.agent import PROBE, Agent
-from gateway.offered import Use
+from gateway.declared_tools import Use
 
 SWITCHES = ("--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 

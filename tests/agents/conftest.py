@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agents import install
-from agents.agent import Desk
+from agents.agent import AgentWorkspace
 from gateway.process import serving
-from gateway.provider import KEYS, PROTOCOLS, Provider, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
 
 MODELS = {
     "openai-chat": "gpt-4.1",
@@ -48,7 +48,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(scope="session")
 def provider() -> Iterator[Provider]:
     provider = Provider(first=1000)  # ids as long as real ones: short ones are not trusted to be a turn's own
-    provider.strangers = Talk("", [], aside=lambda asked: Says("ok"), limit=1_000_000)
+    provider.strangers = Script("", [], aside=lambda asked: ScriptedAnswer("ok"), limit=1_000_000)
     yield provider
     assert not provider.strangers.refused
     provider.close()
@@ -94,13 +94,13 @@ def gateways(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def desk(gateways: dict[str, Path], target: str, tmp_path: Path) -> Desk:
+def desk(gateways: dict[str, Path], target: str, tmp_path: Path) -> AgentWorkspace:
     """A desk of its own for each test."""
     return laid(tmp_path, gateways[target])
 
 
-def laid(folder: Path, config: Path) -> Desk:
+def laid(folder: Path, config: Path) -> AgentWorkspace:
     workspace, home = folder / "workspace", folder / "home"
     workspace.mkdir()
     home.mkdir()
-    return Desk(workspace, home, config)
+    return AgentWorkspace(workspace, home, config)

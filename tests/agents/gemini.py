@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.agent import PROBE, Agent
-from gateway.offered import Use
+from gateway.declared_tools import Use
 
 SWITCHES = ("--yolo", "-o", "json")
 """Its stream tells the model's words in pieces."""

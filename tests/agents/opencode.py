@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.agent import PROBE, Agent
-from gateway.offered import Use, declared
-from gateway.provider import Received, Says
+from gateway.declared_tools import Use, find_declared_tool
+from gateway.provider import Received, ScriptedAnswer
 
 ADAPTERS = {
     "chat": ("openai-chat", "gpt-4.1"),
@@ -71,9 +71,9 @@ def furnish(home: Path) -> None:
     (settings / "package-lock.json").write_text(json.dumps(PLUGINS))
 
 
-def aside(asked: Received) -> Says | None:
+def aside(asked: Received) -> ScriptedAnswer | None:
     """It wants a title for the session while it works; that request alone has no tools."""
-    return None if declared(asked.body) else Says("A title")
+    return None if find_declared_tool(asked.body) else ScriptedAnswer("A title")
 
 
 AGENTS = {

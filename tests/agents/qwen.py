@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.agent import PROBE, Agent
-from gateway.offered import Use
-from gateway.provider import Received, Says
+from gateway.declared_tools import Use
+from gateway.provider import Received, ScriptedAnswer
 
 SWITCHES = ("--yolo", "--output-format", "stream-json")
 ECHO = "mcp__probe__echo"
@@ -48,9 +48,9 @@ def echo(word: str) -> Sequence[Use]:
     return Use("tool_search", {"query": f"select:{ECHO}"}), called
 
 
-def aside(asked: Received) -> Says | None:
+def aside(asked: Received) -> ScriptedAnswer | None:
     """At the end of a session it looks for something to remember, with other tools."""
-    return Says("Nothing is worth it.") if "Managed memory has TWO directories" in asked.raw else None
+    return ScriptedAnswer("Nothing is worth it.") if "Managed memory has TWO directories" in asked.raw else None
 
 
 def with_probe(workspace: Path) -> list[str]:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.agent import Agent, Ran
-from agents.seen import images, pairs
-from gateway.provider import PROTOCOLS, Says, Step, Talk
+from agents.agent import Agent, AgentResult
+from agents.received import images, pairs
+from gateway.provider import PROTOCOLS, Script, ScriptedAnswer, Step
 
 DONE = "That is all, says the model."
 WORD = "cobalt-17"
@@ -29,7 +29,7 @@ def picture(size: int) -> bytes:
 
 
 Steps = Callable[[Agent, Path], list[Step]]
-Check = Callable[[Agent, Path, Talk, Ran], None]
+Check = Callable[[Agent, Path, Script, AgentResult], None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Scene:
     signed: bool = True
 
 
-def ended_well(talk: Talk, ran: Ran, requests: int) -> None:
+def ended_well(talk: Script, ran: AgentResult, requests: int) -> None:
     """The agent came to its end, with the model's last words; the provider was asked so often and refused nothing."""
     assert not talk.refused, f"{talk.refused[0]}\n{ran}"
     assert not ran.looped, f"it asked again and again\n{ran}"
@@ -61,10 +61,10 @@ def ended_well(talk: Talk, ran: Ran, requests: int) -> None:
 
 def _shell(agent: Agent, workspace: Path) -> list[Step]:
     call = agent.shell("echo made-$((40+2)) | tee made.txt")
-    return [Step(Says("I shall make it.", (call,), thinking="A file is wanted.")), Step(Says(DONE))]
+    return [Step(ScriptedAnswer("I shall make it.", (call,), thinking="A file is wanted.")), Step(ScriptedAnswer(DONE))]
 
 
-def _shell_ran(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _shell_ran(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     assert (workspace / "made.txt").read_text() == "made-42\n"
     [(_, result)] = pairs(talk.asked[-1])
@@ -75,10 +75,10 @@ def _shell_ran(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 
 def _read(agent: Agent, workspace: Path) -> list[Step]:
-    return [Step(Says(calls=(agent.read(workspace / "note.txt"),))), Step(Says(DONE))]
+    return [Step(ScriptedAnswer(calls=(agent.read(workspace / "note.txt"),))), Step(ScriptedAnswer(DONE))]
 
 
-def _was_read(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _was_read(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert WORD in result
@@ -89,10 +89,10 @@ TEXT = 'line one: "quotes" and \\ strokes\nline two: naïve — 雪 🙂\n\tline
 
 
 def _write(agent: Agent, workspace: Path) -> list[Step]:
-    return [Step(Says(calls=(agent.write(workspace / "new.txt", TEXT),))), Step(Says(DONE))]
+    return [Step(ScriptedAnswer(calls=(agent.write(workspace / "new.txt", TEXT),))), Step(ScriptedAnswer(DONE))]
 
 
-def _was_written(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _was_written(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     assert (workspace / "new.txt").read_text() == TEXT
     assert len(pairs(talk.asked[-1])) == 1
@@ -100,10 +100,10 @@ def _was_written(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 def _look(agent: Agent, workspace: Path) -> list[Step]:
     assert agent.look is not None
-    return [Step(Says(calls=(agent.look(workspace / "picture.png"),))), Step(Says(DONE))]
+    return [Step(ScriptedAnswer(calls=(agent.look(workspace / "picture.png"),))), Step(ScriptedAnswer(DONE))]
 
 
-def _was_seen(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _was_seen(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     assert len(images(talk.asked[-1])) == 1
 
@@ -113,10 +113,10 @@ def _was_seen(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 def _parallel(agent: Agent, workspace: Path) -> list[Step]:
     calls = agent.shell("echo first-$((1+1))"), agent.shell("echo second-$((2+2))")
-    return [Step(Says("Both at once.", calls, thinking="Two things.")), Step(Says(DONE))]
+    return [Step(ScriptedAnswer("Both at once.", calls, thinking="Two things.")), Step(ScriptedAnswer(DONE))]
 
 
-def _both_ran(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _both_ran(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     found = {("first-" if "first-" in call else "second-"): result for call, result in pairs(talk.asked[-1])}
     assert found.keys() == {"first-", "second-"}
@@ -125,10 +125,10 @@ def _both_ran(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 
 def _failing(agent: Agent, workspace: Path) -> list[Step]:
-    return [Step(Says(calls=(agent.shell("echo broken-$((3+4)) >&2; exit 3"),))), Step(Says(DONE))]
+    return [Step(ScriptedAnswer(calls=(agent.shell("echo broken-$((3+4)) >&2; exit 3"),))), Step(ScriptedAnswer(DONE))]
 
 
-def _failed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _failed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "broken-7" in result
@@ -136,10 +136,10 @@ def _failed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 
 def _probe(agent: Agent, workspace: Path) -> list[Step]:
-    return [*(Step(Says(calls=(use,))) for use in agent.echo(WORD)), Step(Says(DONE))]
+    return [*(Step(ScriptedAnswer(calls=(use,))) for use in agent.echo(WORD)), Step(ScriptedAnswer(DONE))]
 
 
-def _probed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _probed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     rounds = len(agent.echo(WORD))
     ended_well(talk, ran, rounds + 1)
     found = pairs(talk.asked[-1])
@@ -148,19 +148,21 @@ def _probed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
 
 
 def _thinking(agent: Agent, workspace: Path) -> list[Step]:
-    rounds = [Step(Says(calls=(agent.shell(f"echo round-{at}"),), thinking=f"Thought {at}.")) for at in range(3)]
-    return [*rounds, Step(Says(DONE, thinking="It is done."))]
+    rounds = [
+        Step(ScriptedAnswer(calls=(agent.shell(f"echo round-{at}"),), thinking=f"Thought {at}.")) for at in range(3)
+    ]
+    return [*rounds, Step(ScriptedAnswer(DONE, thinking="It is done."))]
 
 
-def _thought(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _thought(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 4)
     last = talk.asked[-1]
     assert len(pairs(last)) == 3
     if last.protocol == "openai-chat":
         return  # nothing is sealed there
-    assert talk.notary is not None
-    made = [seal for answer in talk.notary.answers[:-1] for seal in answer.seals]
-    assert talk.notary.shown(last.account, last.protocol, last.body) == made
+    assert talk.seal_checker is not None
+    made = [seal for answer in talk.seal_checker.answers[:-1] for seal in answer.seals]
+    assert talk.seal_checker.seals_sent(last.account, last.protocol, last.body) == made
 
 
 # --- troubles ---------------------------------------------------------------------------------------------------------
@@ -170,20 +172,20 @@ def _rate(agent: Agent, workspace: Path) -> list[Step]:
     return [Step(fails="rate", wait=1), *_shell(agent, workspace)]
 
 
-def _waited(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _waited(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     ended_well(talk, ran, 3)
     assert (workspace / "made.txt").read_text() == "made-42\n"
 
 
 def _broken(how: str) -> Steps:
     def steps(agent: Agent, workspace: Path) -> list[Step]:
-        said = Says("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
+        said = ScriptedAnswer("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
         return [Step(said, breaks=how), *_shell(agent, workspace)]  # type: ignore[arg-type]
 
     return steps
 
 
-def _noticed(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _noticed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     """Either it asked again and the work was done, or it says that it failed: never a success without the work."""
     assert not talk.refused, f"{talk.refused[0]}\n{ran}"
     assert not ran.looped, f"it asked again and again\n{ran}"
@@ -208,7 +210,7 @@ TOO_LONG = (
 """Not single words: agents list commands and settings of such names whatever happens."""
 
 
-def _said_so(agent: Agent, workspace: Path, talk: Talk, ran: Ran) -> None:
+def _said_so(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     assert not ran.looped, f"it asked again and again\n{ran}"
     assert not ran.late, f"it did not come to its end\n{ran}"
     said = (ran.out + ran.err).lower()

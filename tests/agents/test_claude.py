@@ -12,28 +12,28 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Desk, Ran
+from agents.agent import AgentResult, AgentWorkspace
 from agents.claude import AGENT, found, headless, shell, with_probe
 from agents.conftest import configuration, free_port, laid
+from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
-from agents.seen import pairs
-from gateway.offered import Use, declared
+from gateway.declared_tools import Use, find_declared_tool
 from gateway.process import Process, serving
-from gateway.provider import PROTOCOLS, Provider, Received, Says, Step, Talk
+from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 
 everywhere = pytest.mark.parametrize("target", PROTOCOLS)
-END = Says(DONE)
+END = ScriptedAnswer(DONE)
 
 
 @dataclass(frozen=True)
 class Place:
     """A desk, and the gateway that it leads to, which tells what it does."""
 
-    desk: Desk
+    desk: AgentWorkspace
     provider: Provider
     process: Process
 
-    def play(self, talk: Talk, *arguments: str) -> Ran:
+    def play(self, talk: Script, *arguments: str) -> AgentResult:
         return self.desk.run(AGENT, [*arguments, *headless(f"Do as you are told. {talk.mark}")], talk)
 
     def log(self) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def settings(environ: Mapping[str, str]) -> str:
     return "--settings=" + json.dumps({"env": environ})
 
 
-def result_of(ran: Ran) -> dict[str, Any]:
+def result_of(ran: AgentResult) -> dict[str, Any]:
     """What it says at its end."""
     said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
     assert said["type"] == "result", str(ran)
@@ -65,7 +65,7 @@ def result_of(ran: Ran) -> dict[str, Any]:
 
 
 def names(asked: Received) -> list[str]:
-    return [tool.name for tool in declared(asked.body)]
+    return [tool.name for tool in find_declared_tool(asked.body)]
 
 
 def asked_for(lines: list[dict[str, Any]]) -> set[str]:
@@ -91,7 +91,11 @@ def test_its_hello_is_answered(place: Place) -> None:
 def test_a_long_result_is_counted(place: Place, target: str) -> None:
     talk = place.provider.script(signed=True)
     call = Use("mcp__probe__long", {"word": talk.mark})
-    talk.steps = [Step(Says(calls=(found("mcp__probe__long"),))), Step(Says(calls=(call,))), Step(END)]
+    talk.steps = [
+        Step(ScriptedAnswer(calls=(found("mcp__probe__long"),))),
+        Step(ScriptedAnswer(calls=(call,))),
+        Step(END),
+    ]
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
     counts = [line for line in place.log() if line.get("operation") == "count_tokens"]
     assert [line["status"] for line in counts] == [200]
@@ -108,7 +112,7 @@ def test_a_long_result_is_counted(place: Place, target: str) -> None:
 
 # --- troubles ---------------------------------------------------------------------------------------------------------
 
-LONG = Says("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
+LONG = ScriptedAnswer("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
 TROUBLES = {
     "missing": Step(fails="missing"),
@@ -127,7 +131,7 @@ def limit(asked: Received) -> int:
 @everywhere
 @pytest.mark.parametrize("how", TROUBLES)
 def test_it_tries_again_without_a_stream(place: Place, how: str) -> None:
-    calls = Says("I shall make it.", (shell("echo made > made.txt"),), thinking="A file is wanted.")
+    calls = ScriptedAnswer("I shall make it.", (shell("echo made > made.txt"),), thinking="A file is wanted.")
     talk = place.provider.script(TROUBLES[how], calls, END, signed=True)
     ended_well(talk, place.play(talk), 3)
     assert [asked.stream for asked in talk.asked] == [True, False, True]
@@ -155,7 +159,9 @@ def test_calls_that_run_at_once(place: Place) -> None:
     """The first of them is done when the second one is."""
     slow, fast = "mcp__probe__later", "mcp__probe__echo"
     calls = tuple(Use(name, {"word": name}) for name in (slow, fast))
-    talk = place.provider.script(Says(calls=(found(slow, fast),)), Says("Both.", calls), END, signed=True)
+    talk = place.provider.script(
+        ScriptedAnswer(calls=(found(slow, fast),)), ScriptedAnswer("Both.", calls), END, signed=True
+    )
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
     told = [(json.loads(call)["word"], result) for call, result in pairs(talk.asked[-1])[1:]]
     assert {word for word, _ in told} == {slow, fast}
@@ -166,7 +172,7 @@ def test_calls_that_run_at_once(place: Place) -> None:
 @everywhere
 def test_all_tools_are_there_without_the_search(place: Place) -> None:
     call = Use("mcp__probe__echo", {"word": WORD})
-    talk = place.provider.script(Says(calls=(call,)), END, signed=True)
+    talk = place.provider.script(ScriptedAnswer(calls=(call,)), END, signed=True)
     given = with_probe(place.desk.workspace)
     ended_well(talk, place.play(talk, settings({"ENABLE_TOOL_SEARCH": "false"}), *given), 2)
     assert "ToolSearch" not in names(talk.asked[0])
@@ -177,7 +183,9 @@ def test_all_tools_are_there_without_the_search(place: Place) -> None:
 @everywhere
 def test_a_name_with_a_dot_is_found_and_called(place: Place) -> None:
     name = "mcp__probe__shop_find"
-    talk = place.provider.script(Says(calls=(found(name),)), Says(calls=(Use(name, {"word": WORD}),)), END, signed=True)
+    talk = place.provider.script(
+        ScriptedAnswer(calls=(found(name),)), ScriptedAnswer(calls=(Use(name, {"word": WORD}),)), END, signed=True
+    )
     ended_well(talk, place.play(talk, *with_probe(place.desk.workspace)), 3)
     assert f"probe shop.find heard {WORD}" in pairs(talk.asked[-1])[-1][1]
 
@@ -191,7 +199,7 @@ def test_an_answer_in_a_shape(place: Place) -> None:
         "required": ["n"],
         "additionalProperties": False,
     }
-    talk = place.provider.script(Says(calls=(Use("StructuredOutput", {"n": 42}),)), END, signed=True)
+    talk = place.provider.script(ScriptedAnswer(calls=(Use("StructuredOutput", {"n": 42}),)), END, signed=True)
     ran = place.play(talk, "--json-schema", json.dumps(schema))
     assert not talk.refused
     assert ran.code == 0, str(ran)
@@ -203,7 +211,7 @@ def test_an_answer_in_a_shape(place: Place) -> None:
 @everywhere
 def test_an_agent_below_it(place: Place) -> None:
     below = place.provider.script(
-        Says(calls=(shell("echo below > below.txt"),)), Says("Below it is done."), signed=True
+        ScriptedAnswer(calls=(shell("echo below > below.txt"),)), ScriptedAnswer("Below it is done."), signed=True
     )
     given: dict[str, Any] = {
         "description": "A small thing",
@@ -211,7 +219,7 @@ def test_an_agent_below_it(place: Place) -> None:
         "subagent_type": "general-purpose",
     }
     given["run_in_background"] = False
-    talk = place.provider.script(Says(calls=(Use("Agent", given),)), END, signed=True)
+    talk = place.provider.script(ScriptedAnswer(calls=(Use("Agent", given),)), END, signed=True)
     ran = place.play(talk)
     ended_well(talk, ran, 2)
     assert not below.refused
@@ -227,8 +235,8 @@ def test_a_search_is_a_request_of_its_own(place: Place, target: str) -> None:
     searched = "Forty-two, says the web."
     talk = place.provider.script(signed=True)
     call = Use("WebSearch", {"query": f"the answer {talk.mark}"})
-    talk.steps = [Step(Says(calls=(found("WebSearch"),))), Step(Says(calls=(call,))), Step(END)]
-    talk.aside = lambda asked: Says(searched) if "Perform a web search" in asked.raw else None
+    talk.steps = [Step(ScriptedAnswer(calls=(found("WebSearch"),))), Step(ScriptedAnswer(calls=(call,))), Step(END)]
+    talk.aside = lambda asked: ScriptedAnswer(searched) if "Perform a web search" in asked.raw else None
     ended_well(talk, place.play(talk), 3)
     [search] = talk.asides
     kinds = {

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents.agent import Desk, Ran
+from agents.agent import AgentResult, AgentWorkspace
 from agents.codex import AGENT, again, headless, with_probe
+from agents.received import images, pairs
 from agents.scenes import DONE, ended_well, picture
-from agents.seen import images, pairs
-from gateway.offered import Use
-from gateway.provider import PROTOCOLS, Provider, Received, Says, Step, Talk
+from gateway.declared_tools import Use
+from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 NEWEST, UNKNOWN = "gpt-6.1-sol", "house-model-7"
 FULL = pytest.mark.full
 
 
-def play(desk: Desk, talk: Talk, *given: str, model: str = "", words: Sequence[str] = ()) -> Ran:
+def play(desk: AgentWorkspace, talk: Script, *given: str, model: str = "", words: Sequence[str] = ()) -> AgentResult:
     """Codex with arguments before its command, and words behind its prompt."""
     return desk.run(AGENT, [*given, *headless(f"Do it. {talk.mark}"), *words], talk, model)
 
 
 def called(*uses: Use) -> Step:
-    return Step(Says(calls=uses, thinking="That is what it takes."))
+    return Step(ScriptedAnswer(calls=uses, thinking="That is what it takes."))
 
 
 # --- newer models: one tool that runs programs ------------------------------------------------------------------------
@@ -38,8 +38,8 @@ await tools.apply_patch("*** Begin Patch\\n*** Add File: new.txt\\n+naïve \\"�
 
 
 @EVERYWHERE
-def test_a_program_of_a_newer_model_is_run(desk: Desk, provider: Provider, target: str) -> None:
-    talk = provider.script(called(Use("exec", PROGRAM, "functions")), Says(DONE), signed=True)
+def test_a_program_of_a_newer_model_is_run(desk: AgentWorkspace, provider: Provider, target: str) -> None:
+    talk = provider.script(called(Use("exec", PROGRAM, "functions")), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, model=NEWEST), 2)
     assert (desk.workspace / "made.txt").read_text() == "made-42\n"
     assert (desk.workspace / "new.txt").read_text() == 'naïve "雪"\n'
@@ -54,13 +54,13 @@ def test_a_program_of_a_newer_model_is_run(desk: Desk, provider: Provider, targe
 
 @FULL
 @EVERYWHERE
-def test_a_program_shows_pictures_and_asks_the_probe(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_program_shows_pictures_and_asks_the_probe(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     (desk.workspace / "picture.png").write_bytes(picture(64))
     program = (
         'const seen = await tools.view_image({path: "picture.png"});\nimage(seen);\n'
         'const heard = await tools.mcp__probe__echo({word: "cobalt"});\ntext(heard.content[0].text);\n'
     )
-    talk = provider.script(called(Use("exec", program, "functions")), Says(DONE), signed=True)
+    talk = provider.script(called(Use("exec", program, "functions")), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=NEWEST), 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "probe echo heard cobalt" in result
@@ -69,8 +69,10 @@ def test_a_program_shows_pictures_and_asks_the_probe(desk: Desk, provider: Provi
 
 @FULL
 @EVERYWHERE
-def test_a_program_that_fails(desk: Desk, provider: Provider, target: str) -> None:
-    talk = provider.script(called(Use("exec", 'throw new Error("no-" + (3+4));', "functions")), Says(DONE), signed=True)
+def test_a_program_that_fails(desk: AgentWorkspace, provider: Provider, target: str) -> None:
+    talk = provider.script(
+        called(Use("exec", 'throw new Error("no-" + (3+4));', "functions")), ScriptedAnswer(DONE), signed=True
+    )
     ended_well(talk, play(desk, talk, model=NEWEST), 2)
     [(_, result)] = pairs(talk.asked[-1])
     assert "no-7" in result
@@ -78,15 +80,15 @@ def test_a_program_that_fails(desk: Desk, provider: Provider, target: str) -> No
 
 @FULL
 @EVERYWHERE
-def test_a_team_of_newer_models(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_team_of_newer_models(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """The task of a sub-agent comes to it as if it were sealed; what it answered is told to whoever sent it."""
     program = 'await tools.exec_command({cmd: "echo by-a-helper > helped.txt"});'
-    helper = provider.script(called(Use("exec", program, "functions")), Says("It is helped."), signed=True)
+    helper = provider.script(called(Use("exec", program, "functions")), ScriptedAnswer("It is helped."), signed=True)
     task = {"task_name": "helper", "message": f"Help. {helper.mark}", "fork_turns": "none"}
     talk = provider.script(
         called(Use("spawn_agent", task, "collaboration")),
         called(Use("wait_agent", {"timeout_ms": 60000}, "collaboration")),
-        Says(DONE),
+        ScriptedAnswer(DONE),
         signed=True,
     )
     ran = play(desk, talk, model=NEWEST)
@@ -100,21 +102,23 @@ def test_a_team_of_newer_models(desk: Desk, provider: Provider, target: str) -> 
 # --- names that Codex does not know: namespaces -----------------------------------------------------------------------
 
 
-def _wait(asked: Received) -> Says:
+def _wait(asked: Received) -> ScriptedAnswer:
     """The call that waits for the agent that was named in the last result."""
     result = pairs(asked)[-1][1].replace("\\", "")
     id = result.partition('"agent_id":"')[2].partition('"')[0]
-    return Says(calls=(Use("wait_agent", {"targets": [id], "timeout_ms": 60000}, "multi_agent_v1"),))
+    return ScriptedAnswer(calls=(Use("wait_agent", {"targets": [id], "timeout_ms": 60000}, "multi_agent_v1"),))
 
 
 @FULL
 @EVERYWHERE
-def test_a_sub_agent_of_an_unknown_model(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_sub_agent_of_an_unknown_model(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     helper = provider.script(
-        called(Use("exec_command", {"cmd": "echo by-a-helper > helped.txt"})), Says("It is helped."), signed=True
+        called(Use("exec_command", {"cmd": "echo by-a-helper > helped.txt"})),
+        ScriptedAnswer("It is helped."),
+        signed=True,
     )
     spawned = called(Use("spawn_agent", {"message": f"Help. {helper.mark}"}, "multi_agent_v1"))
-    talk = provider.script(spawned, Step(_wait), Says(DONE), signed=True)
+    talk = provider.script(spawned, Step(_wait), ScriptedAnswer(DONE), signed=True)
     ran = play(desk, talk, model=UNKNOWN)
     assert not helper.refused
     ended_well(talk, ran, 3)
@@ -131,9 +135,9 @@ PROBED = (
 
 @FULL
 @EVERYWHERE
-def test_the_probe_without_a_search(desk: Desk, provider: Provider, target: str) -> None:
+def test_the_probe_without_a_search(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """All of a namespace at once; a name with a dot, which Codex itself spells otherwise; and one that fails."""
-    talk = provider.script(called(*(use for use, _ in PROBED)), Says(DONE), signed=True)
+    talk = provider.script(called(*(use for use, _ in PROBED)), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=UNKNOWN), 2)
     found = pairs(talk.asked[-1])
     assert len(found) == len(PROBED)
@@ -144,10 +148,10 @@ def test_the_probe_without_a_search(desk: Desk, provider: Provider, target: str)
 @FULL
 @EVERYWHERE
 @pytest.mark.parametrize("model", ["", UNKNOWN], ids=["searched", "offered"])
-def test_the_probe_gives_a_picture(desk: Desk, provider: Provider, target: str, model: str) -> None:
+def test_the_probe_gives_a_picture(desk: AgentWorkspace, provider: Provider, target: str, model: str) -> None:
     """Searched for, too, with thinking before and after: what was found is told as the provider can be told."""
     search = [] if model else [called(Use("tool_search", {"query": "probe picture"}))]
-    talk = provider.script(*search, called(Use("picture", {}, "mcp__probe")), Says(DONE), signed=True)
+    talk = provider.script(*search, called(Use("picture", {}, "mcp__probe")), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, *with_probe(desk.workspace), model=model), len(search) + 2)
     assert len(images(talk.asked[-1])) == 1
 
@@ -173,12 +177,12 @@ PATCH = """*** Begin Patch
 
 @FULL
 @EVERYWHERE
-def test_a_patch_changes_moves_and_deletes(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_patch_changes_moves_and_deletes(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     at = desk.workspace
     (at / "kept.txt").write_text("one\ntwo\nthree\n")
     (at / "gone.txt").write_text("gone\n")
     (at / "old.txt").write_text("here\n")
-    talk = provider.script(called(Use("apply_patch", PATCH)), Says(DONE), signed=True)
+    talk = provider.script(called(Use("apply_patch", PATCH)), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk), 2)
     assert {file.name: file.read_text() for file in at.iterdir()} == {
         "kept.txt": 'one\nzwei — "2"\nthree\n',
@@ -189,13 +193,13 @@ def test_a_patch_changes_moves_and_deletes(desk: Desk, provider: Provider, targe
 
 @FULL
 @EVERYWHERE
-def test_a_patch_that_does_not_fit(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_patch_that_does_not_fit(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """The model is told, and mends it."""
     (desk.workspace / "kept.txt").write_text("one\n")
     wrong = "*** Begin Patch\n*** Update File: kept.txt\n@@\n-nine\n+ten\n*** End Patch\n"
     right = wrong.replace("nine", "one")
     talk = provider.script(
-        called(Use("apply_patch", wrong)), called(Use("apply_patch", right)), Says(DONE), signed=True
+        called(Use("apply_patch", wrong)), called(Use("apply_patch", right)), ScriptedAnswer(DONE), signed=True
     )
     ended_well(talk, play(desk, talk), 3)
     assert (desk.workspace / "kept.txt").read_text() == "ten\n"
@@ -209,9 +213,9 @@ def test_a_patch_that_does_not_fit(desk: Desk, provider: Provider, target: str) 
 
 @FULL
 @EVERYWHERE
-def test_a_picture_in_the_prompt(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_picture_in_the_prompt(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     (desk.workspace / "picture.png").write_bytes(picture(64))
-    talk = provider.script(Says(DONE))
+    talk = provider.script(ScriptedAnswer(DONE))
     ended_well(talk, play(desk, talk, words=("-i", "picture.png")), 1)
     assert len(images(talk.asked[0])) == 1
 
@@ -226,11 +230,11 @@ SCHEMA = {
 
 @FULL
 @EVERYWHERE
-def test_an_answer_in_a_form(desk: Desk, provider: Provider, target: str) -> None:
+def test_an_answer_in_a_form(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """The provider is held to the schema, in its own way, also beside tools."""
     (desk.workspace / "form.json").write_text(json.dumps(SCHEMA))
     said = json.dumps({"word": DONE, "count": 3})
-    talk = provider.script(called(Use("exec_command", {"cmd": "echo 3"})), Says(said), signed=True)
+    talk = provider.script(called(Use("exec_command", {"cmd": "echo 3"})), ScriptedAnswer(said), signed=True)
     ended_well(talk, play(desk, talk, words=("--output-schema", "form.json", "-o", "last.txt")), 2)
     assert json.loads((desk.workspace / "last.txt").read_text()) == json.loads(said)
     assert '"count"' in talk.asked[0].text
@@ -253,9 +257,9 @@ SEARCHES = {
 
 @FULL
 @EVERYWHERE
-def test_the_search_on_the_web(desk: Desk, provider: Provider, target: str) -> None:
+def test_the_search_on_the_web(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """It is the provider's own, where it has one; where it has none, the rest still works."""
-    talk = provider.script(called(Use("exec_command", {"cmd": "echo searched"})), Says(DONE), signed=True)
+    talk = provider.script(called(Use("exec_command", {"cmd": "echo searched"})), ScriptedAnswer(DONE), signed=True)
     ended_well(talk, play(desk, talk, "-c", 'web_search="live"'), 2)
     found = [search for search in SEARCHES.values() if search in json.dumps(_hosted(talk.asked[0]))]
     assert SEARCHES[target] in (found or [""]), found
@@ -266,17 +270,17 @@ def test_the_search_on_the_web(desk: Desk, provider: Provider, target: str) -> N
 
 @FULL
 @EVERYWHERE
-def test_a_session_goes_on_with_another_model(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_session_goes_on_with_another_model(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """Codex makes the talk short first: the other model has other tools."""
     write = "*** Begin Patch\n*** Add File: first.txt\n+first\n*** End Patch\n"
     program = 'text((await tools.exec_command({cmd: "cat first.txt"})).output);'
     short = "There is a file first.txt."
     talk = provider.script(
         called(Use("apply_patch", write)),
-        Says("First."),
-        Says(short),
+        ScriptedAnswer("First."),
+        ScriptedAnswer(short),
         called(Use("exec", program, "functions")),
-        Says(DONE),
+        ScriptedAnswer(DONE),
         signed=True,
     )
     play(desk, talk)

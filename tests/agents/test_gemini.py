@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Desk, Ran
+from agents.agent import AgentResult, AgentWorkspace
 from agents.conftest import MODELS, configuration, free_port, laid
 from agents.gemini import AGENT, headless, read, with_probe
+from agents.received import images, pairs
 from agents.scenes import DONE, WORD, ended_well, picture
-from agents.seen import images, pairs
-from gateway.offered import Use, declared
+from gateway.declared_tools import Use, find_declared_tool
 from gateway.process import Process, serving
-from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Step, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
 
 everywhere = pytest.mark.parametrize("target", PROTOCOLS)
 LITE = {
@@ -42,18 +42,18 @@ SEARCHES = {
 }
 
 
-DONE_SAID = Says(DONE)
+DONE_SAID = ScriptedAnswer(DONE)
 
 
 @dataclass(frozen=True)
 class Place:
     """A desk, and the gateway that it leads to, which tells what it does."""
 
-    desk: Desk
+    desk: AgentWorkspace
     provider: Provider
     process: Process
 
-    def play(self, talk: Talk, *arguments: str) -> Ran:
+    def play(self, talk: Script, *arguments: str) -> AgentResult:
         return self.desk.run(AGENT, [*arguments, *headless(f"Do as you are told. {talk.mark}")], talk)
 
 
@@ -93,9 +93,9 @@ def schema(asked: Received) -> dict[str, Any]:
 def test_a_name_with_a_dot_comes_back_with_it(place: Place, target: str) -> None:
     with_probe(place.desk.workspace)
     find = ("Finds an article of the shop by a word.", {"word": WORD})
-    talk = place.provider.script(Says(calls=(find,)), DONE_SAID, signed=True)
+    talk = place.provider.script(ScriptedAnswer(calls=(find,)), DONE_SAID, signed=True)
     ended_well(talk, place.play(talk), 2)
-    names = {tool.name for tool in declared(talk.asked[0].body)}
+    names = {tool.name for tool in find_declared_tool(talk.asked[0].body)}
     assert ("mcp_probe_shop.find" in names) == (target == "gemini")
     [(_, result)] = pairs(talk.asked[-1])
     assert f"probe shop.find heard {WORD}" in result
@@ -107,7 +107,7 @@ def test_its_router_is_answered_and_takes_the_answer(place: Place, target: str) 
     """The types of its schema are in capitals, which only Google's own models read."""
     talk = place.provider.script(DONE_SAID, signed=True)
     answer = json.dumps({"complexity_reasoning": "It is easy.", "complexity_score": 10})
-    talk.aside = lambda asked: Says(answer) if "complexity_score" in asked.raw else None
+    talk.aside = lambda asked: ScriptedAnswer(answer) if "complexity_score" in asked.raw else None
     ended_well(talk, place.play(talk, "-m", "auto"), 1)
     [routing] = talk.asides
     assert routing.model == LITE[target]
@@ -121,8 +121,11 @@ def test_its_router_is_answered_and_takes_the_answer(place: Place, target: str) 
 def test_a_search_is_made_by_its_helper(place: Place, target: str) -> None:
     searched = "Forty-two, says the web."
     talk = place.provider.script(signed=True)
-    talk.steps = [Step(Says(calls=(Use("google_web_search", {"query": f"the answer {talk.mark}"}),))), Step(DONE_SAID)]
-    talk.aside = lambda asked: Says(searched) if asked.model == FLASH[target] else None
+    talk.steps = [
+        Step(ScriptedAnswer(calls=(Use("google_web_search", {"query": f"the answer {talk.mark}"}),))),
+        Step(DONE_SAID),
+    ]
+    talk.aside = lambda asked: ScriptedAnswer(searched) if asked.model == FLASH[target] else None
     ended_well(talk, place.play(talk), 2)
     [search] = talk.asides
     assert SEARCHES[target] in search.raw
@@ -139,12 +142,12 @@ def test_an_edit_that_does_not_fit_is_mended_by_its_helper(place: Place, target:
     talk = place.provider.script(signed=True)
     wish = {"file_path": str(file), "instruction": f"Make the one in the middle grey. {talk.mark}"}
     talk.steps = [
-        Step(Says(calls=(read(file),))),
-        Step(Says(calls=(Use("replace", {**wish, "old_string": "violet", "new_string": "grey"}),))),
+        Step(ScriptedAnswer(calls=(read(file),))),
+        Step(ScriptedAnswer(calls=(Use("replace", {**wish, "old_string": "violet", "new_string": "grey"}),))),
         Step(DONE_SAID),
     ]
     answer = json.dumps({"explanation": "It is green.", "search": "green", "replace": "grey"})
-    talk.aside = lambda asked: Says(answer) if "noChangesRequired" in asked.raw else None
+    talk.aside = lambda asked: ScriptedAnswer(answer) if "noChangesRequired" in asked.raw else None
     ended_well(talk, place.play(talk), 3)
     [mending] = talk.asides
     assert mending.model == FLASH[target]
@@ -156,12 +159,12 @@ def test_an_edit_that_does_not_fit_is_mended_by_its_helper(place: Place, target:
 @everywhere
 def test_it_asks_its_helper_who_speaks_next(place: Place, target: str) -> None:
     settled(place, model={"skipNextSpeakerCheck": False})
-    talk = place.provider.script(Says("First I shall think."), DONE_SAID, signed=True)
+    talk = place.provider.script(ScriptedAnswer("First I shall think."), DONE_SAID, signed=True)
 
-    def aside(asked: Received) -> Says | None:
+    def aside(asked: Received) -> ScriptedAnswer | None:
         speaker = "user" if DONE in asked.text else "model"
         answer = {"reasoning": "One can see it.", "next_speaker": speaker}
-        return Says(json.dumps(answer)) if '"next_speaker"' in asked.text else None
+        return ScriptedAnswer(json.dumps(answer)) if '"next_speaker"' in asked.text else None
 
     talk.aside = aside
     ended_well(talk, place.play(talk), 2)
@@ -178,7 +181,7 @@ def test_pictures_stand_beside_several_results_and_are_counted(place: Place) -> 
     for file in files:
         file.write_bytes(picture(int(file.stem)))
     calls = (*map(read, files), Use("mcp_probe_picture", {}))
-    talk = place.provider.script(Says(calls=calls), DONE_SAID, signed=True)
+    talk = place.provider.script(ScriptedAnswer(calls=calls), DONE_SAID, signed=True)
     ended_well(talk, place.play(talk), 2)
     last = talk.asked[-1]
     assert len(pairs(last)) == len(images(last)) == len(calls)
@@ -190,8 +193,8 @@ def test_pictures_stand_beside_several_results_and_are_counted(place: Place) -> 
 @pytest.mark.parametrize("how", ["cut", "ended"])
 def test_an_answer_to_results_that_breaks_off_is_no_answer(place: Place, how: Any) -> None:
     """Behind the results of tools it takes any stream for a whole one that ends in order, whatever its last frame says."""
-    said = Says("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
-    calls = Says(calls=(AGENT.shell("echo made > made.txt"),))
+    said = ScriptedAnswer("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
+    calls = ScriptedAnswer(calls=(AGENT.shell("echo made > made.txt"),))
     talk = place.provider.script(calls, Step(said, breaks=how), DONE_SAID, signed=True)
     ended_well(talk, place.play(talk), 3)
     assert talk.asked[1].body == talk.asked[2].body
@@ -203,7 +206,7 @@ def test_an_answer_to_results_that_breaks_off_is_no_answer(place: Place, how: An
 def test_a_call_in_an_answer_that_breaks_off_is_run_once(place: Place) -> None:
     """It has been told to the agent, which runs it whatever follows; so it must not be made to ask once more."""
     words = ("first", "second", "third")
-    calls = Says(calls=tuple(AGENT.shell(f"echo {word} >> log.txt") for word in words))
+    calls = ScriptedAnswer(calls=tuple(AGENT.shell(f"echo {word} >> log.txt") for word in words))
     talk = place.provider.script(Step(calls, breaks="cut"), DONE_SAID, signed=True)
     ended_well(talk, place.play(talk), 2)
     told = pairs(talk.asked[-1])
@@ -221,8 +224,11 @@ def test_a_gateway_of_its_own_knows_its_helpers(target: str, provider: Provider,
         f'api_key = "{KEYS[target]}"\n[models.house-model]\nprovider = "p"\nmodel = "{MODELS[target]}"\n'
     )
     talk = provider.script(signed=True)
-    talk.steps = [Step(Says(calls=(Use("google_web_search", {"query": f"the answer {talk.mark}"}),))), Step(DONE_SAID)]
-    talk.aside = lambda asked: Says("Forty-two.") if '"web_search_' in asked.raw else None
+    talk.steps = [
+        Step(ScriptedAnswer(calls=(Use("google_web_search", {"query": f"the answer {talk.mark}"}),))),
+        Step(DONE_SAID),
+    ]
+    talk.aside = lambda asked: ScriptedAnswer("Forty-two.") if '"web_search_' in asked.raw else None
     ran = laid(tmp_path, file).run(AGENT, headless(f"Do as you are told. {talk.mark}"), talk, "house-model")
     ended_well(talk, ran, 2)
     assert [asked.model for asked in talk.asides] == [MODELS[target]]

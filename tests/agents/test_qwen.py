@@ -10,44 +10,46 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Desk
+from agents.agent import AgentWorkspace
 from agents.qwen import AGENT, shell, with_probe
+from agents.received import images, pairs
 from agents.scenes import DONE, ended_well
-from agents.seen import images, pairs
-from gateway.offered import Use
-from gateway.provider import PROTOCOLS, Provider, Says, Step, Talk
+from gateway.declared_tools import Use
+from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer, Step
 
 TARGETS = pytest.mark.parametrize("target", PROTOCOLS)
 FOREIGN = pytest.mark.parametrize("target", [protocol for protocol in PROTOCOLS if protocol != "openai-chat"])
 MADE = "echo made-$((40+2)) | tee made.txt"
 
 
-def made(desk: Desk) -> bool:
+def made(desk: AgentWorkspace) -> bool:
     return (desk.workspace / "made.txt").read_text() == "made-42\n"
 
 
-def settings(desk: Desk, **given: Any) -> None:
+def settings(desk: AgentWorkspace, **given: Any) -> None:
     file = desk.workspace / ".qwen" / "settings.json"
     file.parent.mkdir()
     file.write_text(json.dumps(given))
 
 
-def making(provider: Provider) -> Talk:
+def making(provider: Provider) -> Script:
     call = shell(MADE)
-    return provider.script(Says("I shall make it.", (call,), thinking="A file."), Says(DONE), signed=True)
+    return provider.script(
+        ScriptedAnswer("I shall make it.", (call,), thinking="A file."), ScriptedAnswer(DONE), signed=True
+    )
 
 
 @pytest.mark.full
 @TARGETS
-def test_an_agent_below(desk: Desk, provider: Provider) -> None:
+def test_an_agent_below(desk: AgentWorkspace, provider: Provider) -> None:
     """It has a conversation and tools of its own; its last words are the result of the call."""
     talk = provider.script(signed=True)
     task = {"description": "make it", "prompt": f"Make it. {talk.mark}", "run_in_background": False}
     talk.steps += [
-        Step(Says("Another can.", (Use("agent", task),), thinking="I need not.")),
-        Step(Says("I shall.", (shell(MADE),), thinking="A file.")),
-        Step(Says("It is made, says the other.")),
-        Step(Says(DONE)),
+        Step(ScriptedAnswer("Another can.", (Use("agent", task),), thinking="I need not.")),
+        Step(ScriptedAnswer("I shall.", (shell(MADE),), thinking="A file.")),
+        Step(ScriptedAnswer("It is made, says the other.")),
+        Step(ScriptedAnswer(DONE)),
     ]
     ran = desk.run(AGENT, AGENT.headless(f"Delegate. {talk.mark}"), talk)
     ended_well(talk, ran, 4)
@@ -60,7 +62,7 @@ def test_an_agent_below(desk: Desk, provider: Provider) -> None:
 
 @pytest.mark.full
 @TARGETS
-def test_tools_of_a_server_that_are_declared(desk: Desk, provider: Provider) -> None:
+def test_tools_of_a_server_that_are_declared(desk: AgentWorkspace, provider: Provider) -> None:
     """A name with a dot, a picture, and a failure, all at once. It has no place for pictures in results: they come in
     a message of the user."""
     with_probe(desk.workspace)
@@ -69,7 +71,7 @@ def test_tools_of_a_server_that_are_declared(desk: Desk, provider: Provider) -> 
         ("Gives a picture.", {}),
         ("Always fails.", {}),
     )
-    talk = provider.script(Says("", calls), Says(DONE), signed=True)
+    talk = provider.script(ScriptedAnswer("", calls), ScriptedAnswer(DONE), signed=True)
     ran = desk.run(AGENT, ["--exclude-tools", "tool_search", *AGENT.headless(f"Shop. {talk.mark}")], talk)
     ended_well(talk, ran, 2)
     (_, found), (_, _), (_, broken) = pairs(talk.asked[1])
@@ -80,10 +82,10 @@ def test_tools_of_a_server_that_are_declared(desk: Desk, provider: Provider) -> 
 
 @pytest.mark.full
 @TARGETS
-def test_an_answer_by_a_schema(desk: Desk, provider: Provider) -> None:
+def test_an_answer_by_a_schema(desk: AgentWorkspace, provider: Provider) -> None:
     """The schema is a tool whose first call ends the session."""
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
-    talk = provider.script(Says("", (Use("structured_output", {"answer": 42}),), "Half of 84."), signed=True)
+    talk = provider.script(ScriptedAnswer("", (Use("structured_output", {"answer": 42}),), "Half of 84."), signed=True)
     ran = desk.run(AGENT, ["--json-schema", json.dumps(schema), *AGENT.headless(f"Say it. {talk.mark}")], talk)
     assert not talk.refused
     assert ran.code == 0, str(ran)
@@ -92,7 +94,7 @@ def test_an_answer_by_a_schema(desk: Desk, provider: Provider) -> None:
 
 @pytest.mark.full
 @FOREIGN
-def test_fields_of_its_maker(desk: Desk, provider: Provider, target: str) -> None:
+def test_fields_of_its_maker(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """Taken for its maker's own service, it sends fields, headers and breakpoints that are known there only."""
     settings(desk, model={"generationConfig": {"extra_body": {"enable_thinking": True}}})
     port = re.search(r"port = (\d+)", desk.config.read_text())
@@ -109,14 +111,18 @@ def test_fields_of_its_maker(desk: Desk, provider: Provider, target: str) -> Non
 
 @pytest.mark.full
 @TARGETS
-def test_a_session_that_is_made_shorter(desk: Desk, provider: Provider) -> None:
+def test_a_session_that_is_made_shorter(desk: AgentWorkspace, provider: Provider) -> None:
     """When it goes on it tells its folder anew, so that thoughts which are bound to the beginning cannot come back. The
     summary is asked for with all tools declared, and with all calls in the history."""
     talk = making(provider)
     talk.aside = AGENT.aside
     short = "<analysis>Short.</analysis><state_snapshot><overall_goal>A file.</overall_goal></state_snapshot>"
-    talk.steps[1] = Step(Says(DONE + " And much more. " * 2000))
-    talk.steps += [Step(Says(short)), Step(Says("", (shell("cat made.txt"),), thinking="Again.")), Step(Says(DONE))]
+    talk.steps[1] = Step(ScriptedAnswer(DONE + " And much more. " * 2000))
+    talk.steps += [
+        Step(ScriptedAnswer(short)),
+        Step(ScriptedAnswer("", (shell("cat made.txt"),), thinking="Again.")),
+        Step(ScriptedAnswer(DONE)),
+    ]
     first = desk.run(AGENT, AGENT.headless(f"Make it. {talk.mark}"), talk)
     assert first.code == 0, str(first)
     ran = desk.run(AGENT, AGENT.again("/compress"), talk)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.agent import Desk
+from agents.agent import AgentWorkspace
 from agents.all import AGENTS
 from agents.conftest import laid
 from agents.scenes import ROUND_TRIP, Scene, plays
@@ -42,7 +42,7 @@ def playing(
     pool.shutdown(cancel_futures=True)
 
 
-def play(scene: Scene, name: str, desk: Desk, provider: Provider) -> None:
+def play(scene: Scene, name: str, desk: AgentWorkspace, provider: Provider) -> None:
     agent = AGENTS[name]
     scene.prepare(desk.workspace)
     talk = provider.script(*scene.steps(agent, desk.workspace), signed=scene.signed)

@@ -38,7 +38,7 @@ def configuration(url: str) -> str:
 @contextmanager
 def served(file: Path) -> Iterator[str]:
     """The gateway by this file, in its own server, on a port of its own, until the end of the block."""
-    from gateway.wire import own
+    from gateway.raw_exchange import own
     from toolwire.gateway import app
 
     with own(app(file)) as port:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from gateway.wire import PATIENCE
+from gateway.raw_exchange import PATIENCE
 
 TOOLWIRE = [sys.executable, "-m", "toolwire.cli"]
 

@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, Literal
 
-from gateway.notary import Notary
-from gateway.offered import Called, NotOffered, Use, called
+from gateway.declared_tools import Called, NotOffered, Use, write_call
+from gateway.provider_seals import SealChecker
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json, write_frame
 from toolwire.conformance.strict import find_violations
@@ -40,7 +40,7 @@ WAIT = 7
 
 
 @dataclass(frozen=True)
-class Says:
+class ScriptedAnswer:
     """What the model says, in no protocol yet. Calls are a name (or the description of a tool) and its arguments; or a
     `Use`, which is looked up among the declared tools."""
 
@@ -79,7 +79,7 @@ class Hold:
 class Step:
     """One answer of a script."""
 
-    says: Says | Callable[[Received], Says] = Says()
+    says: ScriptedAnswer | Callable[[Received], ScriptedAnswer] = ScriptedAnswer()
     """What is said, or what makes it of the request."""
     fails: str = ""
     """A kind of `FAULTS` instead of an answer."""
@@ -117,16 +117,16 @@ class Received:
 
 
 @dataclass
-class Talk:
+class Script:
     """One conversation: its mark for the user's text, its steps, and what was asked so far."""
 
     mark: str
     steps: list[Step]
     asked: list[Received] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    notary: Notary | None = None
+    seal_checker: SealChecker | None = None
     """Signs every answer, and looks whether what comes back is unaltered and its maker's."""
-    aside: Callable[[Received], Says | None] = lambda asked: None
+    aside: Callable[[Received], ScriptedAnswer | None] = lambda asked: None
     """Answers what an agent asks beside the conversation: a title, a route, a summary."""
     asides: list[Received] = field(default_factory=list)
     counted: list[Received] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Talk:
 # --- answers, in each protocol ---------------------------------------------------------------------------------------
 
 
-def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
+def _chat(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
     message: dict[str, Any] = {"content": says.text or None}
     if says.thinking:
         message["reasoning_content"] = says.thinking
@@ -154,14 +154,14 @@ def _chat(says: Says, ids: list[str]) -> dict[str, Any]:
             }
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
-    return {"choices": [{"message": message, "finish_reason": _ended(says, "length", "tool_calls", "stop")}]}
+    return {"choices": [{"message": message, "finish_reason": _finish_reason(says, "length", "tool_calls", "stop")}]}
 
 
-def _ended(says: Says, cut: str, called: str, plain: str) -> str:
+def _finish_reason(says: ScriptedAnswer, cut: str, called: str, plain: str) -> str:
     return cut if says.cut else called if says.calls else plain
 
 
-def _responses(says: Says, ids: list[str]) -> dict[str, Any]:
+def _responses(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if says.thinking:
         thought = [{"type": "summary_text", "text": says.thinking}]
@@ -193,7 +193,7 @@ def _item(id: str, call: tuple[str, Any] | Called) -> dict[str, Any]:
     return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": encode_json(arguments)}
 
 
-def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
+def _messages(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if says.thinking:
         content.append({"type": "thinking", "thinking": says.thinking, "signature": SEALS["anthropic"]})
@@ -205,10 +205,10 @@ def _messages(says: Says, ids: list[str]) -> dict[str, Any]:
         content.append({"type": "thinking", "thinking": "", "signature": SEALS["anthropic"]})
     for id, (name, arguments) in zip(ids, says.calls, strict=False):
         content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": arguments})
-    return {"content": content, "stop_reason": _ended(says, "max_tokens", "tool_use", "end_turn")}
+    return {"content": content, "stop_reason": _finish_reason(says, "max_tokens", "tool_use", "end_turn")}
 
 
-def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
+def _generate(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     if says.thinking:
         parts.append({"text": says.thinking, "thought": True})
@@ -217,7 +217,11 @@ def _generate(says: Says, ids: list[str]) -> dict[str, Any]:
     for number, (id, (name, arguments)) in enumerate(zip(ids, says.calls, strict=False)):
         sealed = {"thoughtSignature": SEALS["gemini"]} if number == 0 else {}
         parts.append({"functionCall": {"id": id, "name": name, "args": arguments}, **sealed})
-    return {"candidates": [{"content": {"parts": parts}, "finishReason": _ended(says, "MAX_TOKENS", "STOP", "STOP")}]}
+    return {
+        "candidates": [
+            {"content": {"parts": parts}, "finishReason": _finish_reason(says, "MAX_TOKENS", "STOP", "STOP")}
+        ]
+    }
 
 
 ANSWERS = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _generate}
@@ -318,7 +322,7 @@ REFUSED = {
 }
 
 
-def _broken(protocol: str, model: str, number: int, step: Step) -> str:
+def _break_body(protocol: str, model: str, number: int, step: Step) -> str:
     """The frame that says that the stream failed."""
     status, kind, code, message = FAULTS[step.fails or "busy"][protocol]
     body = refusal(protocol, status, kind, code, message, step.wait)
@@ -356,18 +360,18 @@ class Provider:
         class Handler(_Handler):
             owner = provider
 
-        self.talks: dict[str, Talk] = {}
-        self.strangers: Talk | None = None
+        self.talks: dict[str, Script] = {}
+        self.strangers: Script | None = None
         """What belongs to no talk; refused where there is nobody for it."""
         self._numbers = count(first)
         self.server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def script(self, *steps: Step | Says, signed: bool = False) -> Talk:
+    def script(self, *steps: Step | ScriptedAnswer, signed: bool = False) -> Script:
         id = f"t{next(self._numbers)}"
         whole = [step if isinstance(step, Step) else Step(step) for step in steps]
-        self.talks[id] = Talk(f"[[{id}]]", whole, notary=Notary() if signed else None)
+        self.talks[id] = Script(f"[[{id}]]", whole, seal_checker=SealChecker() if signed else None)
         return self.talks[id]
 
     def close(self) -> None:
@@ -418,8 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
         if len(talk.asked) + len(talk.asides) > talk.limit:
             talk.looped()
         talk.refused += find_violations(asked.protocol, asked.body, asked.model)
-        if talk.notary and not talk.refused and beside is None:
-            talk.refused += talk.notary.complaints(asked.account, asked.protocol, asked.model, asked.body)
+        if talk.seal_checker and not talk.refused and beside is None:
+            talk.refused += talk.seal_checker.find_problems(asked.account, asked.protocol, asked.model, asked.body)
         if talk.refused:
             self._refuse(asked, 400, talk.refused[0])
         elif beside is not None:
@@ -455,7 +459,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = REFUSED[status].get(asked.protocol, "invalid_request_error")
         self._send(status, encode_json(refusal(asked.protocol, status, kind, None, message)))
 
-    def _play(self, talk: Talk, asked: Received, step: Step) -> None:
+    def _play(self, talk: Script, asked: Received, step: Step) -> None:
         try:
             self._answer(talk, asked, step)
         except NotOffered as error:
@@ -466,7 +470,7 @@ class _Handler(BaseHTTPRequestHandler):
             if step.hold:
                 step.hold.gone.set()
 
-    def _answer(self, talk: Talk, asked: Received, step: Step) -> None:
+    def _answer(self, talk: Script, asked: Received, step: Step) -> None:
         if step.hold and not step.after:
             step.hold.wait(self.connection)
         if step.fails and not step.breaks:
@@ -480,11 +484,11 @@ class _Handler(BaseHTTPRequestHandler):
         dialect = PEERS[asked.protocol]
         calls = _native(asked, says)
         said = ANSWERS[asked.protocol](replace(says, calls=calls), ids)
-        body = dialect.complete_answer(_compacted(number) if _wants_summary(asked) else said, asked.model)
+        body = dialect.complete_answer(_compact_answer(number) if _wants_summary(asked) else said, asked.model)
         if asked.protocol == "openai-responses":
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
-        if talk.notary:
-            talk.notary.sign(asked.account, asked.protocol, asked.model, asked.body, body)
+        if talk.seal_checker:
+            talk.seal_checker.sign(asked.account, asked.protocol, asked.model, asked.body, body)
         if asked.stream:
             self._stream(dialect.write_stream(body), asked, step, number)
         else:
@@ -507,7 +511,7 @@ class _Handler(BaseHTTPRequestHandler):
         if step.breaks:
             frames = frames[: len(frames) // 2]
         if step.breaks == "error":
-            frames.append(_broken(asked.protocol, asked.model, len(frames), step))
+            frames.append(_break_body(asked.protocol, asked.model, len(frames), step))
         frames = [_named(asked, frame, name) for frame in frames]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
@@ -539,7 +543,7 @@ def _wants_summary(asked: Received) -> bool:
     return isinstance(items, list) and items[-1:] == [{"type": "compaction_trigger"}]
 
 
-def _compacted(number: str) -> dict[str, Any]:
+def _compact_answer(number: str) -> dict[str, Any]:
     """A summary that only its maker can read."""
     return {"output": [{"id": f"cmp_{number}", "type": "compaction", "encrypted_content": f"gAAAAAB{number}=="}]}
 
@@ -550,17 +554,17 @@ def _named(asked: Received, text: str, number: str) -> str:
     return text.replace(same, f"{same.partition('_')[0]}_{number}") if same else text
 
 
-def _native(asked: Received, says: Says) -> tuple[tuple[str, Any] | Called, ...]:
+def _native(asked: Received, says: ScriptedAnswer) -> tuple[tuple[str, Any] | Called, ...]:
     """The calls by the names and in the forms that this request knows."""
-    offered = _offered(asked.body)
-    found = [called(asked.body, call) if isinstance(call, Use) else call for call in says.calls]
+    offered = _declared_tool_names(asked.body)
+    found = [write_call(asked.body, call) if isinstance(call, Use) else call for call in says.calls]
     if asked.protocol == "openai-responses":
         return tuple(call if isinstance(call, Called) else (offered.get(call[0], call[0]), call[1]) for call in found)
     plain = [(call.tool.name, call.arguments) if isinstance(call, Called) else call for call in found]
     return tuple((offered.get(name, name), arguments) for name, arguments in plain)
 
 
-def _offered(body: dict[str, Any]) -> dict[str, str]:
+def _declared_tool_names(body: dict[str, Any]) -> dict[str, str]:
     """The names of the tools, by what is said of them."""
     tools = [tool.get("function", tool) for tool in body.get("tools") or ()]
     functions = [one for tool in tools for one in tool.get("functionDeclarations", [tool])]

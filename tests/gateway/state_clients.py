@@ -14,8 +14,8 @@ import openai
 
 from gateway.clients import CITY, KEY, PATIENCE, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
-from gateway.provider import Provider, Received, Talk
-from gateway.wire import Got, ask
+from gateway.provider import Provider, Received, Script
+from gateway.raw_exchange import RawAnswer, ask
 from toolwire.conformance.peers.peer import encode_json
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}
@@ -51,7 +51,7 @@ class ResponsesClient:
         with self.sdk.responses.stream(**request) as events:
             return events.get_final_response()
 
-    def raw(self, method: str, path: str, body: Any = None, root: str = "/v1") -> Got:
+    def raw(self, method: str, path: str, body: Any = None, root: str = "/v1") -> RawAnswer:
         data = body if isinstance(body, bytes) else b"" if body is None else encode_json(body).encode()
         return ask(self._port, method, f"{root}{path}", data, self._headers)
 
@@ -65,7 +65,7 @@ Spell = Callable[[str], str]
 class ChatClient:
     """A Chat client that sends back messages and results, but no fields of the gateway's."""
 
-    def __init__(self, model: str, talk: Talk, stream: bool = False, spell: Spell = str) -> None:
+    def __init__(self, model: str, talk: Script, stream: bool = False, spell: Spell = str) -> None:
         self.model, self.stream, self.spell = model, stream, spell
         self.messages: list[Any] = [{"role": "user", "content": f"How is the weather? {talk.mark}"}]
 
@@ -168,7 +168,7 @@ def _item_text(item: dict[str, Any]) -> str:
     return str(item.get("arguments") or item.get("output") or item.get("id"))
 
 
-def read_error(got: Got) -> dict[str, Any]:
+def read_error(got: RawAnswer) -> dict[str, Any]:
     """The error of a reply, which must have all keys of OpenAI's errors."""
     error: dict[str, Any] = json.loads(got.data)["error"]
     assert {"message", "type", "param", "code"} <= error.keys(), error

@@ -13,28 +13,28 @@ from typing import Any
 
 import pytest
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     CLIENT_KEY,
     CLIENTS,
     PROVIDER_KEY,
     PROVIDERS,
-    Line,
-    Peer,
+    RawConnection,
+    ScriptedConnection,
     Served,
     answer,
     ask,
     begun,
     call,
-    chunked,
     error_of,
     open_call,
     path_of,
-    played,
+    play_script,
     refusal,
     request_of,
     stage,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
@@ -267,7 +267,7 @@ def test_pages_of_others_are_refused(open_: Served, origin: str, status: int) ->
 # --- many requests with the same head on one connection ---
 
 
-def _again(line: Line, model: str, key: str) -> int:
+def _again(line: RawConnection, model: str, key: str) -> int:
     """One more request with the same head, but for the length of its body."""
     body = encode_json(request_of("openai-chat", model, False, user="u" * len(key))).encode()
     line.send("POST", path_of("openai-chat", model, False), body, {"authorization": f"Bearer {key}"})
@@ -279,7 +279,7 @@ def _again(line: Line, model: str, key: str) -> int:
 def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> None:
     with stage(tmp_path, f"retries = 0\ncooldown_after = 100000\n{KEYS}") as served:
         scene = served.scene("openai-chat", whole("openai-chat"))
-        file, line = tmp_path / "toolwire.toml", Line(served.port)
+        file, line = tmp_path / "toolwire.toml", RawConnection(served.port)
         before = file.read_text()
         assert [_again(line, scene.model, CLIENT_KEY) for _ in range(3)] == [200] * 3
         file.write_text(before.replace(PROVIDER_KEY, "sk-another-0123456789"))
@@ -298,7 +298,7 @@ def test_what_is_known_of_a_head_ends_with_its_configuration(tmp_path: Path) -> 
 
 
 def test_a_key_is_looked_at_in_every_head(keyed: Served) -> None:
-    line = Line(keyed.port)
+    line = RawConnection(keyed.port)
     keys = [CLIENT_KEY, CLIENT_KEY, "tw-unknown-key-0123456789", CLIENT_KEY, NARROW_KEY, NARROW_KEY, CLIENT_KEY]
     assert [_again(line, "loopback", key) for key in keys] == [200, 200, 401, 200, 403, 403, 200]
     line.connection.close()
@@ -313,7 +313,7 @@ WAYS = {"anthropic": ("x-api-key", "{}"), "gemini": ("x-goog-api-key", "{}")}
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_clients_own_credential_goes_through(forwarding: Served, client: str, provider: str, stream: bool) -> None:
-    scene = forwarding.scene(provider, played(provider, stream))
+    scene = forwarding.scene(provider, play_script(provider, stream))
     shown, form = WAYS.get(client, ("authorization", "Bearer {}"))
     got = call(forwarding, client, scene.model, stream, {shown: form.format("sk-my-own")})
     assert got.status == 200
@@ -376,7 +376,7 @@ def test_both_keys_at_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_id_goes_through_and_through(open_: Served, client: str, provider: str, stream: bool) -> None:
-    scene = open_.scene(provider, played(provider, stream))
+    scene = open_.scene(provider, play_script(provider, stream))
     got = call(open_, client, scene.model, stream, {"x-request-id": f"mine-{scene.mark}"})
     assert got.headers["x-request-id"] == f"mine-{scene.mark}"
     assert client != "anthropic" or got.headers["request-id"] == f"mine-{scene.mark}"
@@ -414,8 +414,8 @@ def test_a_key_that_a_provider_repeats_is_not_shown(
     plays = {
         "json": answer(401, body),
         "html": answer(403, said.encode(), "text/html"),
-        "stream": chunked(frame),
-        "mid-stream": chunked(*begun(provider), frame),
+        "stream": write_chunked(frame),
+        "mid-stream": write_chunked(*begun(provider), frame),
         "header": answer(
             401,
             refusal(provider, 401, "authentication_error", "No."),
@@ -437,15 +437,15 @@ def test_a_key_that_a_provider_repeats_is_not_shown(
 def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, provider: str) -> None:
     body = refusal(provider, 401, "authentication_error", f"the key {PROVIDER_KEY} is wrong")
 
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False))
+        peer.wait_for_release()
         peer.chunk((b"event: error\n" if provider == "anthropic" else b"") + b"data: " + body + b"\n\n", b"")
 
     scene = open_.scene(provider, play)
     line = open_call(open_, client, scene.model, True)
     line.start()
-    data = line.until(b"Hel")
+    data = line.read_until(b"Hel")
     scene.go.set()
     data += line.response.read()
     line.connection.close()

@@ -10,7 +10,8 @@ import openai
 import pytest
 
 from gateway.clients import KEY, PATIENCE
-from gateway.provider import BUSY, PROTOCOLS, RATE, Hold, Provider, Says, Step
+from gateway.provider import BUSY, PROTOCOLS, RATE, Hold, Provider, ScriptedAnswer, Step
+from gateway.raw_exchange import RawConnection
 from gateway.state_clients import (
     FUNCTIONS,
     MAX_POLLS,
@@ -26,7 +27,6 @@ from gateway.state_clients import (
     without_reasoning,
 )
 from gateway.test_pairs import FIRST_PIECE
-from gateway.wire import Line
 from toolwire.conformance.peers import PEERS
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -84,7 +84,7 @@ def wait_for_end(client: ResponsesClient, id: str) -> Any:
 def test_it_is_queued_at_once_and_completed_later(
     client: ResponsesClient, provider: Provider, target: str, hold: Hold
 ) -> None:
-    talk = provider.script(Step(Says("Let me look.", (PARIS,)), hold=hold), Says("It is mild."))
+    talk = provider.script(Step(ScriptedAnswer("Let me look.", (PARIS,)), hold=hold), ScriptedAnswer("It is mild."))
     first = create_background(client, MODEL[target], talk.mark, tools=FUNCTIONS, metadata={"of": "test"})
     assert (first.status in UNDER_WAY, first.background, first.output, first.error) == (True, True, [], None)
     assert (first.metadata, first.completed_at) == ({"of": "test"}, None)
@@ -103,7 +103,7 @@ def test_it_is_queued_at_once_and_completed_later(
 
 @EVERYWHERE
 def test_previous_response_id(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("One."), Says("Two."), Says("Three."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."), ScriptedAnswer("Three."))
     first = client.turn(MODEL[target], talk.mark)
     second = wait_for_end(client, create_background(client, MODEL[target], "Next.", previous_response_id=first.id).id)
     assert (second.previous_response_id, second.output_text) == (first.id, "Two.")
@@ -117,7 +117,7 @@ def test_previous_response_id(client: ResponsesClient, provider: Provider, targe
 @STREAMS
 @EVERYWHERE
 def test_in_a_conversation(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"conversation": room.id}
     if stream:
@@ -155,7 +155,7 @@ def test_a_provider_that_refuses(client: ResponsesClient, provider: Provider, ta
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
 @EVERYWHERE
 def test_a_stream_that_breaks_off(client: ResponsesClient, provider: Provider, target: str, breaks: Any) -> None:
-    talk = provider.script(Step(Says("Half of what I have to say.", (PARIS,)), breaks=breaks))
+    talk = provider.script(Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks=breaks))
     sent = {"model": MODEL[target], "input": talk.mark, "background": True, "stream": True, "tools": FUNCTIONS}
     got = client.raw("POST", "/responses", sent)
     last = got.frames[-1].data
@@ -176,7 +176,7 @@ NEVER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", NEVER)
 @STREAMS
 def test_invalid_requests_fail_at_once(client: ResponsesClient, provider: Provider, what: str, stream: bool) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     sent = {"model": "m-anthropic", "input": talk.mark, "background": True, "stream": stream, **NEVER[what]}
     got = client.raw("POST", "/responses", sent)
     assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
@@ -195,7 +195,7 @@ def test_an_unknown_model(client: ResponsesClient) -> None:
 @pytest.mark.parametrize("after", ["the head", "some text"])
 def test_cancelling(client: ResponsesClient, provider: Provider, target: str, hold: Hold, after: str) -> None:
     frames = FIRST_PIECE[target] if after == "some text" else 0
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=frames))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=frames))
     if frames:
         events = client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True)
         first: Any = next(iter(events)).response  # type: ignore[union-attr]
@@ -214,7 +214,7 @@ def test_cancelling(client: ResponsesClient, provider: Provider, target: str, ho
 
 
 def test_cancelling_a_completed_response_changes_nothing(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Done."))
+    talk = provider.script(ScriptedAnswer("Done."))
     first = create_background(client, "m-gemini", talk.mark)
     done = wait_for_end(client, first.id)
     assert client.sdk.responses.cancel(first.id) == done
@@ -222,7 +222,7 @@ def test_cancelling_a_completed_response_changes_nothing(client: ResponsesClient
 
 
 def test_only_background_responses_can_be_cancelled(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Done."))
+    talk = provider.script(ScriptedAnswer("Done."))
     answer = client.turn("m-chat", talk.mark)
     with pytest.raises(openai.BadRequestError):
         client.sdk.responses.cancel(answer.id)
@@ -232,7 +232,7 @@ def test_only_background_responses_can_be_cancelled(client: ResponsesClient, pro
 
 
 def test_deleting_cancels(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
-    talk = provider.script(Step(Says(WORDS), hold=hold))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold))
     first = create_background(client, "m-anthropic", talk.mark)
     assert hold.reached.wait(PATIENCE)
     client.sdk.responses.delete(first.id)
@@ -242,7 +242,7 @@ def test_deleting_cancels(client: ResponsesClient, provider: Provider, hold: Hol
 
 
 def test_an_unfinished_response_cannot_be_continued(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
-    talk = provider.script(Step(Says("One."), hold=hold), Says("Two."))
+    talk = provider.script(Step(ScriptedAnswer("One."), hold=hold), ScriptedAnswer("Two."))
     first = create_background(client, "m-chat", talk.mark)
     assert hold.reached.wait(PATIENCE)
     with pytest.raises(openai.BadRequestError):
@@ -261,7 +261,7 @@ def deltas(events: list[Any]) -> str:
 
 @EVERYWHERE
 def test_its_stream_is_the_same_each_time(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says(WORDS, (PARIS,), "Paris, then."))
+    talk = provider.script(ScriptedAnswer(WORDS, (PARIS,), "Paris, then."))
     sent = {"model": MODEL[target], "input": talk.mark, "background": True, "stream": True, "tools": FUNCTIONS}
     got = client.raw("POST", "/responses", sent)
     folded = PEERS["openai-responses"].fold_stream(got.frames)
@@ -281,7 +281,7 @@ def test_a_client_that_disconnects_can_resume(
     client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
     """The response is made to its end without the client."""
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]), Says("Yes."))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=FIRST_PIECE[target]), ScriptedAnswer("Yes."))
     events = client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True)
     seen: list[Any] = []
     for event in events:
@@ -308,17 +308,17 @@ def test_following_from_the_middle(
     client: ResponsesClient, base: str, provider: Provider, target: str, hold: Hold
 ) -> None:
     """It gets what there is at once, and then the rest as it comes."""
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE[target]))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=FIRST_PIECE[target]))
     with client.sdk.responses.create(model=MODEL[target], input=talk.mark, background=True, stream=True) as events:
         id = next(iter(events)).response.id  # type: ignore[union-attr]
         assert hold.reached.wait(PATIENCE)
-        line = Line(int(base.rpartition(":")[2]))
+        line = RawConnection(int(base.rpartition(":")[2]))
         line.send("GET", f"/v1/responses/{id}?stream=true", headers={"authorization": f"Bearer {KEY}"})
         line.start()
-        line.until(b"response.output_text.delta")
+        line.read_until(b"response.output_text.delta")
         hold.release()
-        line.until(b"event: response.completed")
-        line.leave()
+        line.read_until(b"event: response.completed")
+        line.disconnect()
         both = [event.type for event in events]
     assert both[-1] == "response.completed"
 
@@ -327,7 +327,7 @@ def test_following_from_the_middle(
 def test_a_response_created_without_a_stream_can_be_followed(
     client: ResponsesClient, provider: Provider, target: str
 ) -> None:
-    talk = provider.script(Says(WORDS, (PARIS,)))
+    talk = provider.script(ScriptedAnswer(WORDS, (PARIS,)))
     done = wait_for_end(client, create_background(client, MODEL[target], talk.mark, tools=FUNCTIONS).id)
     got = client.raw("GET", f"/responses/{done.id}?stream=true")
     folded = PEERS["openai-responses"].fold_stream(got.frames)
@@ -337,7 +337,7 @@ def test_a_response_created_without_a_stream_can_be_followed(
 
 
 def test_the_sdk_resumes(client: ResponsesClient, provider: Provider, hold: Hold) -> None:
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=3))
     with client.sdk.responses.stream(model="m-anthropic", input=talk.mark, background=True) as events:
         id = next(iter(events)).response.id  # type: ignore[union-attr]
     hold.release()
@@ -359,7 +359,7 @@ def other(provider: Provider, base: str, folder: Path) -> Iterator[ResponsesClie
 def test_another_gateway_retrieves_and_cancels_it(
     client: ResponsesClient, other: ResponsesClient, provider: Provider, hold: Hold
 ) -> None:
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=3))
     first = create_background(client, "m-anthropic", talk.mark)
     assert hold.reached.wait(PATIENCE)
     assert other.sdk.responses.retrieve(first.id).status in UNDER_WAY
@@ -371,7 +371,7 @@ def test_another_gateway_retrieves_and_cancels_it(
 def test_another_gateway_follows_it(
     client: ResponsesClient, other: ResponsesClient, provider: Provider, hold: Hold
 ) -> None:
-    talk = provider.script(Step(Says(WORDS), hold=hold, after=FIRST_PIECE["gemini"]))
+    talk = provider.script(Step(ScriptedAnswer(WORDS), hold=hold, after=FIRST_PIECE["gemini"]))
     events = client.sdk.responses.create(model="m-gemini", input=talk.mark, background=True, stream=True)
     seen = [next(events)]
     while seen[-1].type != "response.output_text.delta":

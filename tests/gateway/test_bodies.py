@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.wire import CLIENTS, Line, Served, ask, error_of, path_of, request_of, stage, text_of, whole
+from gateway.raw_exchange import (
+    CLIENTS,
+    RawConnection,
+    Served,
+    ask,
+    error_of,
+    path_of,
+    request_of,
+    stage,
+    text_of,
+    whole,
+)
 from toolwire.conformance.peers.peer import encode_json
 
 if sys.version_info >= (3, 14):
@@ -95,7 +106,7 @@ def test_a_request_that_is_too_large(served: Served, client: str) -> None:
 
 
 def test_a_request_in_chunks_that_is_too_large(served: Served) -> None:
-    line = Line(served.port)
+    line = RawConnection(served.port)
     line.connection.request(
         "POST",
         "/v1/messages",
@@ -110,7 +121,7 @@ def test_a_request_in_chunks_that_is_too_large(served: Served) -> None:
 def test_a_request_in_chunks(served: Served) -> None:
     scene = served.scene("anthropic", whole("anthropic"))
     body = encode_json(request_of("anthropic", scene.model, False)).encode()
-    line = Line(served.port)
+    line = RawConnection(served.port)
     line.connection.request("POST", "/v1/messages", iter([body[:7], body[7:]]), {}, encode_chunked=True)
     assert line.start().status == 200
     assert scene.asked[0].json()["model"] == scene.name

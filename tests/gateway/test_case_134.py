@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.conftest import configuration, served
-from gateway.provider import Provider, Says
-from gateway.wire import ask
+from gateway.provider import Provider, ScriptedAnswer
+from gateway.raw_exchange import ask
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"name": f"tool_{number}", "description": "Does something.", "input_schema": CITY} for number in range(129)]
@@ -18,7 +18,7 @@ RULE = '[[policy]]\nprovider = "chat"\nmax_tools = 128\nkeep = ["tool_128", "too
 def test_the_operators_choice_of_tools_goes_out_and_the_rest_is_named(provider: Provider, tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(configuration(provider.url) + RULE)
-    talk = provider.script(Says("Done."))
+    talk = provider.script(ScriptedAnswer("Done."))
     body = {"model": "m-chat", "max_tokens": 99, "messages": [{"role": "user", "content": talk.mark}], "tools": TOOLS}
     with served(file) as url:
         got = ask(urlsplit(url).port or 0, "POST", "/v1/messages", json.dumps(body).encode())
@@ -30,7 +30,7 @@ def test_the_operators_choice_of_tools_goes_out_and_the_rest_is_named(provider: 
 
 
 def test_without_a_rule_the_provider_says_how_many_it_takes(gateway: str, provider: Provider) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     body = {"model": "m-chat", "max_tokens": 99, "messages": [{"role": "user", "content": talk.mark}], "tools": TOOLS}
     got = ask(urlsplit(gateway).port or 0, "POST", "/v1/messages", json.dumps(body).encode())
     assert got.status == 400

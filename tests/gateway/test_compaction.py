@@ -11,7 +11,8 @@ import openai
 import pytest
 
 from gateway.conftest import only
-from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Says, Step, Talk
+from gateway.provider import PROTOCOLS, SEALS, Provider, Received, Script, ScriptedAnswer, Step
+from gateway.raw_exchange import Served, answer, ask, stage, stream_steps, whole
 from gateway.state_clients import (
     FUNCTIONS,
     MODEL,
@@ -26,7 +27,6 @@ from gateway.state_clients import (
     read_error,
     store_url,
 )
-from gateway.wire import Served, answer, ask, stage, streamed, whole
 from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -46,7 +46,7 @@ def client(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-def history(talk: Talk) -> list[Any]:
+def history(talk: Script) -> list[Any]:
     """A conversation with reasoning, a call, and its result."""
     return [
         {"role": "user", "content": f"I live in Paris. {talk.mark}"},
@@ -72,7 +72,7 @@ def read_envelope(output: list[Any]) -> str:
 
 @ELSEWHERE
 def test_the_model_writes_the_summary(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says(SUMMARY, (), "What matters?"))
+    talk = provider.script(ScriptedAnswer(SUMMARY, (), "What matters?"))
     made = client.sdk.responses.compact(
         model=REASONING_MODELS[target], input=history(talk), instructions="You are a guide."
     )
@@ -91,7 +91,7 @@ def test_the_model_writes_the_summary(client: ResponsesClient, provider: Provide
 
 @ELSEWHERE
 def test_the_id_of_a_compaction_is_not_a_response_id(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says(SUMMARY))
+    talk = provider.script(ScriptedAnswer(SUMMARY))
     made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
     with pytest.raises(openai.NotFoundError):
         client.sdk.responses.retrieve(made.id)
@@ -105,7 +105,7 @@ def test_the_id_of_a_compaction_is_not_a_response_id(client: ResponsesClient, pr
 def test_any_provider_continues_from_the_summary(
     client: ResponsesClient, provider: Provider, target: str, next_: str, stream: bool
 ) -> None:
-    talk = provider.script(Says(SUMMARY), Says("Fine."), Says("Still fine."))
+    talk = provider.script(ScriptedAnswer(SUMMARY), ScriptedAnswer("Fine."), ScriptedAnswer("Still fine."))
     made = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
     window: list[Any] = [*made.output, {"role": "user", "content": "How is it?"}]
     first = client.turn(MODEL[next_], window, stream)
@@ -122,7 +122,9 @@ def test_any_provider_continues_from_the_summary(
 
 @ELSEWHERE
 def test_a_stored_conversation_is_compacted(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is 15 °C."), Says(SUMMARY))
+    talk = provider.script(
+        ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer("It is 15 °C."), ScriptedAnswer(SUMMARY)
+    )
     first = client.turn(MODEL[target], f"I live in Paris. {talk.mark}", tools=FUNCTIONS)
     second = client.turn(
         MODEL[target], function_outputs(first, "15 °C"), tools=FUNCTIONS, previous_response_id=first.id
@@ -136,7 +138,7 @@ def test_a_stored_conversation_is_compacted(client: ResponsesClient, provider: P
 
 @ELSEWHERE
 def test_a_summary_of_a_summary(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says(SUMMARY), Says("Paris, and all is well."), Says("Fine."))
+    talk = provider.script(ScriptedAnswer(SUMMARY), ScriptedAnswer("Paris, and all is well."), ScriptedAnswer("Fine."))
     first = client.sdk.responses.compact(model=MODEL[target], input=history(talk))
     window: list[Any] = [*first.output, {"role": "user", "content": "All is well."}]
     second = client.sdk.responses.compact(model=MODEL[target], input=window)
@@ -159,7 +161,7 @@ def test_a_provider_that_refuses(client: ResponsesClient, provider: Provider, ta
 @ELSEWHERE
 def test_a_model_that_calls_a_tool_instead(client: ResponsesClient, provider: Provider, target: str) -> None:
     """A missing summary is an error, not an empty conversation."""
-    talk = provider.script(Says("", (PARIS,)))
+    talk = provider.script(ScriptedAnswer("", (PARIS,)))
     got = client.raw("POST", "/responses/compact", {"model": MODEL[target], "input": history(talk)})
     assert got.status >= 400
     assert read_error(got)["message"]
@@ -187,7 +189,7 @@ def test_invalid_requests(client: ResponsesClient, what: str) -> None:
 @STREAMS
 @ELSEWHERE
 def test_a_trigger(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says(SUMMARY), Says("Fine."))
+    talk = provider.script(ScriptedAnswer(SUMMARY), ScriptedAnswer("Fine."))
     asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
     made = client.turn(MODEL[target], asked, stream, tools=FUNCTIONS)
     assert made.status == "completed"
@@ -203,7 +205,7 @@ def test_a_trigger(client: ResponsesClient, provider: Provider, target: str, str
 @STREAMS
 @ELSEWHERE
 def test_a_trigger_with_store_false(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says(SUMMARY), Says("Fine."))
+    talk = provider.script(ScriptedAnswer(SUMMARY), ScriptedAnswer("Fine."))
     asked: list[Any] = [*history(talk), {"type": "compaction_trigger"}]
     made = client.turn(MODEL[target], asked, stream, store=False)
     with pytest.raises(openai.NotFoundError):
@@ -215,7 +217,7 @@ def test_a_trigger_with_store_false(client: ResponsesClient, provider: Provider,
 
 @ELSEWHERE
 def test_a_trigger_that_is_not_last(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     asked = [{"type": "compaction_trigger"}, *history(talk)]
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked})
     assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
@@ -231,7 +233,7 @@ def test_a_trigger_that_is_not_last(client: ResponsesClient, provider: Provider,
 def test_openai_s_own_summary_cannot_go_to_others(
     client: ResponsesClient, provider: Provider, target: str, stream: bool, store: bool
 ) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     asked = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": asked, "stream": stream, "store": store})
     assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
@@ -241,7 +243,7 @@ def test_openai_s_own_summary_cannot_go_to_others(
 
 @STREAMS
 def test_openai_s_own_summary_goes_back_to_it(client: ResponsesClient, provider: Provider, stream: bool) -> None:
-    talk = provider.script(Says("Fine."))
+    talk = provider.script(ScriptedAnswer("Fine."))
     asked: list[Any] = [{"role": "user", "content": talk.mark}, FOREIGN_ITEM, {"role": "user", "content": "And?"}]
     assert client.turn(MODEL["openai-responses"], asked, stream).output_text == "Fine."
     assert FOREIGN_ITEM in talk.asked[0].body["input"]
@@ -310,7 +312,7 @@ def test_a_provider_without_the_endpoint_is_asked_for_a_summary(served: Served, 
 @pytest.mark.parametrize("ours", [False, True], ids=["its own", "ours"])
 def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, ours: bool) -> None:
     """Unless the conversation contains an envelope, which only the gateway reads."""
-    play = streamed("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
+    play = stream_steps("openai-responses", SUMMARY) if stream and not ours else whole("openai-responses", SUMMARY)
     if ours:
         made = served.scene("openai-chat", whole("openai-chat", "Before that."))
         window = sent(served, made.model).json()["output"]
@@ -331,7 +333,10 @@ def test_a_trigger_passes_to_a_responses_provider(served: Served, stream: bool, 
 def test_a_summary_contains_no_signatures(client: ResponsesClient, provider: Provider) -> None:
     """The signatures of one provider must not reach another through a summary."""
     talk = provider.script(
-        Says("Let me look.", (PARIS,), "Paris, then."), Says("It is 15 °C."), Says(SUMMARY), Says("Ok.")
+        ScriptedAnswer("Let me look.", (PARIS,), "Paris, then."),
+        ScriptedAnswer("It is 15 °C."),
+        ScriptedAnswer(SUMMARY),
+        ScriptedAnswer("Ok."),
     )
     first = client.turn("m-anthropic", talk.mark, tools=FUNCTIONS)
     second = client.turn(

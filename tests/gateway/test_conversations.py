@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Says, Step
+from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, ScriptedAnswer, Step
 from gateway.state_clients import (
     FUNCTIONS,
     MAX_POLLS,
@@ -208,7 +208,9 @@ def test_an_item_of_another_conversation(client: ResponsesClient, method: str) -
 @STREAMS
 @EVERYWHERE
 def test_every_response_is_appended(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
+    talk = provider.script(
+        ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer("It is mild."), ScriptedAnswer("Goodbye.")
+    )
     room = client.sdk.conversations.create(items=[user(f"I live in Paris. {talk.mark}")])
     first = client.turn(MODEL[target], "The weather?", stream, conversation=room.id, tools=FUNCTIONS)
     assert first.conversation.id == room.id
@@ -231,7 +233,7 @@ def test_every_response_is_appended(client: ResponsesClient, provider: Provider,
 @STREAMS
 @EVERYWHERE
 def test_reasoning_is_stored(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("It is mild."))
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}, "conversation": room.id}
     first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
@@ -241,7 +243,9 @@ def test_reasoning_is_stored(client: ResponsesClient, provider: Provider, target
 
 @pytest.mark.parametrize(("one", "two"), [("anthropic", "gemini"), ("gemini", "openai-responses")])
 def test_the_provider_may_change(client: ResponsesClient, provider: Provider, one: str, two: str) -> None:
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("It is mild."), Says("Bye."))
+    talk = provider.script(
+        ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("It is mild."), ScriptedAnswer("Bye.")
+    )
     room = client.sdk.conversations.create()
     more: dict[str, Any] = {"tools": FUNCTIONS, "conversation": room.id}
     first = client.turn(MODEL[one], talk.mark, **more)
@@ -253,7 +257,7 @@ def test_the_provider_may_change(client: ResponsesClient, provider: Provider, on
 
 
 def test_a_deleted_item_is_not_sent(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Noted."), Says("Yes."))
+    talk = provider.script(ScriptedAnswer("Noted."), ScriptedAnswer("Yes."))
     room = client.sdk.conversations.create()
     first = client.turn("m-gemini", f"A secret: 4711. {talk.mark}", conversation=room.id)
     page = client.sdk.conversations.items.list(room.id, order="asc")
@@ -266,7 +270,7 @@ def test_a_deleted_item_is_not_sent(client: ResponsesClient, provider: Provider)
 
 
 def test_input_items_of_a_response_in_a_conversation(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     room = client.sdk.conversations.create(items=[user("Before.")])
     answer = client.turn("m-anthropic", talk.mark, conversation=room.id)
     assert client.sdk.responses.retrieve(answer.id).conversation == answer.conversation
@@ -276,7 +280,7 @@ def test_input_items_of_a_response_in_a_conversation(client: ResponsesClient, pr
 
 @EVERYWHERE
 def test_an_unknown_conversation(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     for given in (UNKNOWN, {"id": UNKNOWN}):
         with pytest.raises(openai.NotFoundError) as caught:
             client.turn(MODEL[target], talk.mark, conversation=given)
@@ -288,7 +292,7 @@ def test_an_unknown_conversation(client: ResponsesClient, provider: Provider, ta
 def test_conversation_and_previous_response_id_exclude_each_other(
     client: ResponsesClient, provider: Provider, target: str
 ) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     room = client.sdk.conversations.create()
     first = client.turn(MODEL[target], talk.mark)
     with pytest.raises(openai.BadRequestError):
@@ -298,15 +302,15 @@ def test_conversation_and_previous_response_id_exclude_each_other(
 
 FAILURES = {
     "refused": Step(fails="rate"),
-    "broken": Step(Says("Half of what I have to say.", (PARIS,)), breaks="error"),
-    "cut": Step(Says("Half of what I have to say.", (PARIS,)), breaks="cut"),
+    "broken": Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks="error"),
+    "cut": Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks="cut"),
 }
 
 
 @pytest.mark.parametrize("how", FAILURES)
 @EVERYWHERE
 def test_a_failed_response_is_not_appended(client: ResponsesClient, provider: Provider, target: str, how: str) -> None:
-    talk = provider.script(FAILURES[how], Says("Hello."))
+    talk = provider.script(FAILURES[how], ScriptedAnswer("Hello."))
     room = client.sdk.conversations.create(items=[user(talk.mark)])
     with pytest.raises((openai.APIError, RuntimeError)):
         client.turn(MODEL[target], "Too early.", True, conversation=room.id)
@@ -319,7 +323,7 @@ def test_a_conversation_that_is_deleted_during_a_response(
     client: ResponsesClient, provider: Provider, hold: Hold
 ) -> None:
     """The client gets the response anyway."""
-    talk = provider.script(Step(Says("Still here."), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer("Still here."), hold=hold, after=3))
     room = client.sdk.conversations.create()
     with client.sdk.responses.stream(model="m-anthropic", input=talk.mark, conversation=room.id) as stream:
         next(iter(stream))
@@ -332,7 +336,7 @@ def test_a_conversation_that_is_deleted_during_a_response(
 @pytest.mark.parametrize("then", ["cancel", "drain"])
 def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, then: str) -> None:
     """Either the response is dropped and not stored, or it is completed and stored."""
-    talk = provider.script(Step(Says("Word by word by word."), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer("Word by word by word."), hold=hold, after=3))
     with (
         gateway_with_store(tmp_path, provider, server=f'on_disconnect = "{then}"') as base,
         open_client(base) as client,
@@ -366,7 +370,7 @@ def test_items_are_copied_and_not_moved(client: ResponsesClient) -> None:
 
 def test_an_answer_is_taken_into_it(client: ResponsesClient, provider: Provider) -> None:
     """Items from outside are copied into the conversation; the originals stay readable."""
-    talk = provider.script(Says("Hello."), Says("Hello again."), Says("And again."))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."), ScriptedAnswer("And again."))
     first = client.turn("m-chat", talk.mark)
     room = client.sdk.conversations.create()
     client.turn("m-chat", [user(talk.mark), first.output[0], user("Hi")], conversation=room.id)
@@ -377,7 +381,7 @@ def test_an_answer_is_taken_into_it(client: ResponsesClient, provider: Provider)
 
 
 def test_its_items_can_be_named(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Blue."))
+    talk = provider.script(ScriptedAnswer("Blue."))
     room = client.sdk.conversations.create(items=[user(f"My colour is blue. {talk.mark}")])
     (item,) = client.sdk.conversations.items.list(room.id).data
     client.turn("m-chat", [{"type": "item_reference", "id": item.id}, user("Which?")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     CLIENT_KEY,
     CLIENTS,
     PROVIDER_KEY,
@@ -18,11 +18,11 @@ from gateway.wire import (
     ask,
     call,
     error_of,
-    finished,
-    played,
+    is_complete,
+    play_script,
     request_of,
     stage,
-    streamed,
+    stream_steps,
     text_of,
     whole,
 )
@@ -46,12 +46,12 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_client_is_answered_from_every_provider(served: Served, client: str, provider: str, stream: bool) -> None:
-    scene = served.scene(provider, played(provider, stream, TEXT))
+    scene = served.scene(provider, play_script(provider, stream, TEXT))
     got = call(served, client, scene.model, stream)
     assert got.status == 200, got.data
     assert text_of(client, got, stream) == TEXT
     assert got.headers["content-type"].startswith("text/event-stream" if stream else "application/json")
-    assert not stream or finished(client, got.frames)
+    assert not stream or is_complete(client, got.frames)
     line = served.line(got.id)
     assert (line["client_protocol"], line["provider_protocol"], line["status"]) == (client, provider, 200)
     assert (line["input_tokens"], line["output_tokens"]) == (25, 12)
@@ -65,14 +65,14 @@ def test_gemini_under_every_version(served: Served, version: str, provider: str)
     scene = served.scene(provider, whole(provider))
     got = ask(served.port, "POST", f"/{version}/models/{scene.model}:generateContent", body)
     assert (got.status, text_of("gemini", got, False)) == (200, "Hello there.")
-    scene = served.scene(provider, streamed(provider))
+    scene = served.scene(provider, stream_steps(provider))
     got = ask(served.port, "POST", f"/{version}/models/{scene.model}:streamGenerateContent?alt=sse", body)
     assert (got.status, text_of("gemini", got, True)) == (200, "Hello there.")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_gemini_stream_without_alt_sse_is_one_array(served: Served, provider: str) -> None:
-    scene = served.scene(provider, streamed(provider, TEXT))
+    scene = served.scene(provider, stream_steps(provider, TEXT))
     body = json.dumps(request_of("gemini", "", True)).encode()
     got = ask(served.port, "POST", f"/v1beta/models/{scene.model}:streamGenerateContent", body)
     assert got.headers["content-type"].startswith("application/json")
@@ -385,18 +385,18 @@ def test_a_get_passes_with_its_query_but_without_a_key(
 
 def test_a_download_streams_through(served: Served) -> None:
     def play(peer: Any) -> None:
-        peer.say(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
         peer.chunk(b"first")
-        peer.until_told()
+        peer.wait_for_release()
         peer.chunk(b"second", b"")
 
-    from gateway.wire import Line
+    from gateway.raw_exchange import RawConnection
 
     scene = served.scene("openai-chat", play)
-    line = Line(served.port)
+    line = RawConnection(served.port)
     line.send("POST", "/v1/audio/speech", b'{"model":"%b"}' % scene.name.encode())
     assert line.start().getheader("content-type") == "audio/mpeg"
-    assert line.until(b"first") == b"first"
+    assert line.read_until(b"first") == b"first"
     scene.go.set()
     assert line.response.read() == b"second"
     line.connection.close()

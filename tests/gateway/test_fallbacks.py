@@ -7,32 +7,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     CLIENTS,
     PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
-    Got,
-    Peer,
     Play,
+    RawAnswer,
     Scene,
+    ScriptedConnection,
     Served,
     answer,
     ask,
     begun,
     busy,
     call,
-    chunked,
     error_of,
-    failed,
     failing,
-    finished,
+    is_complete,
+    is_failure,
     open_call,
-    played,
+    play_script,
     refusal,
     stage,
     text_of,
     whole,
+    write_chunked,
 )
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -72,7 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def pair(served: Served, first: str, second: str, stream: bool, *plays: Play) -> tuple[Scene, Scene]:
     """A scene that fails, and the one behind it, which does not."""
     failing_scene = served.scene(first, *plays, model=f"pair-{first}")
-    behind = served.scene(second, played(second, stream, "From behind."))
+    behind = served.scene(second, play_script(second, stream, "From behind."))
     served.wire._scenes[f"s{900 + PROVIDERS.index(second)}x".encode()] = behind
     return failing_scene, behind
 
@@ -115,7 +115,7 @@ def test_the_next_provider_is_asked(
 @STREAMS
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_connection_that_is_refused_is_no_end(served: Served, client: str, stream: bool) -> None:
-    behind = served.scene("anthropic", played("anthropic", stream, "From behind."))
+    behind = served.scene("anthropic", play_script("anthropic", stream, "From behind."))
     served.wire._scenes[f"s{900 + PROVIDERS.index('anthropic')}x".encode()] = behind
     got = call(served, client, f"lost-{client}", stream)
     assert text_of(client, got, stream) == "From behind."
@@ -137,17 +137,17 @@ def test_a_stream_that_fails_before_its_content_is_tried_elsewhere(
 ) -> None:
     first, second = pair_
     start = begun(first)[:1] if how.startswith("start") and first != "gemini" else []
-    play: Play = chunked(*start, failing(first)) if how.endswith("overload") else _cut(start)
+    play: Play = write_chunked(*start, failing(first)) if how.endswith("overload") else _cut(start)
     scene, behind = pair(served, first, second, True, play)
     got = call(served, client, scene.name, True)
     assert got.status == 200, got.data
     assert text_of(client, got, True) == "From behind."
-    assert finished(client, got.frames)
+    assert is_complete(client, got.frames)
     assert (len(scene.asked), len(behind.asked)) == (1, 1)
 
 
 def _cut(start: list[bytes]) -> Play:
-    return lambda peer: peer.say(chunked(*start, end=False))
+    return lambda peer: peer.send(write_chunked(*start, end=False))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -155,20 +155,20 @@ def _cut(start: list[bytes]) -> Play:
 def test_after_content_nobody_else_is_asked(served: Served, client: str, pair_: tuple[str, str]) -> None:
     first, second = pair_
 
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(first), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(first), end=False))
+        peer.wait_for_release()
         peer.chunk(failing(first), b"")
 
     scene, behind = pair(served, first, second, True, play)
     line = open_call(served, client, scene.name, True)
     line.start()
-    data = line.until(b"Hel")
+    data = line.read_until(b"Hel")
     scene.go.set()
-    got = Got(200, {}, data + line.response.read())
+    got = RawAnswer(200, {}, data + line.response.read())
     line.connection.close()
-    assert failed(client, got.frames)
-    assert not finished(client, got.frames)
+    assert is_failure(client, got.frames)
+    assert not is_complete(client, got.frames)
     assert not behind.asked
 
 
@@ -235,7 +235,7 @@ def test_the_same_provider_is_asked_again(stubborn: Served, client: str, stream:
         "openai-chat",
         answer(429, LIMITED, retry_after="0"),
         answer(503, LIMITED, retry_after="0"),
-        played("openai-chat", stream),
+        play_script("openai-chat", stream),
     )
     got = call(stubborn, client, scene.model, stream)
     assert text_of(client, got, stream) == "Hello there."

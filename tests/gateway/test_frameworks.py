@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gateway.provider import PROTOCOLS, RATE, Provider, Says, Step, Talk
+from gateway.provider import PROTOCOLS, RATE, Provider, Script, ScriptedAnswer, Step
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("langchain_client", "pydantic_ai_client")
@@ -29,10 +29,14 @@ PARIS, OSLO, ROME = (
     ("get_time", {"city": "Rome"}),
 )
 DONE = "It is 15 °C in Paris."
-SCENES: dict[str, tuple[Says | Step, ...]] = {
-    "calls": (Says("Let me look.", (PARIS, OSLO, ROME), "Paris, then."), Says("", (OSLO,)), Says(DONE)),
+SCENES: dict[str, tuple[ScriptedAnswer | Step, ...]] = {
+    "calls": (
+        ScriptedAnswer("Let me look.", (PARIS, OSLO, ROME), "Paris, then."),
+        ScriptedAnswer("", (OSLO,)),
+        ScriptedAnswer(DONE),
+    ),
     "rate": (Step(fails="rate"),),
-    "cut": (Step(Says("Half of what I have to say. " * 9), breaks="cut"),),
+    "cut": (Step(ScriptedAnswer("Half of what I have to say. " * 9), breaks="cut"),),
 }
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
 
@@ -48,12 +52,12 @@ pytestmark = [
 class Outcome:
     """What a script told of a job, and what the provider saw of it."""
 
-    talk: Talk
+    talk: Script
     turns: list[dict[str, Any]]
     error: dict[str, Any]
 
 
-Ran = Callable[[str], tuple[dict[str, Talk], "subprocess.CompletedProcess[str]"]]
+Ran = Callable[[str], tuple[dict[str, Script], "subprocess.CompletedProcess[str]"]]
 Played = Callable[[str], Outcome]
 
 
@@ -70,8 +74,8 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
     """What a script printed about all its jobs; each script runs once, even if it fails."""
 
     @cache
-    def run(script: str) -> tuple[dict[str, Talk], subprocess.CompletedProcess[str]]:
-        talks: dict[str, Talk] = {}
+    def run(script: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
+        talks: dict[str, Script] = {}
         jobs = []
         for client, target, stream, scene in product(CLIENTS, PROTOCOLS, (True, False), SCENES):
             id = f"{client} {target} {stream} {scene}"

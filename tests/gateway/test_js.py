@@ -14,7 +14,7 @@ import pytest
 
 from gateway.conftest import only
 from gateway.npm import HERE, installed
-from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Says, Step, Talk
+from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Script, ScriptedAnswer, Step
 
 SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
@@ -36,12 +36,12 @@ PARIS, OSLO, ROME = (
     ("get_time", {"city": "Rome"}),
 )
 DONE = "It is 15 °C in Paris."
-SCENES: dict[str, tuple[Says | Step, ...]] = {
-    "call": (Says("Let me look.", (PARIS,)), Says(DONE)),
-    "parallel": (Says("", (PARIS, OSLO, ROME)), Says("", (OSLO,)), Says(DONE)),
+SCENES: dict[str, tuple[ScriptedAnswer | Step, ...]] = {
+    "call": (ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer(DONE)),
+    "parallel": (ScriptedAnswer("", (PARIS, OSLO, ROME)), ScriptedAnswer("", (OSLO,)), ScriptedAnswer(DONE)),
     "rate": (Step(fails="rate"),),
-    "error": (Step(Says("Half of what I have to say.", (PARIS,)), breaks="error"),),
-    "cut": (Step(Says("Half of what I have to say.", (PARIS,)), breaks="cut"),),
+    "error": (Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks="error"),),
+    "cut": (Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks="cut"),),
 }
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
 
@@ -56,7 +56,7 @@ pytestmark = [
 class Outcome:
     """What node told of a job, and what the provider saw of it."""
 
-    talk: Talk
+    talk: Script
     turns: list[dict[str, Any]]
     error: dict[str, Any]
 
@@ -66,7 +66,7 @@ def node(pytestconfig: pytest.Config) -> str:
     return installed(pytestconfig)
 
 
-Ran = Callable[[str], tuple[dict[str, Talk], "subprocess.CompletedProcess[str]"]]
+Ran = Callable[[str], tuple[dict[str, Script], "subprocess.CompletedProcess[str]"]]
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def ran(node: str, provider: Provider, gateway: str) -> Ran:
     """What a script printed about all its jobs, which it does at once; each script runs once, even if it fails."""
 
     @cache
-    def run(script: str) -> tuple[dict[str, Talk], subprocess.CompletedProcess[str]]:
-        talks: dict[str, Talk] = {}
+    def run(script: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
+        talks: dict[str, Script] = {}
         jobs = []
         for client, target, stream, scene in product(SCRIPTS[script], PROTOCOLS, (True, False), SCENES):
             id = f"{client} {target} {stream} {scene}"

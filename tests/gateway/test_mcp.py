@@ -20,7 +20,7 @@ import uvloop
 
 from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import serving
-from gateway.wire import PATIENCE, ask
+from gateway.raw_exchange import PATIENCE, ask
 from toolwire.core.ir import Call, Media, Result, Text
 from toolwire.gateway.config.config import Config, McpServer
 from toolwire.gateway.config.load import load_config
@@ -37,7 +37,7 @@ Test = Callable[[], Awaitable[None]]
 
 def rogue(*how: str, **more: Any) -> McpServer:
     """Written by hand, so it starts at once; `plain` does nothing wrong."""
-    command = (sys.executable, "-S", "-E", str(HERE / "mcp_rogue.py"), *how)
+    command = (sys.executable, "-S", "-E", str(HERE / "mcp_misbehaving.py"), *how)
     return McpServer(**{"name": "rogue", "command": command, "models": ("*",), **more})
 
 
@@ -664,7 +664,7 @@ def test_a_new_configuration_starts_stops_and_keeps() -> None:
 def test_programs_end_with_the_process(tmp_path: Path, workers: str) -> None:
     """They get neither its end of the terminal nor its signals: it has to end them."""
     pids = tmp_path / "pids"
-    command = [sys.executable, str(HERE / "mcp_rogue.py"), "noted", str(pids)]
+    command = [sys.executable, str(HERE / "mcp_misbehaving.py"), "noted", str(pids)]
     (tmp_path / "toolwire.toml").write_text(f'[mcp.rogue]\ncommand = {json.dumps(command)}\nmodels = ["loopback"]\n')
     with serving(tmp_path, "--workers", workers) as process:
         body = b'{"model": "loopback", "messages": [{"role": "user", "content": "hello"}]}'

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Says, Step, Talk
+from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Script, ScriptedAnswer, Step
 from gateway.state_clients import (
     FUNCTIONS,
     MODEL,
@@ -55,7 +55,7 @@ def bob(base: str) -> Iterator[ResponsesClient]:
 class StoredIds:
     """What Alice has stored: the ids of a response, of an item of it, of a conversation and of an item in that."""
 
-    talk: Talk
+    talk: Script
     response: str
     item: str
     conversation: str
@@ -71,7 +71,7 @@ class StoredIds:
 @pytest.fixture(scope="module")
 def stored(alice: ResponsesClient, provider: Provider) -> Iterator[StoredIds]:
     hold = Hold()
-    talk = provider.script(Says("A secret of Alice."), Step(Says("Later."), hold=hold))
+    talk = provider.script(ScriptedAnswer("A secret of Alice."), Step(ScriptedAnswer("Later."), hold=hold))
     answer = alice.turn("m-anthropic", talk.mark)
     room = alice.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": "Another secret."}])
     (member,) = alice.sdk.conversations.items.list(room.id).data
@@ -174,7 +174,7 @@ def test_its_owner_finds_it(
     assert alice.sdk.responses.retrieve(stored.job).status in ("queued", "in_progress")
     assert alice.sdk.conversations.retrieve(stored.conversation).metadata == {}
     assert item_texts(alice.sdk.conversations.items.list(stored.conversation).data) == ["Another secret."]
-    talk = provider.script(Says("Go on."))
+    talk = provider.script(ScriptedAnswer("Go on."))
     named = [{"type": "item_reference", "id": stored.item}, {"type": "item_reference", "id": stored.member}]
     alice.turn("m-gemini", [{"role": "user", "content": talk.mark}, *named, {"role": "user", "content": "And?"}])
     assert_received(talk.asked[0], talk.mark, "A secret of Alice.", "Another secret.", "And?")
@@ -192,7 +192,9 @@ def test_signatures_belong_to_a_key(
     alice: ResponsesClient, bob: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
     """With the same conversation under another key, the provider does not get the first client's signatures."""
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Done."), Says("Done."))
+    talk = provider.script(
+        ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("Done."), ScriptedAnswer("Done.")
+    )
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     chat.turn(alice)
     before = list(chat.messages)
@@ -208,7 +210,7 @@ def test_the_same_response_id_for_two_clients(alice: ResponsesClient, bob: Respo
     """Providers may repeat their ids; each client still reads its own response."""
     made = []
     for client, secret in ((alice, "Of Alice."), (bob, "Of Bob.")):
-        talk = provider.script(Says(secret))
+        talk = provider.script(ScriptedAnswer(secret))
         made.append((client, client.turn("m-responses", talk.mark, tools=FUNCTIONS), secret))
     for client, answer, secret in made:
         assert client.sdk.responses.retrieve(answer.id).output_text == secret

@@ -17,7 +17,7 @@ from google.genai import errors as genai_errors
 
 from gateway.clients import CLIENTS, PATIENCE, PNG, Conversation, Refused, Result, Task, Turn, close_all
 from gateway.conftest import only
-from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Says, Step, Talk
+from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Script, ScriptedAnswer, Step
 
 MODELS = {
     "openai-chat": "chat/gpt-4.1",
@@ -40,7 +40,7 @@ OSLO = ("get_weather", {"city": "Oslo"})
 TIME = ("get_time", {"city": "Rome"})
 DONE = "It is 15 °C in Paris."
 
-Start = Callable[..., tuple[Conversation, Talk]]
+Start = Callable[..., tuple[Conversation, Script]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +53,7 @@ def _clients(gateway: str) -> Iterator[None]:
 def start(provider: Provider, gateway: str, source: str, target: str, stream: bool) -> Start:
     """A client with a task, and the talk that the provider will have with it."""
 
-    def begin(*steps: Says | Step, model: str = "", **task: Any) -> tuple[Conversation, Talk]:
+    def begin(*steps: ScriptedAnswer | Step, model: str = "", **task: Any) -> tuple[Conversation, Script]:
         talk = provider.script(*steps)
         whole = Task(f"How is the weather? {talk.mark}", **task)
         return CLIENTS[source](gateway, model or MODELS[target], stream, whole), talk
@@ -128,7 +128,9 @@ def called(turn: Turn) -> list[tuple[str, Any]]:
 
 
 def test_one_call_its_result_and_the_end(start: Start, stream: bool, target: str) -> None:
-    client, talk = start(Says("Let me look.", (PARIS,)), Says(DONE), results={"Paris": Result("15 °C")})
+    client, talk = start(
+        ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer(DONE), results={"Paris": Result("15 °C")}
+    )
     first, last = client.run()
     assert (first.text, called(first)) == ("Let me look.", [PARIS])
     assert (last.text, last.calls) == (DONE, [])
@@ -142,7 +144,9 @@ def test_one_call_its_result_and_the_end(start: Start, stream: bool, target: str
 
 def test_parallel_calls_keep_their_results(start: Start) -> None:
     results = {"Paris": Result("15 °C"), "Oslo": Result("3 °C"), "Rome": Result("noon")}
-    client, talk = start(Says("", (PARIS, OSLO, TIME)), Says("", (OSLO,)), Says(DONE), results=results)
+    client, talk = start(
+        ScriptedAnswer("", (PARIS, OSLO, TIME)), ScriptedAnswer("", (OSLO,)), ScriptedAnswer(DONE), results=results
+    )
     turns = client.run()
     assert [called(turn) for turn in turns] == [[PARIS, OSLO, TIME], [OSLO], []]
     ids = [call.id for turn in turns for call in turn.calls]
@@ -154,7 +158,7 @@ def test_parallel_calls_keep_their_results(start: Start) -> None:
 
 def test_a_failing_tool(start: Start) -> None:
     results = {"Paris": Result("no such city", failed=True), "Oslo": Result("3 °C")}
-    client, talk = start(Says("", (PARIS, OSLO)), Says(DONE), results=results)
+    client, talk = start(ScriptedAnswer("", (PARIS, OSLO)), ScriptedAnswer(DONE), results=results)
     assert client.run()[-1].text == DONE
     first, second = exchanged(talk.asked[1])
     assert "no such city" in first[2]
@@ -162,14 +166,14 @@ def test_a_failing_tool(start: Start) -> None:
 
 
 def test_an_image_of_the_user(start: Start) -> None:
-    client, talk = start(Says(DONE), image=True)
+    client, talk = start(ScriptedAnswer(DONE), image=True)
     assert client.run()[-1].text == DONE
     assert images(talk.asked[0]) == 1
 
 
 @only(lambda source, **_: bool(CLIENTS[source].result_images))
 def test_an_image_in_a_result(start: Start, source: str) -> None:
-    client, talk = start(Says("", (PARIS, OSLO)), Says(DONE), results={
+    client, talk = start(ScriptedAnswer("", (PARIS, OSLO)), ScriptedAnswer(DONE), results={
         "Paris": Result("The plot:", image=True), "Oslo": Result("3 °C")
     })  # fmt: skip
     assert client.run()[-1].text == DONE
@@ -182,7 +186,7 @@ def test_an_image_in_a_result(start: Start, source: str) -> None:
 def test_reasoning_goes_back_to_its_maker(start: Start, source: str, target: str) -> None:
     thought = "Paris, then."
     client, talk = start(
-        Says("Let me look.", (PARIS, OSLO), thought), Says("", (TIME,), "And Rome."), Says(DONE),
+        ScriptedAnswer("Let me look.", (PARIS, OSLO), thought), ScriptedAnswer("", (TIME,), "And Rome."), ScriptedAnswer(DONE),
         model=THINKS[target], thinking=True,
         results={"Paris": Result("15 °C"), "Oslo": Result("3 °C"), "Rome": Result("noon")},
     )  # fmt: skip
@@ -236,7 +240,7 @@ def hold() -> Iterator[Hold]:
 @only(lambda stream, **_: stream)
 def test_pieces_arrive_when_they_come(start: Start, target: str, hold: Hold) -> None:
     """The provider does not go on before the client has the first piece."""
-    client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
+    client, _ = start(Step(ScriptedAnswer(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
     pieces = client.pieces()
     first = next(pieces)
     assert WORDS_LATER.startswith(first)
@@ -247,7 +251,7 @@ def test_pieces_arrive_when_they_come(start: Start, target: str, hold: Hold) -> 
 @only(lambda stream, source, **_: stream and source != "gemini")
 def test_a_client_that_leaves_is_no_longer_served(start: Start, target: str, hold: Hold) -> None:
     """Google's SDK is left out: it reads on until its stream is collected as garbage."""
-    client, _ = start(Step(Says(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
+    client, _ = start(Step(ScriptedAnswer(WORDS_LATER), hold=hold, after=FIRST_PIECE[target]))
     pieces = client.pieces()
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
@@ -329,7 +333,7 @@ WORDS: dict[str, Callable[[Any], bool]] = {
 @only(lambda stream, breaks, **_: stream or breaks == "cut")
 @pytest.mark.parametrize("breaks", ["error", "cut", "ended"])
 def test_a_broken_answer_is_never_a_success(start: Start, source: str, breaks: Any) -> None:
-    client, talk = start(Step(Says("Half of what I have to say.", (PARIS,)), breaks=breaks))
+    client, talk = start(Step(ScriptedAnswer("Half of what I have to say.", (PARIS,)), breaks=breaks))
     with pytest.raises(CLIENTS[source].raises):
         client.run()
     assert len(talk.asked) == 1

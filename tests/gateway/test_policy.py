@@ -12,7 +12,7 @@ import pytest
 
 from gateway.clients import CLIENTS, PATIENCE, Conversation, Result, Task, close_all, losses
 from gateway.conftest import configuration, named, served
-from gateway.provider import KEYS, PROTOCOLS, Provider, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.test_pairs import MODELS, exchanged
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
@@ -77,12 +77,14 @@ def ruled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Itera
     close_all()
 
 
-Start = Callable[..., tuple[Conversation, Talk]]
+Start = Callable[..., tuple[Conversation, Script]]
 
 
 @pytest.fixture
 def start(provider: Provider, ruled: str, source: str, target: str, stream: bool) -> Start:
-    def begin(*steps: Says, tools: tuple[str, ...] = ("get_weather", "get_time")) -> tuple[Conversation, Talk]:
+    def begin(
+        *steps: ScriptedAnswer, tools: tuple[str, ...] = ("get_weather", "get_time")
+    ) -> tuple[Conversation, Script]:
         talk = provider.script(*steps)
         task = Task(
             f"How is the weather? {talk.mark}",
@@ -97,7 +99,7 @@ def start(provider: Provider, ruled: str, source: str, target: str, stream: bool
 
 @in_all_pairs
 def test_the_model_sees_one_tool_and_the_client_the_other(start: Start, target: str) -> None:
-    client, talk = start(Says(calls=(("weather_of", {"town": "Paris"}),)), Says(DONE))
+    client, talk = start(ScriptedAnswer(calls=(("weather_of", {"town": "Paris"}),)), ScriptedAnswer(DONE))
     first, last = client.run()
     assert [(call.name, call.arguments) for call in first.calls] == [("get_weather", {"city": "Paris"})]
     assert last.text == DONE
@@ -115,7 +117,7 @@ def test_the_model_sees_one_tool_and_the_client_the_other(start: Start, target: 
 
 @in_all_pairs
 def test_a_dropped_tool_that_is_called_is_told_to_the_model_alone(start: Start) -> None:
-    client, talk = start(Says(calls=(("get_time", {"city": "Rome"}),)), Says(DONE))
+    client, talk = start(ScriptedAnswer(calls=(("get_time", {"city": "Rome"}),)), ScriptedAnswer(DONE))
     turn = client.turn()
     assert (turn.text, turn.calls) == (DONE, [])
     [(name, _, told, _)] = exchanged(talk.asked[1])
@@ -127,7 +129,9 @@ def test_a_dropped_tool_that_is_called_is_told_to_the_model_alone(start: Start) 
 @in_all_pairs
 def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start) -> None:
     client, talk = start(
-        Says(calls=(("roll", {"town": "Paris"}),)), Says(calls=(("roll", {"city": "Paris"}),)), tools=("roll",)
+        ScriptedAnswer(calls=(("roll", {"town": "Paris"}),)),
+        ScriptedAnswer(calls=(("roll", {"city": "Paris"}),)),
+        tools=("roll",),
     )
     [call] = client.turn().calls
     assert (call.name, call.arguments) == ("roll", {"city": "Paris"})
@@ -139,7 +143,7 @@ def test_bad_arguments_are_tried_again_before_the_client_sees_them(start: Start)
 
 @in_all_pairs
 def test_bad_arguments_are_refused_in_the_clients_own_shape(start: Start, source: str, stream: bool) -> None:
-    client, _ = start(Says(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
+    client, _ = start(ScriptedAnswer(calls=(("guess", {"town": "Paris"}),)), tools=("guess",))
     # Where the stream had begun, this SDK says only that it did not end well.
     mute = source == "openai-responses" and stream
     with pytest.raises(
@@ -155,7 +159,12 @@ def test_a_session_moves_to_where_a_rule_holds_and_away_again(
 ) -> None:
     """The history is in the client's words; each model sees it in those of its own tools."""
     here, there = ("ask", {"city": "Paris"}), ("question", {"place": "Paris"})
-    talk = provider.script(Says(calls=(here,)), Says(calls=(there,)), Says(calls=(here,)), Says(DONE))
+    talk = provider.script(
+        ScriptedAnswer(calls=(here,)),
+        ScriptedAnswer(calls=(there,)),
+        ScriptedAnswer(calls=(here,)),
+        ScriptedAnswer(DONE),
+    )
     task = Task(f"How is it? {talk.mark}", {"Paris": Result("15 °C")}, tools={"ask": "Asks."})
     client = CLIENTS[source](ruled, MODELS["openai-chat"], stream, task)
     turns = client.run([MODELS["anthropic"], MODELS["gemini"], MODELS["anthropic"]])
@@ -191,7 +200,7 @@ def weather(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("agent", "sent"), [("codex_cli_rs/0.64.0", False), ("claude-cli/2.1.0", None)])
 def test_a_rule_for_one_agent_holds_for_no_other(provider: Provider, ruled: str, agent: str, sent: bool | None) -> None:
-    talk = provider.script(Says(DONE))
+    talk = provider.script(ScriptedAnswer(DONE))
     body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "tools": [weather("other")]}
     status, _ = posted(ruled, body, **{"user-agent": agent})
     assert status == 200
@@ -199,7 +208,7 @@ def test_a_rule_for_one_agent_holds_for_no_other(provider: Provider, ruled: str,
 
 
 def test_where_no_rule_says_anything_the_clients_own_bytes_pass(provider: Provider, ruled: str) -> None:
-    talk = provider.script(Says(DONE))
+    talk = provider.script(ScriptedAnswer(DONE))
     text = (
         f'{{"model" : "chat/gpt-4.1",  "messages":[{{"role":"user","content":"{talk.mark}"}}], "temperature" : 0.50}}'
     )
@@ -217,7 +226,7 @@ def test_a_demand_that_the_model_cannot_be_given_follows_the_rule(
 ) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(f'{configuration(provider.url)}\n[[policy]]\nname = "mine"\nchoice = "{choice}"\n')
-    talk = provider.script(Says(DONE))
+    talk = provider.script(ScriptedAnswer(DONE))
     body: dict[str, Any] = {
         "model": f"{named('anthropic')}/{model}",
         "messages": [{"role": "user", "content": talk.mark}],
@@ -273,7 +282,7 @@ def test_where_a_demand_and_thinking_exclude_each_other(
     rule = f'[[policy]]\nname = "mine"\nchoice = "{choice}"\n' if choice else ""
     text = configuration(provider.url) + UNFORCED.format(url=provider.url, key=KEYS["openai-chat"])
     file.write_text(text + rule)
-    talk = provider.script(Says(DONE))
+    talk = provider.script(ScriptedAnswer(DONE))
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": talk.mark}],

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all
-from gateway.mcp_peers import equipped, equipping
-from gateway.provider import PROTOCOLS, Provider, Received, Says, Talk
+from gateway.mcp_gateway import equipped, equipping
+from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.test_pairs import MODELS, exchanged
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
@@ -58,7 +58,7 @@ def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
     close_all()
 
 
-def opened(base: str, talk: Talk, source: str, model: str, stream: bool) -> Conversation:
+def opened(base: str, talk: Script, source: str, model: str, stream: bool) -> Conversation:
     return CLIENTS[source](base, model, stream, Task(f"How is it? {talk.mark}", {"Paris": Result("15 °C")}))
 
 
@@ -76,7 +76,12 @@ def offered(asked: Received) -> set[str]:
 @pairs
 def test_a_renamed_one_runs(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """Beside a call of the client's own, which has another name too; and is told again as the model made it."""
-    talk = provider.script(Says("So. ", (PLUS,)), Says("", (PLUS, PARIS)), Says("It is 5."), Says("Bye."))
+    talk = provider.script(
+        ScriptedAnswer("So. ", (PLUS,)),
+        ScriptedAnswer("", (PLUS, PARIS)),
+        ScriptedAnswer("It is 5."),
+        ScriptedAnswer("Bye."),
+    )
     client = opened(tooled, talk, source, MODELS[target], stream)
     first = client.turn()
     assert [(call.name, call.arguments) for call in first.calls] == [("get_weather", {"city": "Paris"})]
@@ -98,7 +103,7 @@ def test_a_renamed_one_runs(provider: Provider, tooled: str, source: str, target
 def test_a_dropped_one_is_told_to_the_model_and_does_not_run(
     provider: Provider, tooled: str, source: str, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("", (("test__echo", {"text": "hear me"}),)), Says("Well."))
+    talk = provider.script(ScriptedAnswer("", (("test__echo", {"text": "hear me"}),)), ScriptedAnswer("Well."))
     turn = opened(tooled, talk, source, MODELS[target], stream).turn()
     assert (turn.text, turn.calls) == ("Well.", [])
     [(name, _, text, _)] = exchanged(talk.asked[1])
@@ -111,7 +116,9 @@ def test_a_dropped_one_is_told_to_the_model_and_does_not_run(
 @streamed
 @pairs
 def test_a_limit_counts_them(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
-    talk = provider.script(Says("", (("test__fail", {}),)), Says("", (PLUS,)), Says("It is 5."))
+    talk = provider.script(
+        ScriptedAnswer("", (("test__fail", {}),)), ScriptedAnswer("", (PLUS,)), ScriptedAnswer("It is 5.")
+    )
     turn = opened(tooled, talk, source, f"few-{MODELS[target]}", stream).turn()
     assert (turn.text, turn.calls) == ("It is 5.", [])
     assert offered(talk.asked[0]) == {"weather_of", "get_time", "plus"}

@@ -13,7 +13,8 @@ import pytest
 from gateway.clients import CLIENTS, Result, Task, close_all
 from gateway.conftest import only
 from gateway.process import serving
-from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
+from gateway.raw_exchange import answer, ask, stage
 from gateway.state_clients import (
     FUNCTIONS,
     MAX_POLLS,
@@ -30,7 +31,6 @@ from gateway.state_clients import (
     store_url,
 )
 from gateway.test_pairs import exchanged
-from gateway.wire import answer, ask, stage
 from toolwire.conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -117,7 +117,7 @@ def test_a_response_is_stored_as_the_client_got_it(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
-    talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("Let me look.", (SEEN["renamed"],)), ScriptedAnswer("It is mild."))
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS)
     assert response_calls(first) == response_calls(client.sdk.responses.retrieve(first.id)) == [OWN]
     second = client.turn(
@@ -137,7 +137,7 @@ def test_a_conversation_is_stored_as_the_client_got_it(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
-    talk = provider.script(Says("Let me look.", (SEEN["renamed"],)), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("Let me look.", (SEEN["renamed"],)), ScriptedAnswer("It is mild."))
     room = client.sdk.conversations.create()
     first = client.turn(model, talk.mark, stream, tools=FUNCTIONS, conversation=room.id)
     client.turn(model, function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, conversation=room.id)
@@ -151,7 +151,7 @@ def test_a_background_response_is_stored_as_the_client_got_it(
     clients: dict[str, ResponsesClient], provider: Provider, target: str
 ) -> None:
     client, model = clients["renamed"], MODEL[target]
-    talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("", (SEEN["renamed"],)), ScriptedAnswer("It is mild."))
     begun = client.sdk.responses.create(model=model, input=talk.mark, background=True, tools=FUNCTIONS)  # type: ignore[call-overload]
     first = wait_for_end(client, begun.id)
     assert response_calls(first) == [OWN]
@@ -179,7 +179,7 @@ def test_rules_change_between_turns(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, how: str
 ) -> None:
     order = ["renamed", "otherwise", "none", "renamed"]
-    talk = provider.script(*(Says("", (SEEN[rules],)) for rules in order[:3]), Says("It is mild."))
+    talk = provider.script(*(ScriptedAnswer("", (SEEN[rules],)) for rules in order[:3]), ScriptedAnswer("It is mild."))
     room = clients["none"].sdk.conversations.create()
     given: Any = talk.mark
     going: dict[str, Any] = {}
@@ -195,7 +195,9 @@ def test_rules_change_between_turns(
 
 def test_a_reload_between_turns(provider: Provider, tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
-    talk = provider.script(Says("", (SEEN["renamed"],)), Says("", (SEEN["otherwise"],)), Says("It is mild."))
+    talk = provider.script(
+        ScriptedAnswer("", (SEEN["renamed"],)), ScriptedAnswer("", (SEEN["otherwise"],)), ScriptedAnswer("It is mild.")
+    )
     with gateway_with_store(tmp_path, provider, keys=()):
         plain = file.read_text().replace('log_format = "none"', 'log_format = "json"')
     file.write_text(plain + RENAMED)
@@ -218,7 +220,7 @@ def test_the_provider_changes_between_turns(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool
 ) -> None:
     client, there = clients["there"], SEEN["renamed"]
-    talk = provider.script(Says("", (there,)), Says("", (OWN,)), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("", (there,)), ScriptedAnswer("", (OWN,)), ScriptedAnswer("It is mild."))
     first = client.turn("m-anthropic", talk.mark, stream, tools=FUNCTIONS)
     second = client.turn(
         MODEL[target], function_outputs(first, "15 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
@@ -238,7 +240,12 @@ def test_a_refused_call_is_stored_and_outlives_its_rule(
 ) -> None:
     """The client never saw it; the model sees it again, renamed by the rules in force."""
     gone = ("get_time", {"city": "Rome"})
-    talk = provider.script(Says("", (gone,)), Says("", (SEEN["otherwise"],)), Says("It is mild."), Says("Bye."))
+    talk = provider.script(
+        ScriptedAnswer("", (gone,)),
+        ScriptedAnswer("", (SEEN["otherwise"],)),
+        ScriptedAnswer("It is mild."),
+        ScriptedAnswer("Bye."),
+    )
     first = clients["otherwise"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
     assert response_calls(first) == [OWN]
     second = clients["renamed"].turn(
@@ -259,7 +266,12 @@ def test_a_retried_call_follows_the_rules_in_force(
 ) -> None:
     bad, other = {"village": "Paris"}, ("sky", {"village": "Paris"})
     first_try = ("weather_of", bad)
-    talk = provider.script(Says("", (first_try,)), Says("", (SEEN["renamed"],)), Says("It is mild."), Says("Bye."))
+    talk = provider.script(
+        ScriptedAnswer("", (first_try,)),
+        ScriptedAnswer("", (SEEN["renamed"],)),
+        ScriptedAnswer("It is mild."),
+        ScriptedAnswer("Bye."),
+    )
     first = clients["checked"].turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS)
     assert response_calls(first) == [OWN]
     second = clients["checked"].turn(
@@ -281,7 +293,12 @@ SUMMARY = "The user lives in Paris, where it is 15 °C."
 @pytest.mark.parametrize("how", ["by itself", "kept", "trigger"])
 def test_compaction_under_rules(clients: dict[str, ResponsesClient], provider: Provider, target: str, how: str) -> None:
     client, model = clients["renamed"], MODEL[target]
-    talk = provider.script(Says("", (SEEN["renamed"],)), Says("It is mild."), Says(SUMMARY), Says("Fine."))
+    talk = provider.script(
+        ScriptedAnswer("", (SEEN["renamed"],)),
+        ScriptedAnswer("It is mild."),
+        ScriptedAnswer(SUMMARY),
+        ScriptedAnswer("Fine."),
+    )
     first = client.turn(model, talk.mark, tools=FUNCTIONS)
     given = function_outputs(first, "15 °C")
     second = client.turn(model, given, tools=FUNCTIONS, previous_response_id=first.id)
@@ -330,19 +347,19 @@ def test_a_provider_that_compacts_itself_gets_the_model_s_own_calls(tmp_path: Pa
 # --- seals ------------------------------------------------------------------------------------------------------------
 
 
-def sent_signatures(talk: Talk, number: int) -> list[str]:
-    assert talk.notary
+def sent_signatures(talk: Script, number: int) -> list[str]:
+    assert talk.seal_checker
     asked = talk.asked[number]
-    return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
+    return talk.seal_checker.seals_sent(KEYS[asked.protocol], asked.protocol, asked.body)
 
 
-def assert_signatures(talk: Talk, order: list[str]) -> None:
+def assert_signatures(talk: Script, order: list[str]) -> None:
     """Signatures are bound to the tools that the model saw. A model gets them back on its own calls, as long as the
     rules are the same as when it made them."""
-    assert talk.notary
+    assert talk.seal_checker
     assert talk.refused == []
     assert [sent_calls(asked) for asked in talk.asked] == [[SEEN[rules]] * number for number, rules in enumerate(order)]
-    owed = [answer.seals for answer in talk.notary.answers]
+    owed = [answer.seals for answer in talk.seal_checker.answers]
     assert all(owed[:2])
     assert sent_signatures(talk, 1) == (owed[0] if order[0] == order[1] else [])
     assert sent_signatures(talk, 2) == owed[0] + (owed[1] if order[1] == order[2] else [])
@@ -362,8 +379,8 @@ ORDERS = pytest.mark.parametrize(
 def test_carried_signatures_go_back_with_the_same_tools(
     clients: dict[str, ResponsesClient], provider: Provider, source: str, target: str, stream: bool, order: list[str]
 ) -> None:
-    steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
-    talk = provider.script(*steps, Says("Done."), signed=True)
+    steps = [ScriptedAnswer("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
+    talk = provider.script(*steps, ScriptedAnswer("Done."), signed=True)
     task = Task(talk.mark, {"Paris": Result("15 °C")}, thinking=True)
     bases = [str(clients[rules].sdk.base_url).removesuffix("/v1/") for rules in order]
     client = CLIENTS[source](bases[0], MODEL[target], stream, task)
@@ -382,8 +399,8 @@ def test_carried_signatures_go_back_with_the_same_tools(
 def test_stored_signatures_go_back_on_the_model_s_own_calls(
     clients: dict[str, ResponsesClient], provider: Provider, target: str, stream: bool, order: list[str]
 ) -> None:
-    steps = [Says("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
-    talk = provider.script(*steps, Says("Done."), signed=True)
+    steps = [ScriptedAnswer("So.", (SEEN[rules],), "Paris, then.", again=True) for rules in order[:2]]
+    talk = provider.script(*steps, ScriptedAnswer("Done."), signed=True)
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     said = [chat.turn(clients[rules]) for rules in order]
     assert [call.function.name for message in said for call in message.tool_calls or ()] == ["get_weather"] * 2

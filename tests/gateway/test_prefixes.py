@@ -17,8 +17,8 @@ import pytest
 
 from gateway.clients import CLIENTS, TOOLS, Task, close_all
 from gateway.conftest import configuration, served
-from gateway.provider import PROTOCOLS, Provider, Received, Talk
-from gateway.test_moves import MAPPED, MODELS, RESULTS, WHERE, rounds
+from gateway.provider import PROTOCOLS, Provider, Received, Script
+from gateway.test_provider_changes import MAPPED, MODELS, RESULTS, WHERE, rounds
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.protocols import find_codec
 
@@ -52,7 +52,7 @@ HEAD = ("tools", "system", "instructions", "systemInstruction", "cache_control",
 def test_a_growing_conversation(
     provider: Provider, gateways: list[str], source: str, target: str, stream: bool
 ) -> None:
-    talk: Talk = provider.script(*(says for number in range(TURNS) for says in rounds(number)), signed=True)
+    talk: Script = provider.script(*(says for number in range(TURNS) for says in rounds(number)), signed=True)
     tools = {**TOOLS, MAPPED[source]: WHERE, "long_one": "A tool of which much can be said. " * 200}
     task = Task(f"How is the weather? {talk.mark}", RESULTS, image=True, thinking=True, tools=tools)
     client = CLIENTS[source](gateways[0], MODELS[target], stream, task)

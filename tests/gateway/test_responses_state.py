@@ -22,7 +22,18 @@ import pytest
 from gateway.clients import KEY, PATIENCE
 from gateway.conftest import configuration as gateway_configuration
 from gateway.process import TOOLWIRE, serving
-from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
+from gateway.raw_exchange import (
+    PROVIDER_KEY,
+    RawAnswer,
+    RawConnection,
+    answer,
+    ask,
+    body_of,
+    frames,
+    stage,
+    write_chunked,
+)
 from gateway.state_clients import (
     MODEL,
     ResponsesClient,
@@ -34,7 +45,6 @@ from gateway.state_clients import (
     store_url,
     without_reasoning,
 )
-from gateway.wire import PROVIDER_KEY, Got, Line, answer, ask, body_of, chunked, frames, stage
 from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.gateway.config.config import StoreSettings as Settings
 from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
@@ -125,7 +135,7 @@ QUERIES = (
 )
 
 
-def assert_valid_reply(got: Got, what: object) -> None:
+def assert_valid_reply(got: RawAnswer, what: object) -> None:
     """Check that a reply is valid, whatever the request was."""
     assert got.status in SANE, (what, got.status, got.data[:500])
     if got.data.startswith((b"event:", b"data:", b":")):
@@ -137,7 +147,7 @@ def assert_valid_reply(got: Got, what: object) -> None:
 
 @pytest.fixture(scope="module")
 def existing_ids(client: ResponsesClient, provider: Provider) -> tuple[str, str]:
-    talk = provider.script(Says("Here."))
+    talk = provider.script(ScriptedAnswer("Here."))
     answer = client.turn(MODEL["anthropic"], talk.mark)
     room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": "One."}])
     return answer.id, room.id
@@ -235,20 +245,20 @@ def test_paths_of_stored_objects_are_not_passed_through(tmp_path: Path, method: 
 # --- background responses ---------------------------------------------------------------------------------------------
 
 
-def open_stream(base: str, method: str, path: str, body: Any = None) -> Line:
+def open_stream(base: str, method: str, path: str, body: Any = None) -> RawConnection:
     """A stream that has started."""
-    line = Line(urlsplit(base).port or 0)
+    line = RawConnection(urlsplit(base).port or 0)
     data = b"" if body is None else encode_json(body).encode()
     line.send(method, f"/v1{path}", data, {"authorization": f"Bearer {KEY}"})
     assert line.start().status == 200
     return line
 
 
-def read_rest(line: Line) -> bytes:
+def read_rest(line: RawConnection) -> bytes:
     data = b""
-    while piece := line.some():
+    while piece := line.read_some():
         data += piece
-    line.leave()
+    line.disconnect()
     return data
 
 
@@ -256,12 +266,12 @@ def events(data: bytes) -> list[dict[str, Any]]:
     return [frame.data for frame in read_frames(data.decode())]
 
 
-def start_background(base: str, model: str, prompt: str, **more: Any) -> tuple[Line, bytes, str]:
+def start_background(base: str, model: str, prompt: str, **more: Any) -> tuple[RawConnection, bytes, str]:
     """Start a background response as a stream: the connection, its first data, and the response's id."""
     line = open_stream(base, "POST", "/responses", {"model": model, "input": prompt, "background": True, **more})
-    data = line.until(b"response.queued")
+    data = line.read_until(b"response.queued")
     while not data.endswith(b"\n\n"):
-        data += line.some()
+        data += line.read_some()
     return line, data, events(data)[0]["response"]["id"]
 
 
@@ -270,7 +280,7 @@ def test_the_id_is_sent_before_the_provider_answers(
     base: str, client: ResponsesClient, provider: Provider, target: str, hold: Hold
 ) -> None:
     """Else a client whose connection breaks could not resume."""
-    talk = provider.script(Step(Says("Late."), hold=hold))
+    talk = provider.script(Step(ScriptedAnswer("Late."), hold=hold))
     line, first, id = start_background(base, MODEL[target], talk.mark, stream=True)
     assert hold.reached.wait(PATIENCE)
     assert [(event["type"], event["sequence_number"]) for event in events(first)] == [
@@ -296,11 +306,11 @@ STOPS = {"cancel": ("POST", "/cancel"), "delete": ("DELETE", "")}
 def test_followers_see_the_end_of_a_cancelled_response(
     base: str, other: str, client: ResponsesClient, provider: Provider, hold: Hold, how: str, where: str
 ) -> None:
-    talk = provider.script(Step(Says("Words that never come."), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer("Words that never come."), hold=hold, after=3))
     line, _, id = start_background(base, MODEL["openai-responses"], talk.mark, stream=True)
     assert hold.reached.wait(PATIENCE)
     read = open_stream(base if where == "here" else other, "GET", f"/responses/{id}?stream=true")
-    read.until(b"response.queued")
+    read.read_until(b"response.queued")
     method, path = STOPS[how]
     assert client.raw(method, f"/responses/{id}{path}").status == 200
     for last in (events(read_rest(line))[-1], events(read_rest(read))[-1]):
@@ -310,7 +320,7 @@ def test_followers_see_the_end_of_a_cancelled_response(
 
 def without_numbers(frames: list[bytes]) -> bytes:
     bare = [re.sub(rb',?"sequence_number":\d+', b"", frame) for frame in frames]
-    return chunked(b": hello\n\n", *bare)
+    return write_chunked(b": hello\n\n", *bare)
 
 
 def test_a_provider_without_sequence_numbers(tmp_path: Path) -> None:
@@ -330,7 +340,7 @@ def test_a_provider_without_sequence_numbers(tmp_path: Path) -> None:
 
 def fixed(text: str, number: int) -> bytes:
     """A response of a server that gives its items the same ids in every response."""
-    body = body_of("openai-responses", Says(text)) | {"id": f"resp_fixed{number}"}
+    body = body_of("openai-responses", ScriptedAnswer(text)) | {"id": f"resp_fixed{number}"}
     body["output"] = [{**item, "id": "msg_1"} for item in body["output"]]
     return answer(200, encode_json(body).encode())
 
@@ -350,7 +360,7 @@ def test_a_provider_that_repeats_item_ids(tmp_path: Path) -> None:
 
 @EVERYWHERE
 def test_a_reference_in_a_conversation_is_stored_once(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("One."), Says("Two."), Says("Three."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."), ScriptedAnswer("Three."))
     room = client.sdk.conversations.create().id
     client.turn(MODEL[target], talk.mark, conversation=room)
     (said, *_) = client.sdk.conversations.items.list(room, order="asc").data
@@ -370,7 +380,7 @@ FULL = """CREATE TRIGGER full BEFORE INSERT ON entries WHEN NEW.kind = 'response
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_turn_is_stored_completely_or_not_at_all(provider: Provider, tmp_path: Path, stream: bool) -> None:
     """A response that says it was not stored must not be in the conversation: the client repeats the request."""
-    talk = provider.script(Says("One."), Says("Two."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."))
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create().id
         with closing(sqlite3.connect(tmp_path / "store.db")) as file:
@@ -387,7 +397,7 @@ def test_a_turn_is_stored_completely_or_not_at_all(provider: Provider, tmp_path:
 
 @EVERYWHERE
 def test_an_unknown_reference_without_a_type(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("One."), Says("Two."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."))
     first = client.turn(MODEL[target], talk.mark)
     id = without_reasoning(first.output)[0].id
     body = {"model": MODEL[target], "store": False, "input": [{"role": "user", "content": talk.mark}]}
@@ -398,7 +408,7 @@ def test_an_unknown_reference_without_a_type(client: ResponsesClient, provider: 
 
 @pytest.mark.parametrize("how", ["at once", "added"])
 def test_references_in_a_new_conversation(client: ResponsesClient, provider: Provider, how: str) -> None:
-    talk = provider.script(Says("One."), Says("Two."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."))
     first = client.turn(MODEL["anthropic"], talk.mark)
     items: Any = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": first.output[0].id}]
     if how == "at once":
@@ -415,7 +425,7 @@ def test_references_in_a_new_conversation(client: ResponsesClient, provider: Pro
 
 
 def test_a_failed_response_is_stored_as_failed(tmp_path: Path) -> None:
-    body = body_of("openai-responses", Says("Half.")) | {"id": "resp_failed", "status": "failed"}
+    body = body_of("openai-responses", ScriptedAnswer("Half.")) | {"id": "resp_failed", "status": "failed"}
     body["error"] = {"code": "server_error", "message": "Something broke."}
     with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         scene = served.scene("openai-responses", answer(200, encode_json(body).encode()))
@@ -437,7 +447,7 @@ def test_a_key_in_a_provider_error_is_redacted(tmp_path: Path) -> None:
 
 def test_a_conversation_expires_with_its_items(provider: Provider, tmp_path: Path) -> None:
     """Else its first items would expire before it, and the model would miss how it began."""
-    talk = provider.script(Says("One."), Says("Two."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."))
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create(items=[{"type": "message", "role": "user", "content": talk.mark}]).id
         client.turn(MODEL["anthropic"], "Early.", conversation=room)
@@ -463,7 +473,7 @@ def test_workers_share_background_responses(provider: Provider, tmp_path: Path, 
     file.write_text(
         f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 3\n'
     )
-    talk = provider.script(Says("Done."), Step(Says("Never."), hold=hold, after=3))
+    talk = provider.script(ScriptedAnswer("Done."), Step(ScriptedAnswer("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
         base = f"http://127.0.0.1:{process.port}"
         with open_client(base) as client:
@@ -505,7 +515,7 @@ def test_background_responses_fail_when_the_gateway_stops(
     text = gateway_configuration(provider.url).replace('log_format = "none"', 'log_format = "text"')
     text += f'[server.timeouts]\nshutdown = {0.5 if signals == 1 else 60}\ndrain = 0\n[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 1000\n'
     file.write_text(text)
-    talk = provider.script(Step(Says("Never."), hold=hold, after=3))
+    talk = provider.script(Step(ScriptedAnswer("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file)) as process:
         line, _, id = start_background(f"http://127.0.0.1:{process.port}", MODEL["anthropic"], talk.mark, stream=True)
         assert hold.reached.wait(PATIENCE)
@@ -516,7 +526,7 @@ def test_background_responses_fail_when_the_gateway_stops(
         assert process.ended() == 0
         with contextlib.suppress(ConnectionError, http.client.IncompleteRead):
             assert b"response.completed" not in read_rest(line)
-        line.leave()
+        line.disconnect()
     with gateway_with_store(tmp_path, provider, keys=()) as base, open_client(base) as client:
         told = client.sdk.responses.retrieve(id)
         assert (told.status, told.error.code) == ("failed", "server_error")
@@ -610,7 +620,7 @@ def test_input_items_of_a_failed_response_in_a_conversation(
     base: str, client: ResponsesClient, provider: Provider
 ) -> None:
     """Items that were added later are not among them."""
-    talk = provider.script(Says("One."), Step(fails="bad"), Says("Three."))
+    talk = provider.script(ScriptedAnswer("One."), Step(fails="bad"), ScriptedAnswer("Three."))
     room = client.sdk.conversations.create().id
     client.turn(MODEL["anthropic"], talk.mark, conversation=room)
     line, _, id = start_background(base, MODEL["anthropic"], "Fail.", conversation=room, stream=True)

@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 
 from gateway.process import TOOLWIRE, serving
-from gateway.wire import (
+from gateway.raw_exchange import (
     PATIENCE,
-    Got,
-    Line,
-    Peer,
-    Wire,
+    RawAnswer,
+    RawConnection,
+    RawProvider,
+    ScriptedConnection,
     ask,
     begun,
-    chunked,
     configuration,
-    finished,
     frames,
+    is_complete,
     request_of,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
 
@@ -39,31 +39,31 @@ ENOUGH = 10_000
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    made = Wire()
+def wire() -> Iterator[RawProvider]:
+    made = RawProvider()
     yield made
     made.close()
 
 
-def _chat(port: int, model: str, stream: bool = False) -> Got:
+def _chat(port: int, model: str, stream: bool = False) -> RawAnswer:
     body = encode_json(request_of("openai-chat", model, stream)).encode()
     return ask(port, "POST", "/v1/chat/completions", body)
 
 
-def _opened(port: int, model: str) -> Line:
-    line = Line(port)
+def _opened(port: int, model: str) -> RawConnection:
+    line = RawConnection(port)
     line.send("POST", "/v1/chat/completions", encode_json(request_of("openai-chat", model, True)).encode())
     return line
 
 
-def _stalls(peer: Peer) -> None:
-    peer.say(chunked(*begun("openai-chat"), end=False))
-    peer.until_told()
+def _stalls(peer: ScriptedConnection) -> None:
+    peer.send(write_chunked(*begun("openai-chat"), end=False))
+    peer.wait_for_release()
     peer.chunk(*frames("openai-chat", "Hello there, how are you today?")[len(begun("openai-chat")) :], b"")
 
 
-def _rest(line: Line, first: bytes) -> Got:
-    got = Got(200, {}, first + line.response.read())
+def _rest(line: RawConnection, first: bytes) -> RawAnswer:
+    got = RawAnswer(200, {}, first + line.response.read())
     line.connection.close()
     return got
 
@@ -91,30 +91,30 @@ def test_it_says_where_it_is_and_serves_without_configuration(tmp_path: Path, nu
         assert process.ended() == 0
 
 
-def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: Wire) -> None:
+def test_a_stream_may_finish_when_it_is_asked_to_stop(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
     with serving(tmp_path) as process:
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
-        first = line.until(b"Hel")
+        first = line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
         process.refuses()
         scene.go.set()
         got = _rest(line, first)
         assert text_of("openai-chat", got, True) == "Hello there, how are you today?"
-        assert finished("openai-chat", got.frames)
+        assert is_complete("openai-chat", got.frames)
         assert process.ended() == 0
         assert '"status":200' in process.says('"event":"exchange"')
 
 
-def test_a_second_signal_does_not_wait(tmp_path: Path, wire: Wire) -> None:
+def test_a_second_signal_does_not_wait(tmp_path: Path, wire: RawProvider) -> None:
     (tmp_path / "toolwire.toml").write_text(configuration(wire))
     with serving(tmp_path) as process:
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
-        line.until(b"Hel")
+        line.read_until(b"Hel")
         process.signal(signal.SIGTERM)
         process.refuses()
         process.signal(signal.SIGTERM)
@@ -139,7 +139,7 @@ def test_a_balancer_is_told_before_it_stops(tmp_path: Path) -> None:
 
 def test_an_idle_connection_does_not_hold_it_up(tmp_path: Path) -> None:
     with serving(tmp_path) as process:
-        line = Line(process.port)
+        line = RawConnection(process.port)
         line.send("GET", "/livez")
         assert line.start().read() == b"ok\n"
         process.signal(signal.SIGTERM)
@@ -153,14 +153,14 @@ ROUTE = '[models]\n{name} = "chat/gpt-4.1-{mark}"\n'
 
 
 @pytest.mark.parametrize("how", ["signal", "file"])
-def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: Wire, how: str) -> None:
+def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: RawProvider, how: str) -> None:
     file = tmp_path / "toolwire.toml"
     old, new = wire.scene("openai-chat", _stalls), wire.scene("openai-chat", whole("openai-chat", "New."))
     file.write_text(configuration(wire, more=ROUTE.format(name="before", mark=old.mark)))
     with serving(tmp_path, "--config", str(file)) as process:
         line = _opened(process.port, "before")
         line.start()
-        first = line.until(b"Hel")
+        first = line.read_until(b"Hel")
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         if how == "signal":
             process.signal(signal.SIGHUP)
@@ -168,10 +168,10 @@ def test_a_new_file_is_taken_up_without_dropping_a_stream(tmp_path: Path, wire: 
         assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         assert _chat(process.port, "before").status == 404
         old.go.set()
-        assert finished("openai-chat", _rest(line, first).frames)
+        assert is_complete("openai-chat", _rest(line, first).frames)
 
 
-def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: Wire) -> None:
+def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvider) -> None:
     file = tmp_path / "toolwire.toml"
     scene = wire.scene("openai-chat", whole("openai-chat"))
     good = configuration(wire, more=ROUTE.format(name="before", mark=scene.mark))
@@ -240,7 +240,7 @@ def test_several_workers_share_the_port(tmp_path: Path) -> None:
         assert not [pid for pid in workers if _alive(pid)]
 
 
-def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire: Wire) -> None:
+def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire: RawProvider) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(configuration(wire))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
@@ -248,7 +248,7 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
-        first = line.until(b"Hel")
+        first = line.read_until(b"Hel")
         new = wire.scene("openai-chat", whole("openai-chat", "New."))
         file.write_text(configuration(wire, more=ROUTE.format(name="behind", mark=new.mark)))
         process.signal(signal.SIGHUP)
@@ -258,7 +258,7 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
             assert text_of("openai-chat", _chat(process.port, "behind"), False) == "New."
         process.signal(signal.SIGTERM)
         scene.go.set()
-        assert finished("openai-chat", _rest(line, first).frames)
+        assert is_complete("openai-chat", _rest(line, first).frames)
         assert process.ended() == 0
 
 

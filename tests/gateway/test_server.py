@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from gateway.raw import BROKEN, CLOSE, LIMIT, LOOPS, become, by_path, echo, house, refused, run, said, splits, turn
+from gateway.raw_server import (
+    BROKEN,
+    CLOSE,
+    LIMIT,
+    LOOPS,
+    become,
+    by_path,
+    echo,
+    refused,
+    run,
+    run_server,
+    said,
+    splits,
+    turn,
+)
 from toolwire.gateway.server import connection as accepted
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 
@@ -193,7 +207,7 @@ def test_a_request_is_answered_and_the_connection_kept(case: str, play: Test) ->
     script, expected = KEPT[case]
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             for pieces in splits(script) if len(script) < 300 else ((script,),):
                 await talk.send(*pieces)
@@ -207,7 +221,7 @@ def test_a_request_is_answered_and_the_connection_closed(case: str, play: Test) 
     script, expected = CLOSED[case]
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             for pieces in splits(script):
                 talk = made.talk()
                 await talk.send(*pieces)
@@ -219,7 +233,7 @@ def test_a_request_is_answered_and_the_connection_closed(case: str, play: Test) 
 
 def test_what_comes_after_a_last_request_is_not_looked_at(play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(b"GET /a HTTP/1.1\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
             assert await talk.rest() == said(b"GET /a ", CLOSE)
@@ -236,7 +250,7 @@ def test_headers_by_their_names_and_none_from_behind_the_body(play: Test) -> Non
         await echo(incoming)
 
     async def test() -> None:
-        async with house(handle) as made:
+        async with run_server(handle) as made:
             talk = made.talk()
             head = (
                 b"POST /a HTTP/1.1\r\nX-A: b\r\nx-a: \tc\t \r\nEmpty:\r\nB: \xe9\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -260,7 +274,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 def test_a_client_that_waits_is_told_to_go_on(play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(EXPECTS)
             await talk.answer(CONTINUE)
@@ -282,7 +296,7 @@ def test_the_word_to_go_on_waits_for_its_turn(play: Test) -> None:
             await go.wait()
             await incoming.send_body(b"two", more=False)
 
-        async with house(by_path({"/slow": slow})) as made:
+        async with run_server(by_path({"/slow": slow})) as made:
             talk = made.talk()
             await talk.send(b"GET /slow HTTP/1.1\r\n\r\n" + EXPECTS)
             await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
@@ -303,7 +317,7 @@ async def unread(incoming: ClientRequest) -> None:
 
 def test_a_client_whose_body_is_not_wanted_is_not_told_to_go_on(play: Test) -> None:
     async def test() -> None:
-        async with house(unread) as made:
+        async with run_server(unread) as made:
             talk = made.talk()
             await talk.send(EXPECTS)
             assert await talk.rest() == said(b"no", CLOSE, status=401)
@@ -342,7 +356,7 @@ def test_a_client_that_sends_too_much_sends_to_the_end_and_then_hears_of_it(case
     head, body = LARGE[case]
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(head)
             await talk.send(body)
@@ -355,7 +369,7 @@ def test_a_client_that_sends_too_much_sends_to_the_end_and_then_hears_of_it(case
 @pytest.mark.parametrize("case", HEADS)
 def test_a_head_without_end(case: str, play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(HEADS[case])
             assert await talk.rest() == LONG
@@ -367,7 +381,7 @@ def test_a_head_without_end(case: str, play: Test) -> None:
 @pytest.mark.parametrize("silent", [False, True])
 def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(b"nonsense\r\n\r\n")
             assert await talk.rest() == no_request(b"Invalid method encountered")
@@ -394,7 +408,7 @@ def test_many_requests_ahead_of_their_answers(play: Test) -> None:
     count = 40 * accepted.MAX_PIPELINED
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             script = b"".join(
                 b"POST /%d HTTP/1.1\r\nContent-Length: 700\r\n\r\n%700d" % (at, at) for at in range(count)
@@ -412,7 +426,7 @@ def test_many_offers_to_speak_something_else(play: Test) -> None:
     count = 2000
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             script = b"POST /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx"
             sending = asyncio.ensure_future(talk.send(script * count + b"CONNECT a:1 HTTP/1.1\r\n\r\n"))
@@ -431,7 +445,7 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
             await go.wait()
             await echo(incoming)
 
-        async with house(stuck) as made:
+        async with run_server(stuck) as made:
             talk = made.talk()
             script = b"POST /a HTTP/1.1\r\nContent-Length: 900\r\n\r\n" + b"x" * 900
             sending = asyncio.ensure_future(talk.send(script * 20_000))
@@ -459,7 +473,7 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
             await incoming.start_response(200, {"content-length": str(len(out))})
             await incoming.send_body(out, more=False)
 
-        async with house(later) as made:
+        async with run_server(later) as made:
             talk = made.talk()
             size = 64 * 1024 * 1024
             sending = asyncio.ensure_future(
@@ -548,7 +562,7 @@ def test_an_answer_as_bytes(case: str, play: Test) -> None:
         await incoming.send_body(pieces[-1], more=False)
 
     async def test() -> None:
-        async with house(by_path({"/answer": answer})) as made:
+        async with run_server(by_path({"/answer": answer})) as made:
             talk = made.talk()
             await talk.send(asked)
             await talk.answer(expected)
@@ -568,7 +582,7 @@ def test_an_answer_of_another_length_than_it_promised_ends_the_connection(length
         await incoming.send_body(b"abc", more=False)
 
     async def test() -> None:
-        async with house(answer) as made:
+        async with run_server(answer) as made:
             talk = made.talk()
             await talk.send(GET + GET)
             assert (await talk.cut()).count(b"HTTP/1.1") <= 1
@@ -578,7 +592,7 @@ def test_an_answer_of_another_length_than_it_promised_ends_the_connection(length
 
 def test_a_body_that_nobody_looked_at_is_not_taken_for_a_request(play: Test) -> None:
     async def test() -> None:
-        async with house(unread) as made:
+        async with run_server(unread) as made:
             inner = b"GET /inner HTTP/1.1\r\n\r\n"
             head = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner)
             talk = made.talk()
@@ -678,7 +692,7 @@ def test_a_handler_that_fails(case: str, play: Test) -> None:
     handle, expected, kept, faults = FAILING[case]
 
     async def test() -> None:
-        async with house(by_path({"/answer": handle})) as made:
+        async with run_server(by_path({"/answer": handle})) as made:
             talk = made.talk()
             await talk.send(GET)
             if kept:
@@ -697,7 +711,7 @@ def test_a_handler_that_fails(case: str, play: Test) -> None:
 
 def test_an_old_client_sees_that_a_stream_has_no_end(play: Test) -> None:
     async def test() -> None:
-        async with house(stops_within) as made:
+        async with run_server(stops_within) as made:
             talk = made.talk()
             await talk.send(OLD)
             with pytest.raises(ConnectionResetError):
@@ -708,7 +722,7 @@ def test_an_old_client_sees_that_a_stream_has_no_end(play: Test) -> None:
 
 def test_a_fault_while_telling_of_a_fault(play: Test) -> None:
     async def test() -> None:
-        async with house(raises) as made:
+        async with run_server(raises) as made:
 
             async def broken(incoming: ClientRequest, error: BaseException) -> None:
                 raise KeyError("again")
@@ -742,7 +756,7 @@ def test_a_client_that_leaves_before_its_request_is_whole(sent: bytes, play: Tes
                 ended.append("gone")
                 raise
 
-        async with house(handle) as made:
+        async with run_server(handle) as made:
             talk = made.talk()
             await talk.send(sent, b"")
             await made.connected()
@@ -786,7 +800,7 @@ def test_a_client_that_leaves_cancels_what_is_done_for_it_if_so_wanted(
 ) -> None:
     async def test() -> None:
         works = Works(cancels, stream)
-        async with house(works) as made:
+        async with run_server(works) as made:
             talk = made.talk()
             await talk.send(GET)
             await works.waits.wait()
@@ -818,7 +832,7 @@ def test_a_client_that_left_before_anybody_watched(play: Test) -> None:
             finally:
                 ended.append("cancelled")
 
-        async with house(handle) as made:
+        async with run_server(handle) as made:
             talk = made.talk()
             await talk.send(GET)
             await made.connected()
@@ -852,7 +866,7 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
                     await incoming.drain()
             await incoming.send_body(b"", more=False)
 
-        async with house(handle) as made:
+        async with run_server(handle) as made:
             talk = made.talk(small=True)
             await talk.send(GET)
             await full.wait()
@@ -873,7 +887,7 @@ def test_a_client_that_does_not_read_holds_the_answer_back(leaves: bool, play: T
 
 def test_an_idle_connection_is_closed_in_the_end(play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             fresh, used = made.talk(), made.talk()
             await used.send(b"GET /a HTTP/1.1\r\n\r\n")
             await used.answer(said(b"GET /a "))
@@ -902,7 +916,7 @@ SLOWLY = refused(408, b"nothing more of the request came for 60 seconds\n")
 )
 def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(sent, b"")
             await made.connected()
@@ -915,7 +929,7 @@ def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) ->
 
 def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             talk = made.talk()
             await talk.send(b"GET /a HTTP/1.1\r\n", b"")
             connection = await made.connected()
@@ -931,7 +945,7 @@ def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
 def test_nobody_is_slow_while_the_work_is_ours(play: Test) -> None:
     async def test() -> None:
         works = Works(True, False)
-        async with house(works) as made:
+        async with run_server(works) as made:
             talk = made.talk()
             await talk.send(GET + b"POST /b HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
             await works.waits.wait()
@@ -950,7 +964,7 @@ def test_a_client_that_never_reads_is_cut_in_the_end(whole: bool, play: Test) ->
             await incoming.start_response(200, {})
             await incoming.send_body(bytes(16_000_000), more=not whole)
 
-        async with house(handle) as made:
+        async with run_server(handle) as made:
             talk = made.talk(small=True)
             await talk.send(GET)
             connection = await made.connected()
@@ -971,7 +985,7 @@ def test_a_client_that_never_reads_is_cut_in_the_end(whole: bool, play: Test) ->
 def test_closing_lets_what_is_under_way_finish(play: Test) -> None:
     async def test() -> None:
         works = Works(True, False)
-        async with house(by_path({"/answer": works})) as made:
+        async with run_server(by_path({"/answer": works})) as made:
             idle, busy, coming = made.talk(), made.talk(), made.talk()
             await coming.send(b"GET /a HT", b"")
             await busy.send(GET)
@@ -997,7 +1011,7 @@ def test_closing_lets_what_is_under_way_finish(play: Test) -> None:
 def test_closing_cuts_what_does_not_finish(told: bool, cancels: bool, play: Test) -> None:
     async def test() -> None:
         works = Works(cancels, True)
-        async with house(works) as made:
+        async with run_server(works) as made:
             talk = made.talk()
             await talk.send(GET)
             await works.waits.wait()
@@ -1047,7 +1061,7 @@ def test_whatever_comes_is_answered_or_closed(seed: int, play: Test) -> None:
     seeds = [script for script, _ in (*KEPT.values(), *CLOSED.values()) if len(script) < 300]
 
     async def test() -> None:
-        async with house() as made:
+        async with run_server() as made:
             for _ in range(ROUNDS):
                 script = mutated(chance, seeds)
                 at = chance.randint(0, len(script))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.state_clients import (
     MODEL,
     REASONING_MODELS,
@@ -34,9 +34,9 @@ PARIS, OSLO, ROME = (
     ("get_time", {"city": "Rome"}),
 )
 THREE = (
-    Says("Let me look.", (PARIS, OSLO), "Paris, then.", again=True),
-    Says("", (ROME,), "And Rome.", again=True),
-    Says("Done."),
+    ScriptedAnswer("Let me look.", (PARIS, OSLO), "Paris, then.", again=True),
+    ScriptedAnswer("", (ROME,), "And Rome.", again=True),
+    ScriptedAnswer("Done."),
 )
 
 
@@ -59,17 +59,17 @@ def other(provider: Provider, client: ResponsesClient, folder: Path) -> Iterator
         yield made
 
 
-def sent_signatures(talk: Talk, number: int) -> list[str]:
+def sent_signatures(talk: Script, number: int) -> list[str]:
     """The signatures that the provider of the first answer got back in this request."""
-    assert talk.notary
+    assert talk.seal_checker
     asked: Received = talk.asked[number]
-    return talk.notary.shown(KEYS[asked.protocol], asked.protocol, asked.body)
+    return talk.seal_checker.seals_sent(KEYS[asked.protocol], asked.protocol, asked.body)
 
 
-def expected_signatures(talk: Talk, target: str, answers: int) -> list[str]:
+def expected_signatures(talk: Script, target: str, answers: int) -> list[str]:
     """The signatures of its first answers; each has some."""
-    assert talk.notary
-    made = [answer.seals for answer in talk.notary.answers if answer.protocol == target][:answers]
+    assert talk.seal_checker
+    made = [answer.seals for answer in talk.seal_checker.answers if answer.protocol == target][:answers]
     assert all(made)
     return [seal for seals in made for seal in seals]
 
@@ -135,16 +135,16 @@ def test_another_provider_does_not_get_signatures(
     for model in (REASONING_MODELS[target], REASONING_MODELS[between], REASONING_MODELS[target]):
         chat.turn(client, model)
     assert [asked.protocol for asked in talk.asked] == [target, between, target]
-    assert talk.notary
+    assert talk.seal_checker
     for asked in talk.asked:
-        assert talk.notary.strangers(KEYS[asked.protocol], asked.protocol, asked.raw) == []
+        assert talk.seal_checker.unknown_seals(KEYS[asked.protocol], asked.protocol, asked.raw) == []
     assert sent_signatures(talk, 2) == expected_signatures(talk, target, 1)
     assert not talk.refused
 
 
 @SEALED
 def test_two_conversations_continue_the_same_turn(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(THREE[0], Says("One."), Says("Another."), signed=True)
+    talk = provider.script(THREE[0], ScriptedAnswer("One."), ScriptedAnswer("Another."), signed=True)
     chat = ChatClient(REASONING_MODELS[target], talk)
     chat.turn(client)
     before = list(chat.messages)
@@ -182,7 +182,7 @@ def test_an_edited_history(client: ResponsesClient, provider: Provider, target: 
     """The provider accepts it: reasoning is before the same parts as in its answer, or is left out."""
     while len(provider.talks) < MANY:
         provider.script()
-    talk = provider.script(THREE[0], Says("Done."))
+    talk = provider.script(THREE[0], ScriptedAnswer("Done."))
     chat = ChatClient(REASONING_MODELS[target], talk)
     chat.turn(client)
     chat.messages = EDITS[edit](chat.messages)
@@ -203,8 +203,8 @@ def test_a_changed_prefix(client: ResponsesClient, provider: Provider) -> None:
     chat.turn(client)
     assert not talk.refused
     assert sent_signatures(talk, 1) == []
-    assert talk.notary is not None
-    assert sent_signatures(talk, 2) == talk.notary.answers[1].seals != []
+    assert talk.seal_checker is not None
+    assert sent_signatures(talk, 2) == talk.seal_checker.answers[1].seals != []
 
 
 def runs(asked: Received) -> Iterator[tuple[int, list[str]]]:
@@ -230,7 +230,7 @@ MINE = "bWluZSwgbm90IHlvdXJz"
 @STREAMS
 def test_a_client_that_sends_signatures_itself(client: ResponsesClient, provider: Provider, stream: bool) -> None:
     """Clients for Google's own Chat endpoint send signatures; these win over stored ones."""
-    talk = provider.script(Says("", (PARIS, OSLO), "Paris, then."), Says("Done."))
+    talk = provider.script(ScriptedAnswer("", (PARIS, OSLO), "Paris, then."), ScriptedAnswer("Done."))
     chat = ChatClient(MODEL["gemini"], talk, stream)
     chat.turn(client)
     chat.messages[1]["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": MINE}}
@@ -245,7 +245,7 @@ def test_a_client_that_sends_reasoning_back(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
     """A client that also sends the reasoning back: the provider gets it once."""
-    talk = provider.script(*THREE[:1], Says("Done."), signed=target != "openai-chat")
+    talk = provider.script(*THREE[:1], ScriptedAnswer("Done."), signed=target != "openai-chat")
     chat = ChatClient(REASONING_MODELS[target], talk, stream)
     message = chat.turn(client)
     assert message.reasoning_content.startswith("Paris, then.")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.clients import PATIENCE
-from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step
+from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
+from gateway.raw_exchange import CLIENTS, error_of, path_of, text_of
 from gateway.state_clients import (
     FUNCTIONS,
     MAX_POLLS,
@@ -26,7 +27,6 @@ from gateway.state_clients import (
     read_error,
     store_url,
 )
-from gateway.wire import CLIENTS, error_of, path_of, text_of
 from toolwire.conformance.peers import PEERS
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -95,7 +95,7 @@ def body_of(protocol: str, model: str, text: str, stream: bool) -> dict[str, Any
 def test_stateless_requests_work(
     gone: StoreDownGateway, provider: Provider, source: str, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Hello there."))
+    talk = provider.script(ScriptedAnswer("Hello there."))
     path = path_of(source, MODEL[target], stream)
     got = gone.client.raw("POST", path, body_of(source, MODEL[target], talk.mark, stream), root="")
     assert got.status == 200, got.data
@@ -126,7 +126,7 @@ CHAT_TOOLS = [
 @EVERYWHERE
 def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str, stream: bool) -> None:
     """Signatures of earlier turns are in the store, so the request fails; a Chat provider makes none."""
-    talk = provider.script(Says("Mild."))
+    talk = provider.script(ScriptedAnswer("Mild."))
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
     got = gone.client.raw("POST", "/chat/completions", body)
     if target == "openai-chat":
@@ -139,7 +139,7 @@ def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str
 
 def test_chat_with_signatures_that_cannot_be_stored(gone: StoreDownGateway, provider: Provider) -> None:
     """The client gets the answer, and a loss that says that its signatures were not stored."""
-    talk = provider.script(Says("", (PARIS,), "Paris, then."))
+    talk = provider.script(ScriptedAnswer("", (PARIS,), "Paris, then."))
     body = {"model": "m-anthropic", "messages": history(talk.mark)[:1], "tools": CHAT_TOOLS}
     got = gone.client.raw("POST", "/chat/completions", body)
     assert got.status == 200
@@ -186,7 +186,7 @@ def asked(what: str, model: str, mark: str, stream: bool) -> tuple[str, str, Any
 @pytest.mark.parametrize("what", NEEDY)
 def test_requests_that_need_the_store_fail(gone: StoreDownGateway, provider: Provider, what: str, stream: bool) -> None:
     for protocol in PROTOCOLS:
-        talk = provider.script(Says("Never said."))
+        talk = provider.script(ScriptedAnswer("Never said."))
         got = gone.client.raw(*asked(what, MODEL[protocol], talk.mark, stream))
         error = read_error(got)
         assert got.status == 503, (protocol, error)
@@ -198,7 +198,7 @@ def test_requests_that_need_the_store_fail(gone: StoreDownGateway, provider: Pro
 
 def test_the_store_comes_back(provider: Provider, tmp_path: Path) -> None:
     way = WAYS[0]
-    talk = provider.script(Says("Hello."), Says("Hello again."))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
     with (
         broken(tmp_path, way) as url,
         gateway_with_store(tmp_path, provider, f'url = "{url}"') as base,
@@ -239,7 +239,9 @@ def hold() -> Iterator[Hold]:
 def test_the_store_goes_down_during_a_response(provider: Provider, tmp_path: Path, hold: Hold, stream: bool) -> None:
     """The client gets the response, which says that it is not stored; older responses are there again with the store."""
     talk = provider.script(
-        Says("Hello."), Step(Says("Not for long."), hold=hold, after=3 if stream else 0), Says("Again.")
+        ScriptedAnswer("Hello."),
+        Step(ScriptedAnswer("Not for long."), hold=hold, after=3 if stream else 0),
+        ScriptedAnswer("Again."),
     )
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         room = client.sdk.conversations.create()
@@ -279,7 +281,7 @@ def storeless(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_without_a_store_responses_say_that_they_are_not_stored(
     storeless: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     got = storeless.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, "stream": stream})
     assert got.status == 200, got.data
     if stream:
@@ -298,7 +300,7 @@ REFERRING = [what for what in NEEDY if what not in KEPT]
 def test_without_a_store_references_fail(
     storeless: ResponsesClient, provider: Provider, target: str, what: str
 ) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     got = storeless.raw(*asked(what, MODEL[target], talk.mark, False))
     assert got.status in (400, 404)
     assert "keeps nothing" in read_error(got)["message"]
@@ -310,7 +312,7 @@ def test_without_a_store_a_shared_provider_is_not_asked(
     storeless: ResponsesClient, provider: Provider, what: str
 ) -> None:
     """What the provider stores may be another client's."""
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     got = storeless.raw(*asked(what, MODEL["openai-responses"], talk.mark, False))
     assert got.status in (400, 404)
     assert "keeps nothing" in read_error(got)["message"]
@@ -322,7 +324,7 @@ def test_without_a_store_a_shared_provider_is_not_asked(
 def test_without_a_store_chat_continues_without_signatures(
     storeless: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Mild."))
+    talk = provider.script(ScriptedAnswer("Mild."))
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
     got = storeless.raw("POST", "/chat/completions", body)
     assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")

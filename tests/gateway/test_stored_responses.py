@@ -12,7 +12,8 @@ import pytest
 
 from gateway.clients import KEY
 from gateway.conftest import only
-from gateway.provider import PROTOCOLS, SEALS, Provider, Says, Step
+from gateway.provider import PROTOCOLS, SEALS, Provider, ScriptedAnswer, Step
+from gateway.raw_exchange import RawConnection, answer, ask, body_of, stage, whole, write_chunked
 from gateway.state_clients import (
     FUNCTIONS,
     MAX_POLLS,
@@ -30,7 +31,6 @@ from gateway.state_clients import (
     store_url,
 )
 from gateway.test_pairs import exchanged, sealed
-from gateway.wire import Line, answer, ask, body_of, chunked, stage, whole
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json, read_frames
 
@@ -70,7 +70,9 @@ def client(base: str) -> Iterator[ResponsesClient]:
 def test_previous_response_id_continues_the_turn_before(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Let me look.", (PARIS, OSLO)), Says("It is mild."), Says("Goodbye."))
+    talk = provider.script(
+        ScriptedAnswer("Let me look.", (PARIS, OSLO)), ScriptedAnswer("It is mild."), ScriptedAnswer("Goodbye.")
+    )
     first = client.turn(MODEL[target], f"The weather? {talk.mark}", stream, tools=FUNCTIONS)
     second = client.turn(
         MODEL[target], function_outputs(first, "15 °C", "3 °C"), stream, tools=FUNCTIONS, previous_response_id=first.id
@@ -91,7 +93,7 @@ def test_previous_response_id_continues_the_turn_before(
 def test_instructions_and_tools_are_not_inherited(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Hello."), Says("Hello again."))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
     first = client.turn(MODEL[target], talk.mark, stream, tools=FUNCTIONS, instructions="Be brief.")
     second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, instructions="Be polite.")
     assert second.output_text == "Hello again."
@@ -105,7 +107,9 @@ def test_instructions_and_tools_are_not_inherited(
 def test_reasoning_goes_back_to_its_provider(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
+    talk = provider.script(
+        ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("", (OSLO,), "And Oslo."), ScriptedAnswer("Done.")
+    )
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium", "summary": "auto"}}
     first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)
     second = client.turn(
@@ -127,7 +131,9 @@ SEALED = [protocol for protocol in PROTOCOLS if SEALS[protocol]]
 def test_a_chain_over_another_provider_and_back(
     client: ResponsesClient, provider: Provider, first: str, between: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("", (OSLO,), "And Oslo."), Says("Done."))
+    talk = provider.script(
+        ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("", (OSLO,), "And Oslo."), ScriptedAnswer("Done.")
+    )
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
     one = client.turn(REASONING_MODELS[first], talk.mark, stream, **more)
     two = client.turn(
@@ -146,7 +152,12 @@ def test_a_chain_over_another_provider_and_back(
 
 @ELSEWHERE
 def test_two_responses_may_continue_the_same_one(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("A river."), Says("It is long."), Says("It is deep."), Says("Longer still."))
+    talk = provider.script(
+        ScriptedAnswer("A river."),
+        ScriptedAnswer("It is long."),
+        ScriptedAnswer("It is deep."),
+        ScriptedAnswer("Longer still."),
+    )
     root = client.turn(MODEL[target], f"What is it? {talk.mark}")
     long = client.turn(MODEL[target], "How long?", previous_response_id=root.id)
     client.turn(MODEL[target], "How deep?", previous_response_id=root.id)
@@ -172,7 +183,7 @@ def test_the_embedded_model_continues_too(client: ResponsesClient) -> None:
 @STREAMS
 @EVERYWHERE
 def test_store_false_stores_nothing(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("Forget it."))
+    talk = provider.script(ScriptedAnswer("Forget it."))
     given = client.turn(MODEL[target], talk.mark, stream, store=False)
     with pytest.raises(openai.NotFoundError):
         client.sdk.responses.retrieve(given.id)
@@ -187,7 +198,7 @@ def test_store_false_stores_nothing(client: ResponsesClient, provider: Provider,
 def test_previous_response_id_with_store_false(
     client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Hello."), Says("Hello again."))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
     first = client.turn(MODEL[target], talk.mark, stream)
     second = client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id, store=False)
     assert (second.output_text, second.previous_response_id) == ("Hello again.", first.id)
@@ -197,7 +208,7 @@ def test_previous_response_id_with_store_false(
 
 
 def test_stored_turns_are_counted(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Hello there, and a good day to you and all your friends."))
+    talk = provider.script(ScriptedAnswer("Hello there, and a good day to you and all your friends."))
     first = client.turn("m-chat", f"Good morning, my name is Anna, and I come from Rome. {talk.mark}")
     alone = client.sdk.responses.input_tokens.count(model="m-chat", input="Hi")
     after = client.sdk.responses.input_tokens.count(model="m-chat", input="Hi", previous_response_id=first.id)
@@ -229,7 +240,7 @@ def test_an_unknown_previous_response_id(
 
 @STREAMS
 def test_an_expired_response(provider: Provider, tmp_path: Path, stream: bool) -> None:
-    talk = provider.script(Says("Not for long."))
+    talk = provider.script(ScriptedAnswer("Not for long."))
     with (
         gateway_with_store(tmp_path, provider, f'url = "{store_url(tmp_path)}"\nttl = 0.001') as base,
         open_client(base) as client,
@@ -252,7 +263,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 @EVERYWHERE
 def test_conflicting_options(client: ResponsesClient, provider: Provider, target: str, what: str) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     got = client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **WRONG[what]})
     assert (got.status, read_error(got)["type"]) == (400, "invalid_request_error")
     assert not talk.asked
@@ -260,7 +271,7 @@ def test_conflicting_options(client: ResponsesClient, provider: Provider, target
 
 @EVERYWHERE
 def test_a_refused_request_is_not_stored(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("Hello."), Step(fails="rate"), Says("Now."))
+    talk = provider.script(ScriptedAnswer("Hello."), Step(fails="rate"), ScriptedAnswer("Now."))
     first = client.turn(MODEL[target], talk.mark)
     with pytest.raises(openai.RateLimitError):
         client.turn(MODEL[target], "Too early.", previous_response_id=first.id)
@@ -271,10 +282,10 @@ def test_a_refused_request_is_not_stored(client: ResponsesClient, provider: Prov
 
 @STREAMS
 def test_an_incomplete_response_is_stored_as_such(tmp_path: Path, stream: bool) -> None:
-    cut = body_of("openai-chat", Says("As I was about to"))
+    cut = body_of("openai-chat", ScriptedAnswer("As I was about to"))
     cut["choices"][0]["finish_reason"] = "length"
     frames = [frame.encode() for frame in PEERS["openai-chat"].write_stream(cut)]
-    play = chunked(*frames) if stream else answer(200, encode_json(cut).encode())
+    play = write_chunked(*frames) if stream else answer(200, encode_json(cut).encode())
     with stage(tmp_path, more=f'[store]\nurl = "{store_url(tmp_path)}"\n') as served:
         scene = served.scene("openai-chat", play, whole("openai-chat"))
         body = {"model": scene.model, "input": "Go on.", "stream": stream}
@@ -310,7 +321,7 @@ def test_an_unknown_id_passes_to_a_responses_provider(
     keyless_client: ResponsesClient, provider: Provider, what: str
 ) -> None:
     """The provider may have stored it, so the request is passed on unchanged."""
-    talk = provider.script(Says("Now this."))
+    talk = provider.script(ScriptedAnswer("Now this."))
     sent = {"model": MODEL["openai-responses"], "input": "And now?", **REFERENCES[what]}
     sent["input"] = [
         *(sent["input"] if isinstance(sent["input"], list) else ()),
@@ -326,7 +337,7 @@ def test_an_unknown_id_passes_to_a_responses_provider(
 def test_an_unknown_id_is_not_found_for_other_protocols(
     keyless_client: ResponsesClient, provider: Provider, target: str, what: str
 ) -> None:
-    talk = provider.script(Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Never said."))
     got = keyless_client.raw("POST", "/responses", {"model": MODEL[target], "input": talk.mark, **REFERENCES[what]})
     assert got.status == {"response": 400, "item": 404, "conversation": 404}[what]
     assert "0123456789abcdef' not found." in read_error(got)["message"]
@@ -338,7 +349,7 @@ def test_an_unknown_id_is_not_found_for_other_protocols(
 def test_without_keys_all_clients_share_the_store(
     keyless_client: ResponsesClient, provider: Provider, target: str, stream: bool
 ) -> None:
-    talk = provider.script(Says("Hello."), Says("Hello again."))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
     first = keyless_client.turn(MODEL[target], talk.mark, stream)
     second = keyless_client.turn(MODEL[target], "Hi", stream, previous_response_id=first.id)
     assert second.output_text == "Hello again."
@@ -379,7 +390,7 @@ def create_raw(client: ResponsesClient, model: str, prompt: str, stream: bool, *
 @STREAMS
 @EVERYWHERE
 def test_it_is_retrieved_as_it_was_sent(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."))
+    talk = provider.script(ScriptedAnswer("Let me look.", (PARIS,), "Paris, then."))
     more = {"tools": FUNCTIONS, "metadata": {"of": "test"}, "instructions": "Be brief."}
     seen = create_raw(client, REASONING_MODELS[target], talk.mark, stream, **more)
     assert seen["status"] == "completed"
@@ -394,7 +405,7 @@ def test_it_is_retrieved_as_it_was_sent(client: ResponsesClient, provider: Provi
 @STREAMS
 @EVERYWHERE
 def test_it_is_retrieved_as_a_stream(client: ResponsesClient, provider: Provider, target: str, stream: bool) -> None:
-    talk = provider.script(Says("Let me look.", (PARIS, OSLO), "Paris, then."))
+    talk = provider.script(ScriptedAnswer("Let me look.", (PARIS, OSLO), "Paris, then."))
     seen = create_raw(client, REASONING_MODELS[target], talk.mark, stream, tools=FUNCTIONS)
     got = client.raw("GET", f"/responses/{seen['id']}?stream=true")
     assert got.headers["content-type"].startswith("text/event-stream")
@@ -433,7 +444,7 @@ def test_unknown_responses(client: ResponsesClient, what: str) -> None:
 
 @EVERYWHERE
 def test_deleting(client: ResponsesClient, provider: Provider, target: str) -> None:
-    talk = provider.script(Says("One."), Says("Two."), Says("Three."))
+    talk = provider.script(ScriptedAnswer("One."), ScriptedAnswer("Two."), ScriptedAnswer("Three."))
     one = client.turn(MODEL[target], talk.mark)
     two = client.turn(MODEL[target], "Next.", previous_response_id=one.id)
     three = client.turn(MODEL[target], "Next.", previous_response_id=two.id)
@@ -457,7 +468,9 @@ def test_deleting(client: ResponsesClient, provider: Provider, target: str) -> N
 @pytest.fixture(scope="module")
 def chain(client: ResponsesClient, provider: Provider) -> Any:
     """Three turns; the tests list the input items of the last."""
-    talk = provider.script(Says("Let me look.", (PARIS,)), Says("It is mild."), Says("Goodbye."))
+    talk = provider.script(
+        ScriptedAnswer("Let me look.", (PARIS,)), ScriptedAnswer("It is mild."), ScriptedAnswer("Goodbye.")
+    )
     first = client.turn("m-anthropic", f"The weather? {talk.mark}", tools=FUNCTIONS)
     second = client.turn(
         "m-gemini", function_outputs(first, "15 °C"), True, tools=FUNCTIONS, previous_response_id=first.id
@@ -511,7 +524,7 @@ def test_invalid_pages(client: ResponsesClient, chain: Any, query: str) -> None:
 @pytest.mark.parametrize("typed", [True, False], ids=["typed", "untyped"])
 def test_item_references(client: ResponsesClient, provider: Provider, target: str, stream: bool, typed: bool) -> None:
     """The Vercel AI SDK sends references for items that it believes to be stored."""
-    talk = provider.script(Says("Let me look.", (PARIS,), "Paris, then."), Says("It is mild."))
+    talk = provider.script(ScriptedAnswer("Let me look.", (PARIS,), "Paris, then."), ScriptedAnswer("It is mild."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
     asking = {"role": "user", "content": talk.mark}
     first = client.turn(REASONING_MODELS[target], [asking], stream, **more)
@@ -537,7 +550,7 @@ def test_an_unknown_item_reference(client: ResponsesClient, provider: Provider, 
 
 
 def test_a_reference_to_an_item_of_a_deleted_response(client: ResponsesClient, provider: Provider) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     given = client.turn("m-chat", talk.mark)
     client.sdk.responses.delete(given.id)
     sent = [{"role": "user", "content": talk.mark}, {"type": "item_reference", "id": given.output[0].id}]
@@ -560,15 +573,15 @@ def other(provider: Provider, base: str, folder: Path) -> Iterator[ResponsesClie
 def test_it_is_stored_before_the_client_sees_its_end(
     base: str, other: ResponsesClient, provider: Provider, target: str
 ) -> None:
-    talk = provider.script(Says("Hello."), Says("Hello again."))
-    line = Line(int(base.rpartition(":")[2]))
+    talk = provider.script(ScriptedAnswer("Hello."), ScriptedAnswer("Hello again."))
+    line = RawConnection(int(base.rpartition(":")[2]))
     body = encode_json({"model": MODEL[target], "input": talk.mark, "stream": True}).encode()
     line.send("POST", "/v1/responses", body, {"authorization": f"Bearer {KEY}"})
     line.start()
-    data = line.until(b"event: response.completed")
+    data = line.read_until(b"event: response.completed")
     id = read_frames(data[: data.index(b"\n\n") + 2].decode())[0].data["response"]["id"]
     again = other.turn(MODEL[target], "Hi", previous_response_id=id)
-    line.leave()
+    line.disconnect()
     assert again.output_text == "Hello again."
     assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
 
@@ -577,7 +590,7 @@ def test_it_is_stored_before_the_client_sees_its_end(
 @STREAMS
 @EVERYWHERE
 def test_it_survives_a_restart(provider: Provider, tmp_path: Path, target: str, stream: bool) -> None:
-    talk = provider.script(Says("", (PARIS,), "Paris, then."), Says("Mild."))
+    talk = provider.script(ScriptedAnswer("", (PARIS,), "Paris, then."), ScriptedAnswer("Mild."))
     more: dict[str, Any] = {"tools": FUNCTIONS, "reasoning": {"effort": "medium"}}
     with gateway_with_store(tmp_path, provider) as base, open_client(base) as client:
         first = client.turn(REASONING_MODELS[target], talk.mark, stream, **more)

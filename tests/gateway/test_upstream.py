@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
+from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
 from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError, UpstreamClient
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
@@ -29,7 +29,7 @@ def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(*pieces)
+        await peer.send(*pieces)
 
     return script
 
@@ -38,7 +38,7 @@ async def serving(peer: Peer) -> None:
     """Answers until the client leaves."""
     while True:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
 
 
 # --- addresses ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_request_is_one_head_and_its_body(run: Test) -> None:
         for _ in range(4):
             head, body = await peer.request()
             heads.append(head + body.decode())
-            await peer.say(OK)
+            await peer.send(OK)
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
@@ -337,7 +337,7 @@ def test_bodies_of_every_size_arrive(run: Test, size: int) -> None:
 
     async def script(peer: Peer) -> None:
         received.append((await peer.request())[1])
-        await peer.say(OK)
+        await peer.send(OK)
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
@@ -352,7 +352,7 @@ def test_an_answer_that_comes_while_the_body_is_sent_is_read(run: Test) -> None:
 
     async def script(peer: Peer) -> None:
         await peer.head()
-        await peer.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nhuge")
+        await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nhuge")
         await read.wait()
 
     async def test() -> None:
@@ -398,7 +398,7 @@ def test_a_connection_is_used_again(run: Test) -> None:
 def test_a_connection_is_not_used_again_where_that_would_be_unsafe(run: Test, wire: bytes) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(wire)
+        await peer.send(wire)
         await peer.gone()
 
     async def test() -> None:
@@ -413,9 +413,9 @@ def test_a_connection_is_not_used_again_where_that_would_be_unsafe(run: Test, wi
 def test_bytes_that_nobody_asked_for_close_a_connection(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
         await taken.wait()
-        await peer.say(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+        await peer.send(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
         await peer.gone()
         left.set()
 
@@ -444,7 +444,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_once(run: Test, bod
         await peer.request()
         requests += 1
         if first or requests == 3:
-            await peer.say(OK)
+            await peer.send(OK)
             await peer.head()
             requests += 1
         if rude:
@@ -464,10 +464,10 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_once(run: Test, bod
 def test_a_kept_connection_that_answers_half_or_stays_silent_is_not_replaced(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
         await peer.request()
         if half:
-            await peer.say(b"HTTP/1.1 2")
+            await peer.send(b"HTTP/1.1 2")
         else:
             await peer.gone()
 
@@ -508,7 +508,7 @@ class Leaping(asyncio.SelectorEventLoop):
 def test_a_connection_that_was_idle_for_long_is_closed() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
         await peer.gone()
 
     async def test() -> None:
@@ -533,7 +533,7 @@ def test_a_connection_that_was_idle_for_long_is_closed() -> None:
 def test_a_provider_that_does_not_begin_to_answer_runs_out_of_time(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
+        await peer.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
         await peer.gone()
 
     async def test() -> None:
@@ -584,9 +584,9 @@ def test_an_answer_that_is_poured_is_the_same(run: Test, name: str, greedy: bool
 def test_no_more_is_poured_when_the_sink_fails(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED)
+        await peer.send(CHUNKED)
         await asking.wait()
-        await peer.say(b"5\r\nhello\r\n")
+        await peer.send(b"5\r\nhello\r\n")
         await peer.gone()
 
     asking = asyncio.Event()
@@ -624,7 +624,7 @@ async def poured(answer: HttpResponse, took: list[bytes], greedy: bool) -> bytes
 def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED + b"5\r\nhello\r\n")
+        await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await peer.gone()
 
     async def test() -> None:
@@ -654,9 +654,9 @@ def test_zero_is_no_deadline(run: Test) -> None:
 def test_time_in_which_nobody_reads_is_not_the_providers(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED + b"5\r\nhello\r\n")
+        await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await rung.wait()
-        await peer.say(b"0\r\n\r\n")
+        await peer.send(b"0\r\n\r\n")
 
     rung = asyncio.Event()
 
@@ -674,9 +674,9 @@ def test_time_in_which_nobody_reads_is_not_the_providers(run: Test) -> None:
 def test_what_does_not_come_in_time_can_still_be_taken_later(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED + b"5\r\nhello\r\n")
+        await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await asked_for.wait()
-        await peer.say(b"5\r\nworld\r\n0\r\n\r\n")
+        await peer.send(b"5\r\nworld\r\n0\r\n\r\n")
 
     asked_for = asyncio.Event()
 
@@ -783,7 +783,7 @@ def test_a_cancelled_call_is_seen_by_the_provider(
         if leaves in (leaves_in_send, leaves_in_a_long_body):
             begun.set()
         else:
-            await peer.say(CHUNKED + b"5\r\nhello\r\n")
+            await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await left.wait()
         await peer.gone()
 
@@ -807,7 +807,7 @@ def test_a_cancelled_call_is_seen_by_the_provider(
 def test_an_answer_that_nobody_wants_is_seen_by_the_provider(run: Test, how: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED + b"5\r\nhello\r\n")
+        await peer.send(CHUNKED + b"5\r\nhello\r\n")
         await peer.gone()
 
     async def test() -> None:
@@ -836,7 +836,7 @@ def test_an_answer_that_nobody_wants_is_seen_by_the_provider(run: Test, how: str
 def test_closing_ends_what_waits_and_what_is_idle(run: Test) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
         if peers:
             await peer.gone()
             return

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from gateway.peers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
+from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
 from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
@@ -49,7 +49,7 @@ def shown(authority: trustme.CA, *names: str, **more: Any) -> ssl.SSLContext:
 async def serving(peer: Peer) -> None:
     while True:
         await peer.request()
-        await peer.say(OK)
+        await peer.send(OK)
 
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_a_ca_file_that_cannot_be_read_is_a_fault(run: Test, tmp_path: Path) -> 
 def test_a_server_that_speaks_no_tls_is_a_fault(run: Test, words: bytes) -> None:
     async def script(peer: Peer) -> None:
         await peer.reader.read(1)
-        await peer.say(words)
+        await peer.send(words)
 
     async def test() -> None:
         async with provider(script) as peer, client() as made:
@@ -154,7 +154,7 @@ def test_only_a_farewell_ends_a_body_without_a_length(
 ) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(UNTIL_CLOSED)
+        await peer.send(UNTIL_CLOSED)
         if late:
             await read.wait()
         if not polite:
@@ -180,7 +180,7 @@ def test_a_long_answer_in_tls_is_held_back_and_read(run: Test, authority: trustm
 
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body), body)
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body), body)
 
     async def test() -> None:
         async with provider(script, shown(authority, "127.0.0.1")) as peer, client() as made:
@@ -194,7 +194,7 @@ def test_a_long_answer_in_tls_is_held_back_and_read(run: Test, authority: trustm
 def test_a_cancelled_call_in_tls_is_seen_by_the_provider(run: Test, authority: trustme.CA, ca_file: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
-        await peer.say(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
         await peer.gone()
 
     async def test() -> None:
@@ -224,7 +224,7 @@ class Relay:
     async def __call__(self, peer: Peer) -> None:
         head = await peer.head()
         self.heads.append(head)
-        await peer.say(self._answer)
+        await peer.send(self._answer)
         if b" 200 " not in self._answer:
             return
         host, _, port = head.split()[1].rpartition(":")
@@ -276,7 +276,7 @@ def test_plain_requests_go_to_the_proxy_whole(run: Test, authority: trustme.CA, 
     async def script(peer: Peer) -> None:
         for _ in range(2):
             heads.append((await peer.request())[0])
-            await peer.say(OK)
+            await peer.send(OK)
 
     async def test() -> None:
         context = shown(authority, "127.0.0.1") if scheme == "https" else None
@@ -312,7 +312,7 @@ def test_a_proxy_that_refuses_is_a_fault_that_shows_no_password(
 ) -> None:
     async def script(peer: Peer) -> None:
         await peer.head()
-        await peer.say(answer)
+        await peer.send(answer)
 
     async def test() -> None:
         async with provider(script) as proxy, client() as made:

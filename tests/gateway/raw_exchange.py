@@ -23,7 +23,7 @@ from typing import Any, Literal
 import uvicorn
 import uvloop
 
-from gateway.provider import ANSWERS, Says
+from gateway.provider import ANSWERS, ScriptedAnswer
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import SseFrame, encode_json, read_frames
 from toolwire.gateway.app import Gateway
@@ -44,14 +44,14 @@ NAMES = {
 PROVIDER_KEY = "sk-provider-key-0123456789"
 CLIENT_KEY = "tw-client-key-0123456789"
 
-Play = bytes | Callable[["Peer"], None]
+Play = bytes | Callable[["ScriptedConnection"], None]
 
 
 # --- the provider -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """A request as it came, byte for byte."""
 
     method: str
@@ -71,7 +71,7 @@ class Scene:
     model: str
     """With the provider before it, as clients ask for it."""
     plays: list[Play]
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
     reached: threading.Event = field(default_factory=threading.Event)
     """Set by a play that waits."""
     go: threading.Event = field(default_factory=threading.Event)
@@ -84,26 +84,26 @@ class Scene:
         return self.model.partition("/")[2]
 
 
-class Peer:
+class ScriptedConnection:
     """The provider's end of a connection."""
 
     def __init__(self, connection: socket.socket, scene: Scene) -> None:
         self.connection = connection
         self.scene = scene
 
-    def say(self, *pieces: bytes) -> None:
+    def send(self, *pieces: bytes) -> None:
         for piece in pieces:
             self.connection.sendall(piece)
 
     def chunk(self, *pieces: bytes) -> None:
         for piece in pieces:
-            self.say(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self.send(b"%x\r\n%b\r\n" % (len(piece), piece))
 
-    def until_told(self) -> None:
+    def wait_for_release(self) -> None:
         self.scene.reached.set()
         assert self.scene.go.wait(PATIENCE)
 
-    def until_gone(self) -> None:
+    def wait_for_close(self) -> None:
         """Until the other side hangs up; it fails if that does not happen."""
         self.scene.reached.set()
         self.connection.settimeout(PATIENCE)
@@ -115,7 +115,7 @@ class Peer:
         self.scene.gone.set()
 
 
-class Wire:
+class RawProvider:
     """The provider: all protocols, any path; the mark alone tells what is played."""
 
     MARK = re.compile(rb"-(s\d+x)")
@@ -133,7 +133,7 @@ class Wire:
     def scene(self, protocol: str, *plays: Play, provider: str = "", model: str = "") -> Scene:
         mark = f"s{next(self._numbers)}x"
         name = f"{model or NAMES[protocol]}-{mark}"
-        scene = Scene(mark, f"{provider or named(protocol)}/{name}", list(plays))
+        scene = Scene(mark, f"{provider or parametrize_protocols(protocol)}/{name}", list(plays))
         self._scenes[mark.encode()] = scene
         return scene
 
@@ -180,18 +180,18 @@ class Wire:
             connection.sendall(answer(404, b'{"error":{"message":"no mark"}}'))
             return True
         scene = self._scenes[found[1]]
-        scene.asked.append(Asked(method, target, headers, body))
+        scene.asked.append(ReceivedRequest(method, target, headers, body))
         play = scene.plays[min(len(scene.asked), len(scene.plays)) - 1]
         if isinstance(play, bytes):
             connection.sendall(play)
             return True
-        play(Peer(connection, scene))
+        play(ScriptedConnection(connection, scene))
         with suppress(OSError):  # the other side may have hung up already
             connection.shutdown(socket.SHUT_RDWR)
         return False
 
 
-def named(protocol: str) -> str:
+def parametrize_protocols(protocol: str) -> str:
     """What the configuration calls the provider."""
     return protocol.removeprefix("openai-")
 
@@ -209,31 +209,31 @@ def answer(status: int, body: bytes, kind: str = "application/json", **headers: 
     return head.encode() + body
 
 
-def chunked(*pieces: bytes, end: bool = True) -> bytes:
+def write_chunked(*pieces: bytes, end: bool = True) -> bytes:
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return STREAM_HEAD + body + (b"0\r\n\r\n" if end else b"")
 
 
-def body_of(protocol: str, says: Says, model: str = "the-model") -> dict[str, Any]:
+def body_of(protocol: str, says: ScriptedAnswer, model: str = "the-model") -> dict[str, Any]:
     ids = [str(number) for number in range(len(says.calls))] or ["0"]
     whole: dict[str, Any] = PEERS[protocol].complete_answer(ANSWERS[protocol](says, ids), model)
     return whole
 
 
 def whole(protocol: str, text: str = "Hello there.", **headers: str) -> bytes:
-    return answer(200, encode_json(body_of(protocol, Says(text))).encode(), **headers)
+    return answer(200, encode_json(body_of(protocol, ScriptedAnswer(text))).encode(), **headers)
 
 
 def frames(protocol: str, text: str = "Hello there.") -> list[bytes]:
-    return [frame.encode() for frame in PEERS[protocol].write_stream(body_of(protocol, Says(text)))]
+    return [frame.encode() for frame in PEERS[protocol].write_stream(body_of(protocol, ScriptedAnswer(text)))]
 
 
-def streamed(protocol: str, text: str = "Hello there.") -> bytes:
-    return chunked(*frames(protocol, text))
+def stream_steps(protocol: str, text: str = "Hello there.") -> bytes:
+    return write_chunked(*frames(protocol, text))
 
 
-def played(protocol: str, stream: bool, text: str = "Hello there.") -> bytes:
-    return streamed(protocol, text) if stream else whole(protocol, text)
+def play_script(protocol: str, stream: bool, text: str = "Hello there.") -> bytes:
+    return stream_steps(protocol, text) if stream else whole(protocol, text)
 
 
 CONTENT = {
@@ -289,7 +289,7 @@ def failing(protocol: str) -> bytes:
 # --- the gateway ------------------------------------------------------------------------------------------------------
 
 
-def configuration(wire: Wire, server: str = "", more: str = "", forward: bool = False) -> str:
+def configuration(wire: RawProvider, server: str = "", more: str = "", forward: bool = False) -> str:
     """One provider for each protocol, all at the wire's address; nothing is tried twice, and none ever rests."""
     lines = ["[server]", server]
     if "retries" not in server:
@@ -299,7 +299,7 @@ def configuration(wire: Wire, server: str = "", more: str = "", forward: bool = 
     for protocol in PROVIDERS:
         credential = "forward_auth = true" if forward else f'api_key = "{PROVIDER_KEY}"'
         lines.append(
-            f'[providers.{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{wire.url}"\n{credential}'
+            f'[providers.{parametrize_protocols(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{wire.url}"\n{credential}'
         )
     return "\n".join(lines) + "\n" + more
 
@@ -307,7 +307,7 @@ def configuration(wire: Wire, server: str = "", more: str = "", forward: bool = 
 class Served:
     """A gateway that serves, its log, and the provider behind it."""
 
-    def __init__(self, port: int, wire: Wire, gateway: Gateway, lines: queue.Queue[str]) -> None:
+    def __init__(self, port: int, wire: RawProvider, gateway: Gateway, lines: queue.Queue[str]) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.port = port
         self.wire = wire
@@ -327,7 +327,7 @@ class Served:
 def stage(folder: Path, server: str = "", more: str = "", forward: bool = False, host: str = "own") -> Iterator[Served]:
     """A provider and a gateway before it, until the end of the block; `{secure}` in `more` is the provider's address as
     if it spoke TLS. The gateway runs in its own server, or in one of others by the standard."""
-    wire = Wire()
+    wire = RawProvider()
     file = folder / "toolwire.toml"
     text = configuration(wire, server, more.replace("{secure}", wire.url.replace("http:", "https:")), forward)
     file.write_text(text)
@@ -399,7 +399,7 @@ def hosted(app: Any, lifespan: Literal["on", "off"] = "on", ws: Any = "none") ->
 
 
 @dataclass(frozen=True)
-class Got:
+class RawAnswer:
     status: int
     headers: Mapping[str, str]
     data: bytes
@@ -418,7 +418,7 @@ class Got:
         return self.headers["x-request-id"]
 
 
-class Line:
+class RawConnection:
     """One connection to the gateway, for a client that looks at what comes or leaves."""
 
     def __init__(self, port: int) -> None:
@@ -431,26 +431,26 @@ class Line:
         self.response = self.connection.getresponse()
         return self.response
 
-    def some(self) -> bytes:
+    def read_some(self) -> bytes:
         return self.response.read1(65536)
 
-    def until(self, words: bytes) -> bytes:
+    def read_until(self, words: bytes) -> bytes:
         """What comes, up to these words."""
         data = b""
         while words not in data:
-            piece = self.some()
+            piece = self.read_some()
             assert piece, data
             data += piece
         return data
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         if self.connection.sock is not None:
             self.connection.sock.shutdown(socket.SHUT_RDWR)
         self.connection.close()
 
 
-def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Got:
-    line = Line(port)
+def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
+    line = RawConnection(port)
     try:
         line.send(method, path, body, headers)
         response = line.start()
@@ -458,7 +458,7 @@ def ask(port: int, method: str, path: str, body: bytes = b"", headers: Mapping[s
             data, ended = response.read(), True
         except http.client.IncompleteRead as cut:
             data, ended = cut.partial, False
-        return Got(response.status, {name.lower(): value for name, value in response.getheaders()}, data, ended)
+        return RawAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, data, ended)
     finally:
         line.connection.close()
 
@@ -491,15 +491,15 @@ def request_of(protocol: str, model: str, stream: bool, **more: Any) -> dict[str
 
 def call(
     served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
-) -> Got:
+) -> RawAnswer:
     body = encode_json(request_of(protocol, model, stream, **more)).encode()
     return ask(served.port, "POST", path_of(protocol, model, stream), body, headers)
 
 
 def open_call(
     served: Served, protocol: str, model: str, stream: bool, headers: Mapping[str, str] | None = None, **more: Any
-) -> Line:
-    line = Line(served.port)
+) -> RawConnection:
+    line = RawConnection(served.port)
     body = encode_json(request_of(protocol, model, stream, **more)).encode()
     line.send("POST", path_of(protocol, model, stream), body, headers)
     return line
@@ -508,7 +508,7 @@ def open_call(
 # --- what a client makes of it ----------------------------------------------------------------------------------------
 
 
-def text_of(protocol: str, got: Got, stream: bool) -> str:
+def text_of(protocol: str, got: RawAnswer, stream: bool) -> str:
     """The text that was said."""
     return "".join(_texts(protocol, [frame.data for frame in got.frames] if stream else [got.json()], stream))
 
@@ -538,7 +538,7 @@ def _texts(protocol: str, bodies: list[Any], stream: bool) -> Iterator[str]:
             yield content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def failed(protocol: str, seen: list[SseFrame]) -> bool:
+def is_failure(protocol: str, seen: list[SseFrame]) -> bool:
     """Does the stream end with this protocol's own failure, and nothing after it?"""
     if protocol == "gemini":
         *seen, behind = seen  # an older SDK of Google's passes over the frame; what is no frame it cannot pass over
@@ -557,7 +557,7 @@ def failed(protocol: str, seen: list[SseFrame]) -> bool:
     return isinstance(data.get("error"), dict)
 
 
-def finished(protocol: str, seen: list[SseFrame]) -> bool:
+def is_complete(protocol: str, seen: list[SseFrame]) -> bool:
     """Is there a sign of success anywhere in the stream?"""
     for frame in seen:
         data = frame.data
@@ -574,7 +574,7 @@ def finished(protocol: str, seen: list[SseFrame]) -> bool:
     return False
 
 
-def error_of(protocol: str, got: Got) -> dict[str, Any]:
+def error_of(protocol: str, got: RawAnswer) -> dict[str, Any]:
     """The error in a body, which must have this protocol's own shape."""
     body = got.json()
     assert isinstance(body, dict), body

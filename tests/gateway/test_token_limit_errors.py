@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.case_gateway import Object, differences, staged
 from gateway.provider import PROTOCOLS, refusal
-from gateway.staged import Object, differences, staged
 from toolwire.conformance.transports import HttpTransport
 
 ASKED = 128_000

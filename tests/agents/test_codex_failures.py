@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from agents.agent import Desk, Ran
+from agents.agent import AgentResult, AgentWorkspace
 from agents.codex import AGENT, again, headless
+from agents.received import pairs
 from agents.scenes import DONE, ended_well
-from agents.seen import pairs
-from gateway.offered import Use
-from gateway.provider import BAD_KEY, PROTOCOLS, QUOTA, Provider, Says, Step, Talk
+from gateway.declared_tools import Use
+from gateway.provider import BAD_KEY, PROTOCOLS, QUOTA, Provider, Script, ScriptedAnswer, Step
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 pytestmark = [pytest.mark.full, EVERYWHERE]
@@ -23,18 +23,18 @@ AS_OPENAI = ("-c", 'model_providers.toolwire.name="OpenAI"')
 SOCKETS = ("-c", "model_providers.toolwire.supports_websockets=true")
 FULL_ALREADY = ("-c", "model_auto_compact_token_limit=10")
 SUMMARY = "The file was made; what is left is to say so."
-LONG = Says("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
+LONG = ScriptedAnswer("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
 
 
-def play(desk: Desk, talk: Talk, *given: str) -> Ran:
+def play(desk: AgentWorkspace, talk: Script, *given: str) -> AgentResult:
     return desk.run(TALKATIVE, [*given, *headless(f"Do it. {talk.mark}")], talk)
 
 
 def step(command: str) -> Step:
-    return Step(Says(calls=(Use("exec_command", {"cmd": command}),), thinking="A command, then."))
+    return Step(ScriptedAnswer(calls=(Use("exec_command", {"cmd": command}),), thinking="A command, then."))
 
 
-def ended(talk: Talk, ran: Ran) -> None:
+def ended(talk: Script, ran: AgentResult) -> None:
     """It came to an end by itself, whichever."""
     assert not talk.refused, f"{talk.refused[0]}\n{ran}"
     assert not ran.looped, f"it asked again and again\n{ran}"
@@ -45,9 +45,9 @@ def ended(talk: Talk, ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("given", [SOCKETS, (*SOCKETS, *AS_OPENAI)], ids=["asked for", "as the service"])
-def test_there_is_no_websocket(desk: Desk, provider: Provider, target: str, given: tuple[str, ...]) -> None:
+def test_there_is_no_websocket(desk: AgentWorkspace, provider: Provider, target: str, given: tuple[str, ...]) -> None:
     """It is told so at the first try, and asks in the usual way."""
-    talk = provider.script(step("echo made > made.txt"), Says(DONE), signed=True)
+    talk = provider.script(step("echo made > made.txt"), ScriptedAnswer(DONE), signed=True)
     ran = play(desk, talk, *given)
     ended_well(talk, ran, 2)
     assert (desk.workspace / "made.txt").exists()
@@ -55,14 +55,20 @@ def test_there_is_no_websocket(desk: Desk, provider: Provider, target: str, give
     assert "Reconnecting" not in ran.out
 
 
-def test_the_provider_that_is_built_in(desk: Desk, provider: Provider, target: str) -> None:
+def test_the_provider_that_is_built_in(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """Led here by its base URL, with a key that was given to `codex login`: sockets, and summaries by the service."""
     home = desk.home / ".local/state/toolwire/agents/codex"
     home.mkdir(parents=True)
     (home / "auth.json").write_text('{"OPENAI_API_KEY": "anything"}')
     port = tomllib.loads(desk.config.read_text())["server"]["port"]
     given = ("-c", 'model_provider="openai"', "-c", f'openai_base_url="http://127.0.0.1:{port}/v1"')
-    talk = provider.script(step("echo made > made.txt"), Says("Made."), Says(SUMMARY), Says(DONE), signed=True)
+    talk = provider.script(
+        step("echo made > made.txt"),
+        ScriptedAnswer("Made."),
+        ScriptedAnswer(SUMMARY),
+        ScriptedAnswer(DONE),
+        signed=True,
+    )
     first = play(desk, talk, *given)
     assert (first.code, len(talk.asked)) == (0, 2), str(first)
     assert first.err.count("falling back to HTTP") == 1, str(first)
@@ -75,15 +81,17 @@ def test_the_provider_that_is_built_in(desk: Desk, provider: Provider, target: s
 
 
 @pytest.mark.parametrize("given", [(), AS_OPENAI], ids=["by itself", "by the service"])
-def test_a_long_talk_is_made_short(desk: Desk, provider: Provider, target: str, given: tuple[str, ...]) -> None:
+def test_a_long_talk_is_made_short(
+    desk: AgentWorkspace, provider: Provider, target: str, given: tuple[str, ...]
+) -> None:
     """By itself Codex asks for a summary without tools; of the service it wants one item, which it sends back."""
     talk = provider.script(
         step("echo made-$((40+2)) | tee made.txt"),
-        Says("Made.", thinking="Good."),
-        Says(SUMMARY),
-        Says("Going on."),
+        ScriptedAnswer("Made.", thinking="Good."),
+        ScriptedAnswer(SUMMARY),
+        ScriptedAnswer("Going on."),
         step("cat made.txt"),
-        Says(DONE),
+        ScriptedAnswer(DONE),
         signed=True,
     )
     first = play(desk, talk, *given)
@@ -105,13 +113,15 @@ def test_a_long_talk_is_made_short(desk: Desk, provider: Provider, target: str, 
 
 
 @pytest.mark.parametrize("kind", ["error", "busy"])
-def test_a_provider_that_fails_for_a_moment(desk: Desk, provider: Provider, target: str, kind: str) -> None:
-    talk = provider.script(Step(fails=kind), Step(fails=kind), step("echo made > made.txt"), Says(DONE), signed=True)
+def test_a_provider_that_fails_for_a_moment(desk: AgentWorkspace, provider: Provider, target: str, kind: str) -> None:
+    talk = provider.script(
+        Step(fails=kind), Step(fails=kind), step("echo made > made.txt"), ScriptedAnswer(DONE), signed=True
+    )
     ended_well(talk, play(desk, talk), 4)
     assert (desk.workspace / "made.txt").exists()
 
 
-def test_a_provider_that_always_fails(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_provider_that_always_fails(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """It gives up after a while; what it says then are words of its own, whatever the provider said."""
     talk = provider.script(*[Step(fails="error")] * 40)
     ran = play(desk, talk, "-c", "model_providers.toolwire.request_max_retries=2",
@@ -123,7 +133,7 @@ def test_a_provider_that_always_fails(desk: Desk, provider: Provider, target: st
 
 
 @pytest.mark.parametrize("breaks", ["", "error"], ids=["refused", "in mid-stream"])
-def test_a_quota_that_is_used_up(desk: Desk, provider: Provider, target: str, breaks: str) -> None:
+def test_a_quota_that_is_used_up(desk: AgentWorkspace, provider: Provider, target: str, breaks: str) -> None:
     """Nothing to wait for: it says so at once."""
     talk = provider.script(*[Step(LONG, fails="quota", breaks=breaks)] * 9)  # type: ignore[arg-type]
     ran = play(desk, talk)
@@ -133,10 +143,10 @@ def test_a_quota_that_is_used_up(desk: Desk, provider: Provider, target: str, br
 
 
 @pytest.mark.parametrize("kind", ["rate", "busy"])
-def test_an_answer_that_fails_in_the_middle(desk: Desk, provider: Provider, target: str, kind: str) -> None:
+def test_an_answer_that_fails_in_the_middle(desk: AgentWorkspace, provider: Provider, target: str, kind: str) -> None:
     """Asked again after a while, and nothing of the half answer stays."""
     broken = Step(replace(LONG, text=LONG.text * 20), fails=kind, breaks="error", wait=1)
-    talk = provider.script(broken, step("echo made > made.txt"), Says(DONE), signed=True)
+    talk = provider.script(broken, step("echo made > made.txt"), ScriptedAnswer(DONE), signed=True)
     ran = play(desk, talk)
     if (kind, target) == ("busy", "openai-responses"):  # in the service's own words Codex takes it for the end
         ended(talk, ran)
@@ -148,30 +158,35 @@ def test_an_answer_that_fails_in_the_middle(desk: Desk, provider: Provider, targ
 
 
 @pytest.mark.parametrize("breaks", ["cut", "ended"])
-def test_a_call_that_never_came_whole(desk: Desk, provider: Provider, target: str, breaks: str) -> None:
+def test_a_call_that_never_came_whole(desk: AgentWorkspace, provider: Provider, target: str, breaks: str) -> None:
     """A command of which only a part came is not run."""
     call = Use("exec_command", {"cmd": "echo " + "x" * 2000 + " > half.txt"})
     talk = provider.script(
-        Step(Says(calls=(call,)), breaks=breaks), step("echo made > made.txt"), Says(DONE), signed=True,  # type: ignore[arg-type]
+        Step(ScriptedAnswer(calls=(call,)), breaks=breaks), step("echo made > made.txt"), ScriptedAnswer(DONE), signed=True,  # type: ignore[arg-type]
     )  # fmt: skip
     ended_well(talk, play(desk, talk), 3)
     assert (desk.workspace / "made.txt").exists()
     assert (desk.workspace / "half.txt").exists() == (target == "gemini")  # whose calls always come whole
 
 
-def test_an_answer_without_room_for_more(desk: Desk, provider: Provider, target: str) -> None:
+def test_an_answer_without_room_for_more(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """It was cut at the limit: Codex says so, and takes it for no success."""
-    talk = provider.script(*[Says("It was cut he", cut=True)] * 9)
+    talk = provider.script(*[ScriptedAnswer("It was cut he", cut=True)] * 9)
     ran = play(desk, talk)
     ended(talk, ran)
     assert (ran.code, len(talk.asked)) == (1, 1), str(ran)
     assert "max_output_tokens" in ran.out
 
 
-def test_a_talk_that_is_too_long(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_talk_that_is_too_long(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """Codex says so, and makes it short before it goes on: the session is not lost."""
     talk = provider.script(
-        step("echo made > made.txt"), Says("Made."), Step(fails="context"), Says(SUMMARY), Says(DONE), signed=True
+        step("echo made > made.txt"),
+        ScriptedAnswer("Made."),
+        Step(fails="context"),
+        ScriptedAnswer(SUMMARY),
+        ScriptedAnswer(DONE),
+        signed=True,
     )
     play(desk, talk)
     second = desk.run(AGENT, again("Go on."), talk)
@@ -183,11 +198,11 @@ def test_a_talk_that_is_too_long(desk: Desk, provider: Provider, target: str) ->
     assert "echo made" not in talk.asked[-1].text
 
 
-def test_a_summary_that_is_too_long_itself(desk: Desk, provider: Provider, target: str) -> None:
+def test_a_summary_that_is_too_long_itself(desk: AgentWorkspace, provider: Provider, target: str) -> None:
     """The oldest parts are left out of the request for it, until it fits."""
     talk = provider.script(
-        step("echo first"), step("echo second"), Says("Both."),
-        Step(fails="context"), Step(fails="context"), Says(SUMMARY), Says(DONE),
+        step("echo first"), step("echo second"), ScriptedAnswer("Both."),
+        Step(fails="context"), Step(fails="context"), ScriptedAnswer(SUMMARY), ScriptedAnswer(DONE),
         signed=True,
     )  # fmt: skip
     play(desk, talk)
@@ -199,7 +214,7 @@ def test_a_summary_that_is_too_long_itself(desk: Desk, provider: Provider, targe
 
 
 @pytest.mark.parametrize(("kind", "words"), [("bad", "That cannot be done."), ("key", BAD_KEY)])
-def test_what_is_refused_for_good(desk: Desk, provider: Provider, target: str, kind: str, words: str) -> None:
+def test_what_is_refused_for_good(desk: AgentWorkspace, provider: Provider, target: str, kind: str, words: str) -> None:
     """The user is told in the provider's words."""
     talk = provider.script(*[Step(fails=kind)] * 20)
     ran = play(desk, talk)

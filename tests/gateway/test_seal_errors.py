@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.staged import Object, differences, staged
+from gateway.case_gateway import Object, differences, staged
 from toolwire.conformance.transports import HttpTransport
 
 SEAL = "EqQBCkgIBRABGAIiQ3NpZ25hdHVyZQ=="

@@ -36,7 +36,7 @@ class NotOffered(Exception):
     """No such tool was declared: the model could not have called it."""
 
 
-def declared(body: dict[str, Any]) -> list[Declared]:
+def find_declared_tool(body: dict[str, Any]) -> list[Declared]:
     """Every tool that a request declares, in any protocol; those that stand in its history too."""
     tools = [*(body.get("tools") or ())]
     items = body.get("input")
@@ -62,9 +62,9 @@ def _tools(tool: dict[str, Any], namespace: str) -> Iterator[Declared]:
         yield Declared(tool.get("name", kind), kind, namespace, schema)
 
 
-def called(body: dict[str, Any], use: Use) -> Called:
+def write_call(body: dict[str, Any], use: Use) -> Called:
     """The call as this request's tools want it. Names may have been joined with their namespace on the way."""
-    tools = declared(body)
+    tools = find_declared_tool(body)
     exact = [tool for tool in tools if (tool.name, tool.namespace) == (use.name, use.namespace)]
     joined = [
         tool for tool in tools if not tool.namespace and tool.name.endswith(use.name) and use.namespace in tool.name

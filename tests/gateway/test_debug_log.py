@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from gateway.process import serving
-from gateway.provider import Says
-from gateway.wire import (
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
     PATIENCE,
     PROVIDER_KEY,
-    Got,
+    RawAnswer,
     Served,
     answer,
     ask,
     body_of,
-    chunked,
     path_of,
     stage,
+    write_chunked,
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def asked(served: Served, client: str, body: dict[str, Any]) -> Got:
+def asked(served: Served, client: str, body: dict[str, Any]) -> RawAnswer:
     return ask(served.port, "POST", path_of(client, "", False), encode_json(body).encode())
 
 
@@ -65,16 +65,16 @@ def steps_of(served: Served, request_id: str, last: str) -> list[dict[str, Any]]
     return found
 
 
-def played(says: Says, stream: bool) -> bytes:
+def played(says: ScriptedAnswer, stream: bool) -> bytes:
     body = body_of("openai-chat", says)
     if stream:
-        return chunked(*(frame.encode() for frame in PEERS["openai-chat"].write_stream(body)))
+        return write_chunked(*(frame.encode() for frame in PEERS["openai-chat"].write_stream(body)))
     return answer(200, encode_json(body).encode())
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) -> None:
-    scene = served.scene("openai-chat", played(Says("", ((LONG[:64], {"command": "y" * 5000}),)), stream))
+    scene = served.scene("openai-chat", played(ScriptedAnswer("", ((LONG[:64], {"command": "y" * 5000}),)), stream))
     got = asked(served, "anthropic", {**REQUEST, "model": scene.model, "stream": stream})
     sent = scene.asked[0].json()
     name = sent["tools"][1]["function"]["name"]
@@ -97,11 +97,11 @@ def test_it_tells_tools_and_calls_on_both_sides(served: Served, stream: bool) ->
 def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
     scene = served.scene("openai-chat", b"")
     probe = {**REQUEST, "model": scene.model}
-    scene.plays[:] = [played(Says("No."), False)]
+    scene.plays[:] = [played(ScriptedAnswer("No."), False)]
     asked(served, "anthropic", probe)
     name = scene.asked[0].json()["tools"][1]["function"]["name"]
     assert name != LONG
-    scene.plays[:] = [played(Says("", ((name, {}),)), False)]
+    scene.plays[:] = [played(ScriptedAnswer("", ((name, {}),)), False)]
     got = asked(served, "anthropic", probe)
     lines = {line["step"]: line for line in steps_of(served, got.id, "client_response")}
     assert lines["upstream_response"]["calls"][0]["name"] == name
@@ -109,7 +109,9 @@ def test_the_names_of_a_call_differ_as_the_wire_does(served: Served) -> None:
 
 
 def test_no_key_is_shown(served: Served) -> None:
-    says = Says("", (("bash", {"command": f"curl -H 'x: {SECRET}' {PROVIDER_KEY}", "api_key": "hunter2-and-more"}),))
+    says = ScriptedAnswer(
+        "", (("bash", {"command": f"curl -H 'x: {SECRET}' {PROVIDER_KEY}", "api_key": "hunter2-and-more"}),)
+    )
     scene = served.scene("openai-chat", played(says, False))
     got = asked(served, "anthropic", {**REQUEST, "model": scene.model})
     lines = json.dumps(steps_of(served, got.id, "client_response"))
@@ -135,7 +137,7 @@ def test_what_is_no_request_is_only_counted(served: Served) -> None:
 
 def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("debug"), 'log_format = "text"\nlog_level = "debug"') as served:
-        scene = served.scene("openai-chat", played(Says("", (("bash", {"command": "ls"}),)), False))
+        scene = served.scene("openai-chat", played(ScriptedAnswer("", (("bash", {"command": "ls"}),)), False))
         asked(served, "anthropic", {**REQUEST, "model": scene.model})
         lines = [served.lines.get(timeout=PATIENCE) for _ in range(5)]
     assert [line.split()[1] for line in lines[1:]] == [
@@ -151,7 +153,7 @@ def test_the_form_for_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> No
 @pytest.mark.parametrize(("level", "told"), [("info", True), ("warn", False)])
 def test_other_levels_say_less(tmp_path_factory: pytest.TempPathFactory, level: str, told: bool) -> None:
     with stage(tmp_path_factory.mktemp("debug"), f'log_level = "{level}"') as served:
-        fine = served.scene("openai-chat", played(Says("Yes."), False))
+        fine = served.scene("openai-chat", played(ScriptedAnswer("Yes."), False))
         bad = served.scene("openai-chat", answer(500, b"{}"))
         for scene in (fine, bad):
             asked(served, "openai-chat", {"model": scene.model, "messages": [{"role": "user", "content": "Hi."}]})

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.balancer import Balancer
 from gateway.haproxy import Haproxy
 from gateway.process import Process, stopped
-from gateway.wire import PATIENCE, ask
+from gateway.raw_exchange import PATIENCE, ask
 
 SIZE = 3
 LEASE = 2
@@ -45,7 +45,7 @@ def maker(id: str) -> str:
     return id[4:16]
 
 
-class Fleet:
+class Replicas:
     """All gateways that run now. Each test begins with three, whatever the one before did to them."""
 
     def __init__(self, folder: Path) -> None:
@@ -112,9 +112,9 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, configuration: str) -> Iterator[Fleet]:
+def start_replicas(folder: Path, configuration: str) -> Iterator[Replicas]:
     (folder / "toolwire.toml").write_text(configuration)
-    made = Fleet(folder)
+    made = Replicas(folder)
     try:
         made.whole()
         yield made

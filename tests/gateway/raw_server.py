@@ -68,7 +68,7 @@ def refused(status: int, why: bytes) -> bytes:
     return b"\r\n".join((line(status), kind, b"content-length: %d" % len(why), CLOSE, b"", why))
 
 
-class Talk:
+class RawConnection:
     """A client."""
 
     def __init__(self, port: int, *, small: bool = False) -> None:
@@ -139,7 +139,7 @@ async def become(true: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-class House:
+class ServerUnderTest:
     """A server on a port of its own."""
 
     def __init__(self, handle: Callable[[ClientRequest], Coroutine[Any, Any, None]]) -> None:
@@ -151,7 +151,7 @@ class House:
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound.setblocking(False)
-        self._talks: list[Talk] = []
+        self._talks: list[RawConnection] = []
         self.port: int = self.bound.getsockname()[1]
 
     async def _broken(self, incoming: ClientRequest, error: BaseException) -> None:
@@ -159,8 +159,8 @@ class House:
         await incoming.start_response(500, {"content-length": "6"})
         await incoming.send_body(b"broken", more=False)
 
-    def talk(self, *, small: bool = False) -> Talk:
-        made = Talk(self.port, small=small)
+    def talk(self, *, small: bool = False) -> RawConnection:
+        made = RawConnection(self.port, small=small)
         self._talks.append(made)
         return made
 
@@ -192,9 +192,11 @@ class House:
 
 
 @asynccontextmanager
-async def house(handle: Callable[[ClientRequest], Coroutine[Any, Any, None]] = echo) -> AsyncIterator[House]:
+async def run_server(
+    handle: Callable[[ClientRequest], Coroutine[Any, Any, None]] = echo,
+) -> AsyncIterator[ServerUnderTest]:
     """Nothing may be left of its connections and tasks at the end, and nothing have been said on stderr."""
-    made = House(handle)
+    made = ServerUnderTest(handle)
     await made.server.listen(made.bound, 128)
     try:
         yield made

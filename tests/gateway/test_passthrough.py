@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     PROVIDERS,
-    Got,
+    RawAnswer,
     Served,
     answer,
     ask,
     call,
-    chunked,
-    finished,
     frames,
+    is_complete,
     path_of,
     stage,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.translation import seals
@@ -63,7 +63,7 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
     served: Served, protocol: str, stream: bool, way: str
 ) -> None:
     provider = {"openai-chat": "chat", "openai-responses": "responses"}.get(protocol, protocol)
-    play = chunked(*frames(protocol)) if stream else whole(protocol)
+    play = write_chunked(*frames(protocol)) if stream else whole(protocol)
     scene = served.scene(protocol, play, model=f"alias-{provider}")
     asked = scene.model if way == "provider" else scene.name
     sent = _odd(protocol, asked, stream)
@@ -159,7 +159,7 @@ def test_a_stream_arrives_byte_for_byte_however_it_is_cut(
         + b": bye\n\n"
     )
     data = data.replace(b"\n", ends)
-    scene = served.scene(protocol, chunked(*(data[at : at + size] for at in range(0, len(data), size))))
+    scene = served.scene(protocol, write_chunked(*(data[at : at + size] for at in range(0, len(data), size))))
     got = call(served, protocol, scene.model, True)
     assert got.data == data
     line = served.line(got.id)
@@ -212,7 +212,7 @@ def _paused(text: str, reason: str, stream: bool) -> bytes:
         return answer(200, encode_json(body).encode())
     from toolwire.conformance.peers import PEERS
 
-    return chunked(*(frame.encode() for frame in PEERS["anthropic"].write_stream(body)))
+    return write_chunked(*(frame.encode() for frame in PEERS["anthropic"].write_stream(body)))
 
 
 @STREAMS
@@ -227,7 +227,7 @@ def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, 
     got = call(served, client, scene.model, stream, **SEARCH[client])
     assert got.status == 200, got.data
     assert text_of(client, got, stream) == "One, two, three."
-    assert not stream or finished(client, got.frames)
+    assert not stream or is_complete(client, got.frames)
     assert [len(asked.json()["messages"]) for asked in scene.asked] == [1, 2, 2]
     again = scene.asked[2].json()["messages"][-1]
     assert again["role"] == "assistant"
@@ -237,7 +237,7 @@ def test_an_answer_that_pauses_is_continued_inside(served: Served, client: str, 
     assert _ends(client, got, stream) == 1
 
 
-def _ends(client: str, got: Got, stream: bool) -> int:
+def _ends(client: str, got: RawAnswer, stream: bool) -> int:
     """How many endings an answer has."""
     if not stream:
         return 1
@@ -259,7 +259,7 @@ def test_a_pause_that_does_not_go_on_is_a_failure(served: Served, client: str, s
     scene = served.scene("anthropic", _paused("One, ", "pause_turn", stream), answer(500, b"{}"))
     got = call(served, client, scene.model, stream, **SEARCH[client])
     if stream:
-        assert not finished(client, got.frames)
+        assert not is_complete(client, got.frames)
         assert b"status 500" in got.data
     else:
         assert got.status == 500

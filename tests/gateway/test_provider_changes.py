@@ -14,7 +14,7 @@ import pytest
 
 from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Turn, close_all, losses
 from gateway.conftest import configuration, named, served
-from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Says, Talk
+from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Script, ScriptedAnswer
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.protocols import find_codec
 from toolwire.translation.seals import ENVELOPE_PREFIX
@@ -56,13 +56,13 @@ def _clients(gateway: str) -> Iterator[None]:
     close_all()
 
 
-def rounds(number: int) -> list[Says]:
+def rounds(number: int) -> list[ScriptedAnswer]:
     """One turn of the user: parallel calls, one more call, and the answer, with thinking before each."""
     weather = ("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Oslo"}), (WHERE, {"city": "Bern"})
     return [
-        Says(f"Let me look, {number}.", weather, f"All three, {number}.", again=True),
-        Says("", (("get_time", {"city": "Rome"}),), f"And Rome, {number}."),
-        Says(f"It is 15 °C in Paris, {number}.", (), f"Enough, {number}.", again=True),
+        ScriptedAnswer(f"Let me look, {number}.", weather, f"All three, {number}.", again=True),
+        ScriptedAnswer("", (("get_time", {"city": "Rome"}),), f"And Rome, {number}."),
+        ScriptedAnswer(f"It is 15 °C in Paris, {number}.", (), f"Enough, {number}.", again=True),
     ]
 
 
@@ -79,7 +79,7 @@ class Moving:
         inside: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.source, self.route = source, route
-        self.talk: Talk = provider.script(*(says for n in range(len(route)) for says in rounds(n)), signed=True)
+        self.talk: Script = provider.script(*(says for n in range(len(route)) for says in rounds(n)), signed=True)
         tools = {**TOOLS, MAPPED[source]: WHERE}
         task = Task(f"How is the weather? {self.talk.mark}", RESULTS, image=True, thinking=True, tools=tools)
         losses()
@@ -100,14 +100,14 @@ def test_there_and_back(provider: Provider, gateway: str, source: str, first: st
     route = (MODELS[first], MODELS[second], MODELS[first])
     moved = Moving(gateway, provider, source, stream, route)
     talk = moved.talk
-    assert talk.notary is not None
+    assert talk.seal_checker is not None
     assert talk.refused == []
     assert [asked.protocol for asked in talk.asked] == [one for one in (first, second, first) for _ in range(3)]
     called_as_declared(moved)
     for asked in talk.asked:
         assert_sealed(talk, asked, source)
         if asked.protocol == "openai-chat" and source != "openai-chat":
-            assert talk.notary.thoughts(asked.account, asked.protocol, asked.body) == set()
+            assert talk.seal_checker.reasoning_sent(asked.account, asked.protocol, asked.body) == set()
     assert_steady(talk)
     assert_told(moved, first, second)
     assert_shown(moved)
@@ -121,7 +121,7 @@ def test_in_the_middle_of_a_loop(
     one, two = MODELS[first], MODELS[second]
     moved = Moving(gateway, provider, source, stream, (one, two, one), ((two, one), (one, two), (two, one)))
     talk = moved.talk
-    assert talk.notary is not None
+    assert talk.seal_checker is not None
     assert talk.refused == []
     assert [asked.protocol for asked in talk.asked] == [
         first,
@@ -187,21 +187,21 @@ def called_as_declared(moved: Moving) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def assert_sealed(talk: Talk, asked: Received, source: str) -> None:
+def assert_sealed(talk: Script, asked: Received, source: str) -> None:
     """Its own seals, all of them and in order, and nobody else's."""
-    assert talk.notary is not None
+    assert talk.seal_checker is not None
     who = (asked.account, asked.protocol)
-    assert talk.notary.strangers(*who, asked.raw) == []
+    assert talk.seal_checker.unknown_seals(*who, asked.raw) == []
     assert ENVELOPE_PREFIX not in asked.raw
-    shown = talk.notary.shown(*who, asked.body)
-    made = talk.notary.answers[: talk.asked.index(asked)]
+    shown = talk.seal_checker.seals_sent(*who, asked.body)
+    made = talk.seal_checker.answers[: talk.asked.index(asked)]
     if source == "openai-chat" != asked.protocol:
         # What such a client cannot carry is kept by the ids of calls, so that an answer without calls keeps nothing.
         made = [answer for answer in made if KEPT and answer.calls]
     assert shown == [seal for answer in made if (answer.account, answer.protocol) == who for seal in answer.seals]
 
 
-def assert_steady(talk: Talk) -> None:
+def assert_steady(talk: Script) -> None:
     """What an account was sent stands unchanged at the head of what it is sent next."""
     last: dict[tuple[str, str, str], list[str]] = {}
     for asked in talk.asked:

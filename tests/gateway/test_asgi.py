@@ -14,28 +14,28 @@ import openai
 import pytest
 from google import genai
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     CLIENTS,
     PATIENCE,
     PROVIDER_KEY,
-    Got,
-    Line,
-    Peer,
-    Wire,
+    RawAnswer,
+    RawConnection,
+    RawProvider,
+    ScriptedConnection,
     ask,
     begun,
-    chunked,
     configuration,
     error_of,
-    failed,
-    finished,
     hosted,
+    is_complete,
+    is_failure,
     own,
     path_of,
-    played,
+    play_script,
     request_of,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import Gateway, app
@@ -62,8 +62,10 @@ class Parent:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["old style", "new style"])
-def mounted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Wire]]:
-    wire = Wire()
+def mounted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, RawProvider]]:
+    wire = RawProvider()
     file = tmp_path_factory.mktemp("mounted") / "toolwire.toml"
     file.write_text(configuration(wire, 'log_format = "none"'))
     with hosted(Parent(app(file), request.param), "off") as port:
@@ -73,10 +75,10 @@ def mounted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_it_serves_below_a_path(mounted: tuple[int, Wire], client: str, stream: bool) -> None:
+def test_it_serves_below_a_path(mounted: tuple[int, RawProvider], client: str, stream: bool) -> None:
     port, wire = mounted
     for provider in ("anthropic", "openai-chat"):
-        scene = wire.scene(provider, played(provider, stream))
+        scene = wire.scene(provider, play_script(provider, stream))
         body = encode_json(request_of(client, scene.model, stream)).encode()
         got = ask(port, "POST", f"/llm{path_of(client, scene.model.replace('/', '%2F'), stream)}", body)
         assert got.status == 200, got.data
@@ -86,7 +88,7 @@ def test_it_serves_below_a_path(mounted: tuple[int, Wire], client: str, stream: 
     assert ask(port, "GET", "/llm/v1/models").status == 200
 
 
-def test_the_official_sdks_find_it_there(mounted: tuple[int, Wire]) -> None:
+def test_the_official_sdks_find_it_there(mounted: tuple[int, RawProvider]) -> None:
     base = f"http://127.0.0.1:{mounted[0]}/llm"
     with openai.OpenAI(base_url=f"{base}/v1", api_key="x", max_retries=0) as sdk:
         chat = sdk.chat.completions.create(model="loopback", messages=[{"role": "user", "content": "Hi"}])
@@ -100,30 +102,30 @@ def test_the_official_sdks_find_it_there(mounted: tuple[int, Wire]) -> None:
     gemini.close()
 
 
-def test_a_client_that_leaves_is_noticed_there_too(mounted: tuple[int, Wire]) -> None:
+def test_a_client_that_leaves_is_noticed_there_too(mounted: tuple[int, RawProvider]) -> None:
     port, wire = mounted
-    scene = wire.scene("anthropic", Peer.until_gone)
-    line = Line(port)
+    scene = wire.scene("anthropic", ScriptedConnection.wait_for_close)
+    line = RawConnection(port)
     line.send("POST", "/llm/v1/messages", encode_json(request_of("anthropic", scene.model, True)).encode())
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
 
 
-def test_a_cut_stream_is_a_failure_there_too(mounted: tuple[int, Wire]) -> None:
+def test_a_cut_stream_is_a_failure_there_too(mounted: tuple[int, RawProvider]) -> None:
     port, wire = mounted
-    scene = wire.scene("anthropic", lambda peer: peer.say(chunked(*begun("anthropic"), end=False)))
+    scene = wire.scene("anthropic", lambda peer: peer.send(write_chunked(*begun("anthropic"), end=False)))
     body = encode_json(request_of("openai-responses", scene.model, True)).encode()
     got = ask(port, "POST", "/llm/v1/responses", body)
-    assert failed("openai-responses", got.frames)
-    assert not finished("openai-responses", got.frames)
+    assert is_failure("openai-responses", got.frames)
+    assert not is_complete("openai-responses", got.frames)
 
 
-def test_a_download_that_is_cut_has_no_end_there_too(mounted: tuple[int, Wire]) -> None:
+def test_a_download_that_is_cut_has_no_end_there_too(mounted: tuple[int, RawProvider]) -> None:
     port, wire = mounted
 
-    def play(peer: Peer) -> None:
-        peer.say(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
         peer.chunk(b"some sound")
 
     scene = wire.scene("openai-chat", play)
@@ -170,7 +172,7 @@ def test_a_server_with_websockets_is_told_426(tmp_path: Path, extended: bool) ->
     asyncio.run(run())
     if extended:
         assert sent[0]["status"] == 426
-        got = Got(426, {}, sent[1]["body"])
+        got = RawAnswer(426, {}, sent[1]["body"])
         assert "POST" in error_of("openai-responses", got)["message"]
     else:
         assert sent == [{"type": "websocket.close", "code": 1000}]
@@ -224,7 +226,7 @@ def test_a_gateway_that_calls_itself_says_so(tmp_path: Path, many: int, protocol
 
 
 def test_two_gateways_in_a_row_are_fine(tmp_path: Path) -> None:
-    wire = Wire()
+    wire = RawProvider()
     behind = tmp_path / "behind.toml"
     behind.write_text(configuration(wire, 'log_format = "none"', '[models."round-*"]\nprovider = "chat"\n'))
     with own(app(behind)) as port, own(_gateway(tmp_path, "front", port)) as front:

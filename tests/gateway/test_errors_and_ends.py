@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gateway.provider import Says
-from gateway.wire import (
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
     CLIENTS,
     PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
-    Got,
-    Peer,
     Play,
+    RawAnswer,
+    ScriptedConnection,
     Served,
     answer,
     ask,
@@ -25,20 +25,20 @@ from gateway.wire import (
     body_of,
     busy,
     call,
-    chunked,
     error_of,
-    failed,
     failing,
-    finished,
     frames,
+    is_complete,
+    is_failure,
     open_call,
     path_of,
     refusal,
     request_of,
     stage,
-    streamed,
+    stream_steps,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
@@ -173,7 +173,7 @@ def test_codex_hears_of_an_overflow_in_its_stream(served: Served, provider: str)
     kind, message, code = OVERFLOWS[provider]
     scene = served.scene(provider, answer(400, refusal(provider, 400, kind, message, code)))
     got = call(served, "openai-responses", scene.model, True, {"user-agent": "codex_exec/0.166.0 (Debian 12)"})
-    assert failed("openai-responses", got.frames)
+    assert is_failure("openai-responses", got.frames)
     assert got.frames[-1].data["response"]["error"]["code"] == "context_length_exceeded"
     assert served.line(got.id)["failure"] == "context"
 
@@ -237,21 +237,21 @@ def test_rate_limit_headers_are_translated(served: Served) -> None:
 
 @pairs
 def test_a_failure_after_content_ends_the_stream_as_a_failure(served: Served, client: str, provider: str) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False))
+        peer.wait_for_release()
         peer.chunk(failing(provider), b"")
 
     scene = served.scene(provider, play)
     line = open_call(served, client, scene.model, True)
     response = line.start()
-    first = line.until(b"Hel")
+    first = line.read_until(b"Hel")
     scene.go.set()
-    got = Got(response.status, {}, first + response.read())
+    got = RawAnswer(response.status, {}, first + response.read())
     line.connection.close()
     assert got.status == 200
-    assert failed(client, got.frames), got.data
-    assert not finished(client, got.frames), got.data
+    assert is_failure(client, got.frames), got.data
+    assert not is_complete(client, got.frames), got.data
     assert "busy" in got.data.decode()
     told = served.line(str(response.getheader("x-request-id")))
     assert (told["failure"], told["level"], told["status"]) == ("overloaded", "error", 200)
@@ -260,7 +260,7 @@ def test_a_failure_after_content_ends_the_stream_as_a_failure(served: Served, cl
 @pairs
 def test_a_failure_that_comes_with_the_content_is_still_a_status(served: Served, client: str, provider: str) -> None:
     """Nothing has reached the client yet."""
-    scene = served.scene(provider, chunked(*begun(provider), failing(provider)))
+    scene = served.scene(provider, write_chunked(*begun(provider), failing(provider)))
     got = call(served, client, scene.model, True)
     assert got.status == BUSY_SEEN[client][0]
     assert "busy" in error_of(client, got)["message"]
@@ -268,15 +268,15 @@ def test_a_failure_that_comes_with_the_content_is_still_a_status(served: Served,
 
 @pairs
 def test_a_failure_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, chunked(failing(provider)))
+    scene = served.scene(provider, write_chunked(failing(provider)))
     got = call(served, client, scene.model, True)
     assert got.status == BUSY_SEEN[client][0]
     assert "busy" in error_of(client, got)["message"]
     assert got.headers["content-type"].startswith("application/json")
 
 
-def _closed(peer: Peer, provider: str, more: bytes, end: bool) -> None:
-    peer.say(chunked(*begun(provider), *([more] if more else ()), end=end))
+def _closed(peer: ScriptedConnection, provider: str, more: bytes, end: bool) -> None:
+    peer.send(write_chunked(*begun(provider), *([more] if more else ()), end=end))
 
 
 CUTS = {
@@ -295,8 +295,8 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     got = call(served, client, scene.model, True)
     assert got.status == 200
     assert got.whole
-    assert failed(client, got.frames), got.data
-    assert not finished(client, got.frames), got.data
+    assert is_failure(client, got.frames), got.data
+    assert not is_complete(client, got.frames), got.data
     assert text_of(client, got, True)
     assert b'"half' not in got.data
     assert end or b"connection error" in got.data
@@ -320,8 +320,8 @@ def test_a_cut_stream_as_an_array_ends_in_its_failure(served: Served, provider: 
 def test_a_failure_behind_a_whole_call_is_told_once(served: Served, provider: str) -> None:
     """Gemini CLI runs a call that has come, whatever follows: told twice, it would ask again and run it twice."""
     calls = tuple(("find", {"word": word}) for word in ("one", "two", "three"))
-    every = [frame.encode() for frame in PEERS[provider].write_stream(body_of(provider, Says("", calls)))]
-    scene = served.scene(provider, lambda peer: peer.say(chunked(*every[: len(every) // 2], end=False)))
+    every = [frame.encode() for frame in PEERS[provider].write_stream(body_of(provider, ScriptedAnswer("", calls)))]
+    scene = served.scene(provider, lambda peer: peer.send(write_chunked(*every[: len(every) // 2], end=False)))
     got = call(served, "gemini", scene.model, True)
     *_, before, last = got.frames
     assert "functionCall" in before.text
@@ -332,7 +332,7 @@ def test_a_failure_behind_a_whole_call_is_told_once(served: Served, provider: st
 @pairs
 def test_a_stream_cut_before_content_is_a_status(served: Served, client: str, provider: str) -> None:
     first = [] if provider == "gemini" else frames(provider)[:1]
-    for play in (lambda peer: peer.say(chunked(*first, end=False)), chunked(*first)):
+    for play in (lambda peer: peer.send(write_chunked(*first, end=False)), write_chunked(*first)):
         scene = served.scene(provider, play)
         got = call(served, client, scene.model, True)
         assert got.status == 502, (got.status, got.data)
@@ -341,7 +341,7 @@ def test_a_stream_cut_before_content_is_a_status(served: Served, client: str, pr
 
 @pairs
 def test_a_whole_answer_that_is_cut(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, lambda peer: peer.say(whole(provider)[:-20]))
+    scene = served.scene(provider, lambda peer: peer.send(whole(provider)[:-20]))
     got = call(served, client, scene.model, False)
     assert got.status == 502
     assert scene.model.partition("/")[0] in error_of(client, got)["message"]
@@ -355,14 +355,14 @@ SILENT = pytest.mark.parametrize(
 
 @SILENT
 def test_silence_in_mid_stream_is_a_failure(hasty: Served, client: str, provider: str) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False))
-        peer.until_gone()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False))
+        peer.wait_for_close()
 
     scene = hasty.scene(provider, play)
     got = call(hasty, client, scene.model, True)
-    assert failed(client, got.frames)
-    assert not finished(client, got.frames)
+    assert is_failure(client, got.frames)
+    assert not is_complete(client, got.frames)
     assert hasty.line(got.id)["failure"] == "deadline"
     assert scene.gone.wait(PATIENCE)
 
@@ -373,7 +373,7 @@ def test_silence_in_mid_stream_is_a_failure(hasty: Served, client: str, provider
 @STREAMS
 @SILENT
 def test_a_provider_that_says_nothing_is_a_time_out(hasty: Served, client: str, provider: str, stream: bool) -> None:
-    scene = hasty.scene(provider, Peer.until_gone)
+    scene = hasty.scene(provider, ScriptedConnection.wait_for_close)
     got = call(hasty, client, scene.model, stream)
     assert got.status == 504
     assert f"`{scene.model.partition('/')[0]}`" in error_of(client, got)["message"]
@@ -405,7 +405,7 @@ STRANGE: dict[str, Play] = {
     "html as json": answer(200, b"<html>"),
     "redirect": answer(302, b"", location="https://elsewhere.example/"),
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
-    "garbage": lambda peer: peer.say(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "garbage": lambda peer: peer.send(b"SSH-2.0-OpenSSH_9.6\r\n"),
 }
 
 
@@ -438,13 +438,13 @@ def test_a_whole_answer_though_a_stream_was_asked_for(served: Served, client: st
     got = call(served, client, scene.model, True)
     assert got.status == 200
     assert text_of(client, got, True) == "Hello there."
-    assert finished(client, got.frames)
+    assert is_complete(client, got.frames)
     assert served.line(got.id)["output_tokens"] == 12
 
 
 @pairs
 def test_a_stream_though_a_whole_answer_was_asked_for(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, streamed(provider))
+    scene = served.scene(provider, stream_steps(provider))
     got = call(served, client, scene.model, False)
     assert got.status == 200, got.data
     assert got.headers["content-type"].startswith("application/json")
@@ -454,7 +454,7 @@ def test_a_stream_though_a_whole_answer_was_asked_for(served: Served, client: st
 
 @pairs
 def test_a_stream_that_breaks_though_a_whole_answer_was_asked_for(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, chunked(*begun(provider)))
+    scene = served.scene(provider, write_chunked(*begun(provider)))
     got = call(served, client, scene.model, False)
     assert got.status == 502
     error_of(client, got)
@@ -473,7 +473,11 @@ def test_an_error_in_an_answer_that_says_200(served: Served, client: str) -> Non
 def test_answers_that_are_packed(served: Served, client: str, provider: str, stream: bool) -> None:
     import gzip
 
-    body = b"".join(frames(provider)) if stream else encode_json(body_of(provider, Says("Hello there."))).encode()
+    body = (
+        b"".join(frames(provider))
+        if stream
+        else encode_json(body_of(provider, ScriptedAnswer("Hello there."))).encode()
+    )
     kind = "text/event-stream" if stream else "application/json"
     scene = served.scene(provider, answer(200, gzip.compress(body), kind, content_encoding="gzip"))
     got = call(served, client, scene.model, stream)

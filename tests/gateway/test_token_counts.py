@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire import Got, Served, answer, ask, refusal, request_of, stage
+from gateway.raw_exchange import RawAnswer, Served, answer, ask, refusal, request_of, stage
 from toolwire.conformance.peers.peer import encode_json
 
 COUNTERS = ("openai-responses", "anthropic", "gemini")
@@ -33,7 +33,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def count(served: Served, client: str, model: str, **more: Any) -> Got:
+def count(served: Served, client: str, model: str, **more: Any) -> RawAnswer:
     body: dict[str, Any] = request_of(client, model, False, **more)
     body.pop("max_tokens", None)
     body.pop("store", None)
@@ -42,7 +42,7 @@ def count(served: Served, client: str, model: str, **more: Any) -> Got:
     return ask(served.port, "POST", PATHS[client].format(model=model), encode_json(body).encode())
 
 
-def number(client: str, got: Got) -> int:
+def number(client: str, got: RawAnswer) -> int:
     assert got.status == 200, got.data
     found = got.json()["totalTokens" if client == "gemini" else "input_tokens"]
     assert isinstance(found, int)

@@ -16,12 +16,12 @@ import pytest
 
 from gateway.clients import CLIENTS, Call, Conversation, Responses, Result, Task, Turn, close_all, openai_sdk
 from gateway.conftest import configuration
-from gateway.fleet import LEASE, SIZE, Fleet, Member, fleet, until
 from gateway.haproxy import IS_HERE, Haproxy
-from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Says, Step, Talk
+from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Script, ScriptedAnswer, Step
+from gateway.raw_exchange import PATIENCE, RawAnswer, RawConnection, ask, is_complete, path_of, request_of, text_of
+from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas, until
 from gateway.state_clients import FUNCTIONS, REASONING_MODELS
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
-from gateway.wire import PATIENCE, Got, Line, ask, finished, path_of, request_of, text_of
 from toolwire.conformance.peers.peer import encode_json
 
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
@@ -31,23 +31,23 @@ EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 
 
 @pytest.fixture(scope="module")
-def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def three(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     from gateway.postgres import server
 
     store = f'[store]\nurl = "{server().fresh("scale")}"\nbackground_lease = {LEASE}\n'
-    with fleet(tmp_path_factory.mktemp("fleet"), configuration(provider.url) + store) as made:
+    with start_replicas(tmp_path_factory.mktemp("fleet"), configuration(provider.url) + store) as made:
         yield made
     close_all()
 
 
 @pytest.fixture
-def gateways(three: Fleet) -> Fleet:
+def gateways(three: Replicas) -> Replicas:
     three.whole()
     return three
 
 
 @pytest.fixture(params=["ours", "haproxy"])
-def balanced(gateways: Fleet, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+def balanced(gateways: Replicas, request: pytest.FixtureRequest) -> Iterator[Replicas]:
     """The same behind our own balancer and behind one that people use."""
     if request.param == "ours":
         yield gateways
@@ -71,7 +71,7 @@ def holds() -> Iterator[list[Hold]]:
         hold.close()
 
 
-def held(holds: list[Hold], says: Says, after: int = 0) -> Step:
+def held(holds: list[Hold], says: ScriptedAnswer, after: int = 0) -> Step:
     """An answer that stops after so many frames until it is let go."""
     holds.append(Hold())
     return Step(says, hold=holds[-1], after=after)
@@ -132,10 +132,14 @@ RESULTS = {"Paris": Result("15 °C"), "Oslo": Result("3 °C"), "Rome": Result("n
 @EVERYWHERE
 @STREAMS
 def test_a_session_has_each_turn_elsewhere(
-    gateways: Fleet, provider: Provider, source: str, target: str, stream: bool
+    gateways: Replicas, provider: Provider, source: str, target: str, stream: bool
 ) -> None:
     """Each turn is another gateway's, and the provider gets its own seals back, and the same beginning, from each."""
-    talk = provider.script(Says("Let me look.", (PARIS, OSLO), THOUGHTS[0]), Says("", (TIME,), THOUGHTS[1]), Says(DONE))
+    talk = provider.script(
+        ScriptedAnswer("Let me look.", (PARIS, OSLO), THOUGHTS[0]),
+        ScriptedAnswer("", (TIME,), THOUGHTS[1]),
+        ScriptedAnswer(DONE),
+    )
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
     turns = SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], stream, task).run()
     assert [turn.text for turn in turns] == ["Let me look.", "", DONE]
@@ -173,11 +177,11 @@ def parted(asked: Received) -> tuple[str, str, str]:
 @pytest.mark.parametrize("source", [source for source in SESSIONS if source != "conversation"])
 @EVERYWHERE
 def test_the_provider_sees_the_same_bytes_from_each(
-    gateways: Fleet, provider: Provider, source: str, target: str
+    gateways: Replicas, provider: Provider, source: str, target: str
 ) -> None:
     """One turn, asked of every gateway. (A conversation is longer afterwards: it is looked at above.)"""
-    first = Says("Let me look.", (PARIS, OSLO), THOUGHTS[0])
-    talk = provider.script(first, *[Says(DONE)] * (SIZE + 1))
+    first = ScriptedAnswer("Let me look.", (PARIS, OSLO), THOUGHTS[0])
+    talk = provider.script(first, *[ScriptedAnswer(DONE)] * (SIZE + 1))
     task = Task(f"How is the weather? {talk.mark}", RESULTS, thinking=True)
     SESSIONS[source](gateways.ours.url, REASONING_MODELS[target], False, task).run()
     again = gateways.ours.passed[-1].request
@@ -197,26 +201,26 @@ class Stream:
     """A client in the middle of a stream."""
 
     source: str
-    talk: Talk
+    talk: Script
     hold: Hold
     more: dict[str, Any]
     """What its requests have besides."""
-    line: Line = field(init=False)
+    line: RawConnection = field(init=False)
     member: Member = field(init=False)
     begun: bytes = b""
 
-    def start(self, gateways: Fleet) -> None:
-        self.line = Line(gateways.balancer.port)
+    def start(self, gateways: Replicas) -> None:
+        self.line = RawConnection(gateways.balancer.port)
         self.line.send("POST", path_of(self.source, MODEL, True), self.body(True))
         self.member = gateways.named(self.line.start().getheader("x-request-id") or "")
         assert self.hold.reached.wait(PATIENCE)
-        self.begun = self.line.until(b"These")
+        self.begun = self.line.read_until(b"These")
 
     def body(self, stream: bool) -> bytes:
         asked = request_of(self.source, MODEL, stream, **self.more)
         return encode_json(asked).replace('"Hi"', json.dumps(f"Hi {self.talk.mark}")).encode()
 
-    def rest(self) -> Got:
+    def rest(self) -> RawAnswer:
         """All of it, and whether it came to its end."""
         try:
             data, whole = self.line.response.read(), True
@@ -225,11 +229,13 @@ class Stream:
         except ConnectionError:
             data, whole = b"", False
         self.line.connection.close()
-        return Got(200, {}, self.begun + data, whole)
+        return RawAnswer(200, {}, self.begun + data, whole)
 
 
-def opened(gateways: Fleet, provider: Provider, holds: list[Hold], source: str) -> Stream:
-    talk = provider.script(Says("First."), held(holds, Says(LONG), FIRST_PIECE["anthropic"]), Says("Again."))
+def opened(gateways: Replicas, provider: Provider, holds: list[Hold], source: str) -> Stream:
+    talk = provider.script(
+        ScriptedAnswer("First."), held(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]), ScriptedAnswer("Again.")
+    )
     stream = Stream(source, talk, holds[-1], {"store": True} if source == "openai-responses" else {})
     got = ask(gateways.balancer.port, "POST", path_of(source, MODEL, False), stream.body(False))
     assert text_of(source, got, False) == "First."
@@ -238,7 +244,7 @@ def opened(gateways: Fleet, provider: Provider, holds: list[Hold], source: str) 
     return stream
 
 
-def test_one_is_killed_in_mid_stream(balanced: Fleet, provider: Provider, holds: list[Hold]) -> None:
+def test_one_is_killed_in_mid_stream(balanced: Replicas, provider: Provider, holds: list[Hold]) -> None:
     """Its clients see that; those of the others go on, and all sessions do."""
     streams = [opened(balanced, provider, holds, source) for source in CLIENTS for _ in range(SIZE)]
     for stream in streams:
@@ -250,13 +256,13 @@ def test_one_is_killed_in_mid_stream(balanced: Fleet, provider: Provider, holds:
     for stream in lost:
         got = stream.rest()
         assert not got.whole
-        assert not finished(stream.source, got.frames)
+        assert not is_complete(stream.source, got.frames)
         assert stream.hold.gone.wait(PATIENCE)
     for stream in streams:
         if stream not in lost:
             stream.hold.release()
             got = stream.rest()
-            assert finished(stream.source, got.frames)
+            assert is_complete(stream.source, got.frames)
             assert text_of(stream.source, got, True) == LONG
     for stream in streams:
         got = ask(balanced.balancer.port, "POST", path_of(stream.source, MODEL, False), stream.body(False))
@@ -293,8 +299,8 @@ class Background:
         return str(got.json()["status"])
 
 
-def in_background(gateways: Fleet, provider: Provider, holds: list[Hold]) -> Background:
-    talk = provider.script(held(holds, Says(LONG), FIRST_PIECE["anthropic"]))
+def in_background(gateways: Replicas, provider: Provider, holds: list[Hold]) -> Background:
+    talk = provider.script(held(holds, ScriptedAnswer(LONG), FIRST_PIECE["anthropic"]))
     body = {"model": MODEL, "input": f"Hi {talk.mark}", "background": True}
     got = ask(gateways.balancer.port, "POST", "/v1/responses", encode_json(body).encode())
     assert got.json()["status"] in ("queued", "in_progress")
@@ -306,7 +312,7 @@ def in_background(gateways: Fleet, provider: Provider, holds: list[Hold]) -> Bac
 
 
 def test_an_answer_in_the_background_does_not_outlive_its_gateway(
-    gateways: Fleet, provider: Provider, holds: list[Hold]
+    gateways: Replicas, provider: Provider, holds: list[Hold]
 ) -> None:
     """It has failed for all others as soon as its lease is over; one that is still made stays what it is."""
     lost, lives = (in_background(gateways, provider, holds) for _ in range(2))
@@ -324,7 +330,7 @@ def test_an_answer_in_the_background_does_not_outlive_its_gateway(
 
 
 def test_an_answer_in_the_background_is_finished_before_its_gateway_stops(
-    gateways: Fleet, provider: Provider, holds: list[Hold]
+    gateways: Replicas, provider: Provider, holds: list[Hold]
 ) -> None:
     made = in_background(gateways, provider, holds)
     gateways.drain(made.member)
@@ -359,7 +365,7 @@ class Worker:
 
     def _session(self) -> None:
         texts = [f"Turn {number}." for number in range(3)]
-        talk = self.provider.script(*(Says(text) for text in texts))
+        talk = self.provider.script(*(ScriptedAnswer(text) for text in texts))
         previous: dict[str, str] = {}
         for number, text in enumerate(texts):
             stream = number == 1
@@ -377,13 +383,13 @@ class Worker:
         self._thread.join()
 
 
-def started(gateways: Fleet, provider: Provider, holds: list[Hold]) -> Stream:
+def started(gateways: Replicas, provider: Provider, holds: list[Hold]) -> Stream:
     stream = opened(gateways, provider, holds, "openai-responses")
     stream.start(gateways)
     return stream
 
 
-def test_all_are_replaced_in_turn_and_nobody_notices(balanced: Fleet, provider: Provider, holds: list[Hold]) -> None:
+def test_all_are_replaced_in_turn_and_nobody_notices(balanced: Replicas, provider: Provider, holds: list[Hold]) -> None:
     """Each is taken from the balancer and asked to stop; its streams end as they should, and another takes its place."""
     told: queue.Queue[tuple[str, str]] = queue.Queue()
     workers = [Worker(balanced.balancer.port, provider, told) for _ in range(2)]

@@ -11,13 +11,13 @@ import anthropic
 import openai
 import pytest
 
-from gateway.provider import Says
-from gateway.wire import (
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
     CLIENTS,
     PATIENCE,
     PROVIDERS,
-    Got,
-    Peer,
+    RawAnswer,
+    ScriptedConnection,
     Served,
     answer,
     ask,
@@ -25,20 +25,20 @@ from gateway.wire import (
     body_of,
     busy,
     call,
-    chunked,
     error_of,
-    failed,
     failing,
-    finished,
     frames,
+    is_complete,
+    is_failure,
     open_call,
-    played,
+    play_script,
     refusal,
     request_of,
     stage,
-    streamed,
+    stream_steps,
     text_of,
     whole,
+    write_chunked,
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
@@ -74,25 +74,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_case_165_a_failure_inside_a_200_is_no_empty_success(
     served: Served, client: str, provider: str, how: str
 ) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False))
+        peer.wait_for_release()
         if how == "failed":
             peer.chunk(failing(provider), b"")
 
     scene = served.scene(provider, play)
     line = open_call(served, client, scene.model, True)
     line.start()
-    first = line.until(b"Hel")
+    first = line.read_until(b"Hel")
     scene.go.set()
-    got = Got(200, {}, first + line.response.read())
+    got = RawAnswer(200, {}, first + line.response.read())
     line.connection.close()
-    assert failed(client, got.frames)
-    assert not finished(client, got.frames)
+    assert is_failure(client, got.frames)
+    assert not is_complete(client, got.frames)
 
 
 def test_case_165_the_official_sdks_raise(served: Served) -> None:
-    cut = served.scene("openai-responses", lambda peer: peer.say(chunked(*begun("openai-responses"), end=False)))
+    cut = served.scene("openai-responses", lambda peer: peer.send(write_chunked(*begun("openai-responses"), end=False)))
     turns = [{"role": "user", "content": "Hi"}]
     with anthropic.Anthropic(base_url=served.url, api_key="x", max_retries=0) as claude:
         events = claude.messages.create(model=cut.model, max_tokens=9, messages=turns, stream=True)
@@ -109,7 +109,7 @@ def test_case_165_the_official_sdks_raise(served: Served) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_166_an_error_event_is_read(served: Served, client: str) -> None:
-    scene = served.scene("anthropic", chunked(frames("anthropic")[0], failing("anthropic")))
+    scene = served.scene("anthropic", write_chunked(frames("anthropic")[0], failing("anthropic")))
     got = call(served, client, scene.model, True)
     assert got.status == (529 if client == "anthropic" else 503)
     assert "Too busy just now." in error_of(client, got)["message"]
@@ -120,8 +120,8 @@ def test_case_166_an_error_event_is_read(served: Served, client: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_167_an_overload_before_any_content_is_failed_over(served: Served, client: str) -> None:
-    first = served.scene("anthropic", chunked(frames("anthropic")[0], failing("anthropic")))
-    second = served.scene("openai-chat", streamed("openai-chat"))
+    first = served.scene("anthropic", write_chunked(frames("anthropic")[0], failing("anthropic")))
+    second = served.scene("openai-chat", stream_steps("openai-chat"))
     served.wire._scenes |= {b"s901x": first, b"s902x": second}
     got = call(served, client, "reserved", True)
     assert text_of(client, got, True) == "Hello there."
@@ -173,18 +173,18 @@ def test_case_171_an_unknown_type_of_error_is_a_bad_request(served: Served, clie
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_case_173_a_client_that_leaves_cancels_its_call(served: Served, provider: str, when: str, stream: bool) -> None:
-    def play(peer: Peer) -> None:
+    def play(peer: ScriptedConnection) -> None:
         if when == "after":
-            peer.say(chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
-        peer.until_gone()
+            peer.send(write_chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
+        peer.wait_for_close()
 
     scene = served.scene(provider, play)
     line = open_call(served, "anthropic", scene.model, stream, {"x-request-id": f"case-173-{scene.mark}"})
     if when == "after" and stream:
         line.start()
-        line.until(b"Hel")
+        line.read_until(b"Hel")
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
     assert len(scene.asked) == 1
     assert served.line(f"case-173-{scene.mark}")["client_disconnected"] is True
@@ -196,7 +196,7 @@ def test_case_173_a_client_that_leaves_cancels_its_call(served: Served, provider
 @pytest.mark.parametrize(("encoding", "pack"), [("zstd", zstd.compress), ("gzip", gzip.compress)])
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_case_174_packed_requests_of_codex_are_read(served: Served, provider: str, encoding: str, pack: object) -> None:
-    scene = served.scene(provider, played(provider, True))
+    scene = served.scene(provider, play_script(provider, True))
     body = encode_json(request_of("openai-responses", scene.model, True)).encode()
     headers = {"content-encoding": encoding, "originator": "codex_cli_rs"}
     got = ask(served.port, "POST", "/v1/responses", pack(body), headers)  # type: ignore[operator]
@@ -237,9 +237,9 @@ ODD = 'Grüße 🌍 你好 "\\ ende'
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_177_letters_that_are_cut_in_two_stay_whole(served: Served, client: str, provider: str, size: int) -> None:
-    says = Says(ODD, (("write_file", {"content": ODD}),))
+    says = ScriptedAnswer(ODD, (("write_file", {"content": ODD}),))
     data = b"".join(frame.encode() for frame in PEERS[provider].write_stream(body_of(provider, says)))
-    scene = served.scene(provider, chunked(*(data[at : at + size] for at in range(0, len(data), size))))
+    scene = served.scene(provider, write_chunked(*(data[at : at + size] for at in range(0, len(data), size))))
     tool = {"name": "write_file", "description": "Writes."}
     schema = {"type": "object", "properties": {"content": {"type": "string", "description": "All of it."}}}
     tools = {
@@ -256,7 +256,7 @@ def test_case_177_letters_that_are_cut_in_two_stay_whole(served: Served, client:
     assert ODD in _arguments(client, got)
 
 
-def _arguments(client: str, got: Got) -> str:
+def _arguments(client: str, got: RawAnswer) -> str:
     """The value that the call was given, from all fragments of its arguments."""
     fragments = ""
     for frame in got.frames:
@@ -284,6 +284,6 @@ def _arguments(client: str, got: Got) -> str:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_case_178_a_provider_is_asked_in_what_it_speaks(served: Served, client: str, stream: bool) -> None:
-    scene = served.scene("openai-responses", played("openai-responses", stream))
+    scene = served.scene("openai-responses", play_script("openai-responses", stream))
     assert text_of(client, call(served, client, scene.model, stream), stream) == "Hello there."
     assert scene.asked[0].target == "/v1/responses"

@@ -13,11 +13,11 @@ import pytest
 
 from gateway.clients import CLIENTS, PATIENCE, Conversation, Task, close_all
 from gateway.conftest import MODELS, named
-from gateway.mcp_peers import COMMAND, Control, equipped, equipping
+from gateway.mcp_gateway import COMMAND, Control, equipped, equipping
 from gateway.mcp_server import PIXEL
-from gateway.provider import PROTOCOLS, Hold, Provider, Says, Step, Talk
-from gateway.test_moves import elements
-from gateway.wire import answer, ask, body_of, chunked, stage
+from gateway.provider import PROTOCOLS, Hold, Provider, Script, ScriptedAnswer, Step
+from gateway.raw_exchange import answer, ask, body_of, stage, write_chunked
+from gateway.test_provider_changes import elements
 from toolwire.conformance.peers import PEERS
 from toolwire.gateway.mcp.tools import exposed_tool_name
 from toolwire.gateway.pipeline import error_replies
@@ -56,7 +56,7 @@ def tooled(provider: Provider, control: Control, tmp_path_factory: pytest.TempPa
     close_all()
 
 
-def opened(base: str, talk: Talk, source: str, model: str, stream: bool) -> Conversation:
+def opened(base: str, talk: Script, source: str, model: str, stream: bool) -> Conversation:
     return CLIENTS[source](base, model, stream, Task(f"Go. {talk.mark}", {}))
 
 
@@ -81,7 +81,7 @@ def test_what_tools_give(provider: Provider, tooled: str, target: str, stream: b
     """Errors, media and resources: all of it reaches the model, in a form that it takes."""
     first = tuple((f"test__{name}", {}) for name in ("fail", "refuse", "mixed", ODD))
     second = tuple((f"test__{name}", {}) for name in ("image", "audio", "resources"))
-    talk = provider.script(Says("", first), Says("", second), Says("Done."))
+    talk = provider.script(ScriptedAnswer("", first), ScriptedAnswer("", second), ScriptedAnswer("Done."))
     source = "anthropic" if target == "openai-chat" else "openai-chat"
     turn = opened(tooled, talk, source, model(target), stream).turn()
     assert talk.refused == []
@@ -101,7 +101,7 @@ def test_what_tools_give(provider: Provider, tooled: str, target: str, stream: b
 @streamed
 def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) -> None:
     """The model is told, and the next answer has its tools again."""
-    talk = provider.script(Says("", (("test__crash", {}), ("test__crash", {}))), Says("Sorry."))
+    talk = provider.script(ScriptedAnswer("", (("test__crash", {}), ("test__crash", {}))), ScriptedAnswer("Sorry."))
     with equipping(tmp_path, equipped(tmp_path, provider)) as base:
         assert opened(base, talk, "openai-chat", model("anthropic"), stream).turn().text == "Sorry."
     assert talk.refused == []
@@ -110,7 +110,7 @@ def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) ->
 
 def test_a_tool_that_takes_too_long(provider: Provider, control: Control, tmp_path: Path) -> None:
     text = equipped(tmp_path, provider, control=control, mcp='models = ["*"]\ntimeout = 0.2')
-    talk = provider.script(Says("", (("test__slow", {}),)), Says("Too slow."))
+    talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("Too slow."))
     with equipping(tmp_path, text) as base:
         assert opened(base, talk, "openai-chat", model("anthropic"), True).turn().text == "Too slow."
         assert control.call().over() == "cancelled"
@@ -120,14 +120,14 @@ def test_a_tool_that_takes_too_long(provider: Provider, control: Control, tmp_pa
 
 # --- without end ------------------------------------------------------------------------------------------------------
 
-AGAIN = Says("", (("test__echo", {"text": "more"}),))
+AGAIN = ScriptedAnswer("", (("test__echo", {"text": "more"}),))
 
 
 @streamed
 @pairs
 def test_a_model_that_stops_when_told(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """Beyond the last round calls are refused, so that it can still answer."""
-    talk = provider.script(AGAIN, AGAIN, AGAIN, Says("Enough."))
+    talk = provider.script(AGAIN, AGAIN, AGAIN, ScriptedAnswer("Enough."))
     assert opened(tooled, talk, source, model(target), stream).turn().text == "Enough."
     assert talk.refused == []
     assert talk.asked[-1].text.count("no more calls") == 1
@@ -154,7 +154,7 @@ def test_a_refusal_in_a_later_round(
     provider: Provider, tooled: str, source: str, target: str, stream: bool, fails: str
 ) -> None:
     """The client is told what the provider said; what was run is not run again, here or elsewhere."""
-    talk = provider.script(AGAIN, *[Step(fails=fails)] * 3, Says("Never said."))
+    talk = provider.script(AGAIN, *[Step(fails=fails)] * 3, ScriptedAnswer("Never said."))
     client = opened(tooled, talk, source, f"b-{named(target)}", stream)
     words = {"rate": "Too many requests", "busy": "servers are busy", "bad": "cannot be done"}
     # An SDK tells of a broken stream in words of its own.
@@ -177,7 +177,9 @@ def test_a_refusal_in_a_later_round(
 def test_a_stream_that_breaks_in_a_later_round(
     provider: Provider, tooled: str, source: str, target: str, breaks: str
 ) -> None:
-    talk = provider.script(AGAIN, Step(Says("Once upon a time there was"), breaks=breaks), Says("Never said."))  # type: ignore[arg-type]
+    talk = provider.script(
+        AGAIN, Step(ScriptedAnswer("Once upon a time there was"), breaks=breaks), ScriptedAnswer("Never said.")
+    )  # type: ignore[arg-type]
     client = opened(tooled, talk, source, f"b-{named(target)}", True)
     with pytest.raises(client.raises):
         client.turn()
@@ -186,7 +188,7 @@ def test_a_stream_that_breaks_in_a_later_round(
 
 @pairs
 def test_a_body_that_is_cut_in_a_later_round(provider: Provider, tooled: str, source: str, target: str) -> None:
-    talk = provider.script(AGAIN, Step(Says("Once upon a time"), breaks="cut"), Says("Never said."))
+    talk = provider.script(AGAIN, Step(ScriptedAnswer("Once upon a time"), breaks="cut"), ScriptedAnswer("Never said."))
     client = opened(tooled, talk, source, f"b-{named(target)}", False)
     with pytest.raises(client.raises):
         client.turn()
@@ -197,7 +199,7 @@ def test_a_body_that_is_cut_in_a_later_round(provider: Provider, tooled: str, so
 # --- leaving, and waiting ---------------------------------------------------------------------------------------------
 
 
-def asked_for(talk: Talk, stream: bool, target: str = "anthropic") -> bytes:
+def asked_for(talk: Script, stream: bool, target: str = "anthropic") -> bytes:
     messages = [{"role": "user", "content": talk.mark}]
     return json.dumps({"model": model(target), "messages": messages, "stream": stream}).encode()
 
@@ -215,7 +217,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call(
     provider: Provider, tooled: str, control: Control, stream: bool
 ) -> None:
     """Its call is cancelled at the server, and nobody is asked again."""
-    talk = provider.script(Says("Wait. ", (("test__slow", {}),)), Says("Never said."))
+    talk = provider.script(ScriptedAnswer("Wait. ", (("test__slow", {}),)), ScriptedAnswer("Never said."))
     client = connected(tooled, asked_for(talk, stream))
     waiting = control.call()
     client.close()
@@ -224,7 +226,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call(
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, tooled: str, control: Control) -> None:
-    talk = provider.script(Says("Wait. ", (("get_weather", {"city": "Paris"}), ("test__slow", {}))))
+    talk = provider.script(ScriptedAnswer("Wait. ", (("get_weather", {"city": "Paris"}), ("test__slow", {}))))
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
     body = json.dumps({**json.loads(asked_for(talk, True)), "tools": tools}).encode()
     client = connected(tooled, body)
@@ -236,7 +238,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_mixed_turn(provider: Provider, 
 @streamed
 def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, stream: bool) -> None:
     hold = Hold()
-    talk = provider.script(AGAIN, Step(Says("Never said."), hold=hold))
+    talk = provider.script(AGAIN, Step(ScriptedAnswer("Never said."), hold=hold))
     client = connected(tooled, asked_for(talk, stream))
     assert hold.reached.wait(PATIENCE)
     client.close()
@@ -248,7 +250,7 @@ def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, 
 def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, source: str) -> None:
     """However long a tool takes, and though nothing was said before it, the connection of a stream is kept alive."""
     text = equipped(tmp_path, provider, control=control, server="heartbeat = 0.05")
-    talk = provider.script(Says("", (("test__slow", {}),)), Says("At last."))
+    talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("At last."))
     user = {"role": "user", "content": talk.mark}
     asks = {
         "openai-chat": ("/v1/chat/completions", {"messages": [user]}),
@@ -278,10 +280,14 @@ def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, sou
 @streamed
 def test_calls_are_in_the_log(tmp_path: Path, stream: bool) -> None:
     more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[store]\nurl = "none"\n'
-    said = [Says("", (("test__echo", {"text": "x"}), ("test__fail", {}))), Says("Done.")]
+    said = [ScriptedAnswer("", (("test__echo", {"text": "x"}), ("test__fail", {}))), ScriptedAnswer("Done.")]
     bodies = [body_of("anthropic", says) for says in said]
     frames = [[frame.encode() for frame in PEERS["anthropic"].write_stream(body)] for body in bodies]
-    plays = [chunked(*one) for one in frames] if stream else [answer(200, json.dumps(body).encode()) for body in bodies]
+    plays = (
+        [write_chunked(*one) for one in frames]
+        if stream
+        else [answer(200, json.dumps(body).encode()) for body in bodies]
+    )
     with stage(tmp_path, more=more) as gateway:
         scene = gateway.scene("anthropic", *plays)
         asked = {"model": scene.model, "messages": [{"role": "user", "content": "Go."}], "stream": stream}
@@ -294,7 +300,7 @@ def test_calls_are_in_the_log(tmp_path: Path, stream: bool) -> None:
 @streamed
 def test_a_gateway_without_its_server_serves(provider: Provider, tooled: str, stream: bool) -> None:
     """One of the servers was never there."""
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     port = urlsplit(tooled).port or 0
     got = ask(port, "POST", "/v1/chat/completions", asked_for(talk, stream))
     assert (got.status, got.whole) == (200, True)

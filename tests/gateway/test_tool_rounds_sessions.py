@@ -13,11 +13,11 @@ import openai
 import pytest
 
 from gateway.clients import CLIENTS, KEY, PATIENCE, close_all, losses
-from gateway.mcp_peers import equipped, equipping
-from gateway.provider import PROTOCOLS, Provider, Says
+from gateway.mcp_gateway import equipped, equipping
+from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer
+from gateway.raw_exchange import ask
 from gateway.state_clients import function_calls, function_outputs, open_client
-from gateway.test_rounds import ADD, MODELS, PARIS, opened
-from gateway.wire import ask
+from gateway.test_tool_rounds import ADD, MODELS, PARIS, opened
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 
 streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -66,10 +66,10 @@ def test_another_provider_goes_on(
 ) -> None:
     """What was called and told goes along; thinking and seals stay, and are there again when the first goes on."""
     talk = provider.script(
-        Says("Look. ", (ADD,), "First here.", again=True),
-        Says("Both. ", (PARIS, ECHO), "Then both.", again=True),
-        Says("It is 15 °C.", (), "Enough."),
-        Says("Back again."),
+        ScriptedAnswer("Look. ", (ADD,), "First here.", again=True),
+        ScriptedAnswer("Both. ", (PARIS, ECHO), "Then both.", again=True),
+        ScriptedAnswer("It is 15 °C.", (), "Enough."),
+        ScriptedAnswer("Back again."),
         signed=True,
     )
     client = opened(tooled, talk, source, first, stream)
@@ -92,10 +92,10 @@ def test_another_provider_goes_on(
 def test_without_a_store(provider: Provider, forgetful: str, source: str, target: str, stream: bool) -> None:
     """Calls beside those of the client are not run: nobody could tell the model what came of them."""
     talk = provider.script(
-        Says("Look. ", (ADD,), "First here.", again=True),
-        Says("Both. ", (PARIS, ECHO), "Then both.", again=True),
-        Says("It is 15 °C.", (), "Enough."),
-        Says("Bye."),
+        ScriptedAnswer("Look. ", (ADD,), "First here.", again=True),
+        ScriptedAnswer("Both. ", (PARIS, ECHO), "Then both.", again=True),
+        ScriptedAnswer("It is 15 °C.", (), "Enough."),
+        ScriptedAnswer("Bye."),
         signed=target != "gemini",  # which takes a placeholder, but has to make do with it
     )
     client = opened(forgetful, talk, source, target, stream)
@@ -119,11 +119,11 @@ OWN = [{"type": "function", "name": "get_weather", "parameters": {"type": "objec
 def test_answers_that_are_kept(provider: Provider, tooled: str, target: str, stream: bool) -> None:
     """Going on from a kept answer, the model knows what the client never saw."""
     talk = provider.script(
-        Says("Look. ", (ADD,), "Hm.", again=True),
-        Says("Both. ", (PARIS, ECHO), "Hm.", again=True),
-        Says("Once more. ", (("test__echo", {"text": "later"}),), "Hm."),
-        Says("It is 15."),
-        Says("Bye."),
+        ScriptedAnswer("Look. ", (ADD,), "Hm.", again=True),
+        ScriptedAnswer("Both. ", (PARIS, ECHO), "Hm.", again=True),
+        ScriptedAnswer("Once more. ", (("test__echo", {"text": "later"}),), "Hm."),
+        ScriptedAnswer("It is 15."),
+        ScriptedAnswer("Bye."),
         signed=True,
     )
     with open_client(tooled) as client:
@@ -142,7 +142,7 @@ def test_answers_that_are_kept(provider: Provider, tooled: str, target: str, str
 
 @every
 def test_in_the_background(provider: Provider, tooled: str, target: str) -> None:
-    talk = provider.script(Says("Look. ", (ADD,)), Says("It is 5."))
+    talk = provider.script(ScriptedAnswer("Look. ", (ADD,)), ScriptedAnswer("It is 5."))
     with open_client(tooled) as client:
         job = client.sdk.responses.create(model=MODELS[target], input=talk.mark, background=True)
         while job.status in ("queued", "in_progress"):
@@ -153,7 +153,12 @@ def test_in_the_background(provider: Provider, tooled: str, target: str) -> None
 
 @every
 def test_a_conversation(provider: Provider, tooled: str, target: str) -> None:
-    talk = provider.script(Says("Look. ", (ADD,), "Hm.", again=True), Says("It is 5."), Says("Bye."), signed=True)
+    talk = provider.script(
+        ScriptedAnswer("Look. ", (ADD,), "Hm.", again=True),
+        ScriptedAnswer("It is 5."),
+        ScriptedAnswer("Bye."),
+        signed=True,
+    )
     with open_client(tooled) as client:
         conversation = client.sdk.conversations.create().id
         client.turn(MODELS[target], talk.mark, conversation=conversation)
@@ -163,7 +168,7 @@ def test_a_conversation(provider: Provider, tooled: str, target: str) -> None:
 
 
 def test_a_summary_calls_nothing(provider: Provider, tooled: str) -> None:
-    talk = provider.script(Says("In short: a test."))
+    talk = provider.script(ScriptedAnswer("In short: a test."))
     with open_client(tooled) as client:
         got = client.raw("POST", "/responses/compact", {"model": MODELS["anthropic"], "input": talk.mark})
         assert got.status == 200, got.data
@@ -174,7 +179,7 @@ def test_a_summary_calls_nothing(provider: Provider, tooled: str) -> None:
 
 
 def test_a_tool_of_the_clients_own_wins(provider: Provider, tooled: str) -> None:
-    talk = provider.script(Says("", (ADD,)))
+    talk = provider.script(ScriptedAnswer("", (ADD,)))
     tools = [{"type": "function", "function": {"name": "test__add", "parameters": {"type": "object"}}}]
     body = {"model": MODELS["anthropic"], "messages": [{"role": "user", "content": talk.mark}], "tools": tools}
     message = chat(tooled, body).json()["choices"][0]["message"]
@@ -187,7 +192,7 @@ def test_a_tool_of_the_clients_own_wins(provider: Provider, tooled: str) -> None
 @every
 def test_a_choice_that_is_forced(provider: Provider, tooled: str, target: str, stream: bool) -> None:
     """The model must call it once, not for ever."""
-    talk = provider.script(Says("", (ADD,)), Says("It is 5."))
+    talk = provider.script(ScriptedAnswer("", (ADD,)), ScriptedAnswer("It is 5."))
     sdk = openai.OpenAI(api_key=KEY, base_url=f"{tooled}/v1", max_retries=0, timeout=PATIENCE)
     choice: Any = {"type": "function", "function": {"name": "test__add"}}
     model = MODELS[target].replace("sonnet-5-5", "sonnet-4-5")  # the newest cannot be forced
@@ -208,14 +213,14 @@ def _choice(body: dict[str, Any]) -> Any:
 
 
 def test_several_answers_at_once_have_no_further_tools(provider: Provider, tooled: str) -> None:
-    talk = provider.script(Says("Hello."))
+    talk = provider.script(ScriptedAnswer("Hello."))
     body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], "n": 2}
     chat(tooled, body)
     assert "tools" not in talk.asked[0].body
 
 
 def test_fields_that_only_the_provider_knows(provider: Provider, tooled: str) -> None:
-    talk = provider.script(Says("", (ADD,)), Says("It is 5."))
+    talk = provider.script(ScriptedAnswer("", (ADD,)), ScriptedAnswer("It is 5."))
     new = {"prediction": {"type": "content", "content": "ü"}}
     body = {"model": "m-chat", "messages": [{"role": "user", "content": talk.mark}], **new}
     assert chat(tooled, body).json()["choices"][0]["message"]["content"] == "It is 5."
@@ -237,10 +242,10 @@ def test_tokens_of_added_tools_are_counted(provider: Provider, tooled: str, gate
 @clients
 def test_calls_that_are_shown(provider: Provider, telling: str, source: str, target: str, stream: bool) -> None:
     talk = provider.script(
-        Says("Look. ", (ADD,), "Hm.", again=True),
-        Says("Now. ", (PARIS,), "Yes.", again=True),
-        Says("It is 15."),
-        Says("Bye."),
+        ScriptedAnswer("Look. ", (ADD,), "Hm.", again=True),
+        ScriptedAnswer("Now. ", (PARIS,), "Yes.", again=True),
+        ScriptedAnswer("It is 15."),
+        ScriptedAnswer("Bye."),
         signed=True,
     )
     client = opened(telling, talk, source, target, stream)
@@ -255,7 +260,9 @@ def test_calls_that_are_shown(provider: Provider, telling: str, source: str, tar
 
 
 def test_a_client_that_asks_to_see_calls(provider: Provider, tooled: str) -> None:
-    talk = provider.script(Says("", (ADD,)), Says("It is 5."), Says("", (ADD,)), Says("It is 5."))
+    talk = provider.script(
+        ScriptedAnswer("", (ADD,)), ScriptedAnswer("It is 5."), ScriptedAnswer("", (ADD,)), ScriptedAnswer("It is 5.")
+    )
     sdk = anthropic.Anthropic(api_key=KEY, base_url=tooled, max_retries=0, timeout=PATIENCE)
     messages: Any = [{"role": "user", "content": talk.mark}]
     with sdk:

@@ -21,7 +21,7 @@ THOUGHTS = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True)
-class Answer:
+class SignedAnswer:
     """What an account has answered: its parts with their seals, and what it was asked before."""
 
     account: str
@@ -43,21 +43,21 @@ class Answer:
         return [seal for part in self.parts if (seal := _seal(self.protocol, part))]
 
 
-def minted(*of: object) -> bytes:
+def make_seal(*of: object) -> bytes:
     return hashlib.sha512("|".join(map(str, of)).encode()).digest()
 
 
-def decoded(text: str) -> bytes:
+def decode_seal(text: str) -> bytes:
     """Bytes that are written in either alphabet of base64."""
     plain = text.rstrip("=").replace("-", "+").replace("_", "/")
     return base64.b64decode(plain + "=" * (-len(plain) % 4))
 
 
-class Notary:
+class SealChecker:
     """All that was signed in one talk."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[SignedAnswer] = []
         self.forgives = False
         """May the client have lost seals by itself, and put placeholders in their places?"""
 
@@ -65,45 +65,45 @@ class Notary:
         """Put seals on the parts of an answer, and remember it."""
         parts = _PARTS[protocol](answer)
         for at, part in enumerate(parts):
-            _SIGN[protocol](part, minted(account, len(self.answers), at))
+            _SIGN[protocol](part, make_seal(account, len(self.answers), at))
         prefix = _prefix(asked, len(asked["messages"])) if protocol == "anthropic" else None
-        self.answers.append(Answer(account, protocol, model, copy.deepcopy(parts), prefix))
+        self.answers.append(SignedAnswer(account, protocol, model, copy.deepcopy(parts), prefix))
 
-    def complaints(self, account: str, protocol: str, model: str, body: dict[str, Any]) -> list[str]:
+    def find_problems(self, account: str, protocol: str, model: str, body: dict[str, Any]) -> list[str]:
         mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
         found = _CHECKS[protocol](body, [answer for answer in mine if answer.model == model])
         return [complaint for complaint in found if not (self.forgives and REPLACED in complaint)]
 
-    def owed(self, account: str, protocol: str) -> list[str]:
+    def missing_seals(self, account: str, protocol: str) -> list[str]:
         """All the seals that this account has made."""
         mine = [answer for answer in self.answers if (answer.account, answer.protocol) == (account, protocol)]
         return [seal for answer in mine for seal in answer.seals]
 
-    def shown(self, account: str, protocol: str, body: dict[str, Any]) -> list[str]:
+    def seals_sent(self, account: str, protocol: str, body: dict[str, Any]) -> list[str]:
         """The seals of this account in a request, in their order and as they were made."""
-        owed = {_same(protocol, seal): seal for seal in self.owed(account, protocol)}
+        owed = {_same(protocol, seal): seal for seal in self.missing_seals(account, protocol)}
         held = [seal for part in _HELD[protocol](body) if (seal := _seal(protocol, part))]
         return [owed[key] for seal in held if (key := _same(protocol, seal)) in owed]
 
-    def thoughts(self, account: str, protocol: str, body: dict[str, Any]) -> set[str]:
+    def reasoning_sent(self, account: str, protocol: str, body: dict[str, Any]) -> set[str]:
         """What others thought and this account is told in a field that nobody seals."""
         said = {answer.parts[0].get("reasoning_content") for answer in self.answers if answer.account == account}
         return {text for part in _HELD[protocol](body) if (text := part.get("reasoning_content")) and text not in said}
 
-    def strangers(self, account: str, protocol: str, raw: str) -> list[str]:
+    def unknown_seals(self, account: str, protocol: str, raw: str) -> list[str]:
         """Seals of others that stand somewhere in a body, however they are spelled."""
         plain = raw.replace("_", "/").replace("-", "+")
         makers = {(answer.account, answer.protocol) for answer in self.answers} - {(account, protocol)}
         return [
             seal
             for maker in makers
-            for seal in self.owed(*maker)
+            for seal in self.missing_seals(*maker)
             if seal in raw or seal.replace("_", "/").replace("-", "+") in plain
         ]
 
 
 def _same(protocol: str, seal: str) -> object:
-    return decoded(seal) if protocol == "gemini" else seal
+    return decode_seal(seal) if protocol == "gemini" else seal
 
 
 def _seal(protocol: str, part: dict[str, Any]) -> str:
@@ -161,13 +161,13 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _unmarked(node: Any) -> Any:
+def _without_cache_marks(node: Any) -> Any:
     """A node without its cache breakpoints, and with content in blocks: what the model itself sees."""
     if isinstance(node, list):
-        return [_unmarked(child) for child in node]
+        return [_without_cache_marks(child) for child in node]
     if not isinstance(node, dict):
         return node
-    plain = {key: _unmarked(value) for key, value in node.items() if key != "cache_control"}
+    plain = {key: _without_cache_marks(value) for key, value in node.items() if key != "cache_control"}
     if isinstance(plain.get("content"), str):
         plain["content"] = _blocks(plain["content"])
     return plain
@@ -175,10 +175,10 @@ def _unmarked(node: Any) -> Any:
 
 def _prefix(body: dict[str, Any], count: int) -> Any:
     system = _blocks(body["system"]) if body.get("system") else []
-    return _unmarked([system, body.get("tools") or [], body["messages"][:count]])
+    return _without_cache_marks([system, body.get("tools") or [], body["messages"][:count]])
 
 
-def _thinking(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
+def _thinking(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
     made = {_seal("anthropic", block): answer for answer in mine for block in answer.parts}
     for index, message in enumerate(body["messages"]):
         blocks = _blocks(message["content"])
@@ -201,7 +201,7 @@ def _thinking(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
 
 
 def _bare(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in _unmarked(block).items() if key != "id"} for block in blocks]
+    return [{key: value for key, value in _without_cache_marks(block).items() if key != "id"} for block in blocks]
 
 
 def _is_said(given: list[dict[str, Any]], made: list[dict[str, Any]]) -> bool:
@@ -221,7 +221,7 @@ def _is_said(given: list[dict[str, Any]], made: list[dict[str, Any]]) -> bool:
 # --- reasoning items -------------------------------------------------------------------------------------------------
 
 
-def _reasoning(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
+def _reasoning(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
     led, needs = _led(mine)
     given = [*body["input"], {}]
     seen: set[str] = set()
@@ -233,7 +233,7 @@ def _reasoning(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
             yield f"Item '{item['id']}' was provided without its required 'reasoning' item: '{wanted}'."
 
 
-def _led(mine: list[Answer]) -> tuple[dict[str, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
+def _led(mine: list[SignedAnswer]) -> tuple[dict[str, tuple[dict[str, Any], dict[str, Any]]], dict[str, str]]:
     """Every thought with what it led to, by its seal, and the thought that an item needs, by its id."""
     led: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     needs: dict[str, str] = {}
@@ -272,8 +272,10 @@ def _gist(item: dict[str, Any]) -> Any:
 # --- thought signatures ----------------------------------------------------------------------------------------------
 
 
-def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
-    made = {decoded(seal): part for answer in mine for part in answer.parts if (seal := part.get("thoughtSignature"))}
+def _signatures(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
+    made = {
+        decode_seal(seal): part for answer in mine for part in answer.parts if (seal := part.get("thoughtSignature"))
+    }
     calls = [part for answer in mine for part in answer.parts if "functionCall" in part]
     called = {part["functionCall"]["id"]: _data(part) for part in calls}
     for index, content in enumerate(body["contents"]):
@@ -287,7 +289,7 @@ def _signatures(body: dict[str, Any], mine: list[Answer]) -> Iterator[str]:
                 elif called.get(call.get("id")) == _data(part):
                     yield f"contents[{index}]: {REPLACED} {part}"
             elif value is not None:
-                whole = made.get(decoded(value))
+                whole = made.get(decode_seal(value))
                 if whole is None:
                     yield f"contents[{index}]: Corrupted thought signature."
                 elif part.get("text") != "" and _data(whole) != _data(part):
@@ -301,7 +303,7 @@ def _data(part: dict[str, Any]) -> Any:
     return (call["name"], call["args"]) if call else (part.get("text"), bool(part.get("thought")))
 
 
-_CHECKS: dict[str, Callable[[dict[str, Any], list[Answer]], Iterator[str]]] = {
+_CHECKS: dict[str, Callable[[dict[str, Any], list[SignedAnswer]], Iterator[str]]] = {
     "anthropic": _thinking,
     "openai-responses": _reasoning,
     "gemini": _signatures,

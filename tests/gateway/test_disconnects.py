@@ -9,21 +9,21 @@ import anthropic
 import openai
 import pytest
 
-from gateway.wire import (
+from gateway.raw_exchange import (
     CLIENTS,
     PATIENCE,
     PROVIDERS,
-    Line,
-    Peer,
+    RawConnection,
+    ScriptedConnection,
     Served,
     answer,
     begun,
-    chunked,
     frames,
     open_call,
     refusal,
     stage,
     whole,
+    write_chunked,
 )
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -59,7 +59,7 @@ def lively(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield staged
 
 
-def _leaving(served: Served, client: str, model: str, stream: bool, id: str) -> Line:
+def _leaving(served: Served, client: str, model: str, stream: bool, id: str) -> RawConnection:
     return open_call(served, client, model, stream, {"x-request-id": id})
 
 
@@ -71,10 +71,10 @@ def _leaving(served: Served, client: str, model: str, stream: bool, id: str) -> 
 def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(
     served: Served, client: str, provider: str, stream: bool
 ) -> None:
-    scene = served.scene(provider, Peer.until_gone)
+    scene = served.scene(provider, ScriptedConnection.wait_for_close)
     line = _leaving(served, client, scene.model, stream, f"early-{scene.mark}")
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
     told = served.line(f"early-{scene.mark}")
     assert told["client_disconnected"] is True
@@ -87,17 +87,17 @@ def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(
 def test_a_client_that_leaves_in_the_middle_cancels_the_call(
     served: Served, client: str, provider: str, stream: bool
 ) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
-        peer.until_gone()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False) if stream else whole(provider)[:-30])
+        peer.wait_for_close()
 
     scene = served.scene(provider, play)
     line = _leaving(served, client, scene.model, stream, f"mid-{scene.mark}")
     if stream:
         line.start()
-        line.until(b"Hel")
+        line.read_until(b"Hel")
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
     told = served.line(f"mid-{scene.mark}")
     assert told["client_disconnected"] is True
@@ -108,53 +108,53 @@ def test_a_client_that_leaves_in_the_middle_cancels_the_call(
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens", "/v1/responses/compact"])
 def test_leaving_cancels_what_is_not_an_answer_too(served: Served, path: str) -> None:
     protocol = {"/v1/embeddings": "openai-chat", "/v1/messages/count_tokens": "anthropic"}.get(path, "openai-responses")
-    scene = served.scene(protocol, Peer.until_gone)
-    line = Line(served.port)
+    scene = served.scene(protocol, ScriptedConnection.wait_for_close)
+    line = RawConnection(served.port)
     body = b'{"model":"%b","messages":[{"role":"user","content":"Hi"}],"input":"Hi"}' % scene.model.encode()
     line.send("POST", path, body, {"x-request-id": f"other-{scene.mark}"})
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
     assert served.line(f"other-{scene.mark}")["client_disconnected"] is True
 
 
 def test_leaving_a_download_cancels_it(served: Served) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n")
         peer.chunk(b"some sound")
-        peer.until_gone()
+        peer.wait_for_close()
 
     scene = served.scene("openai-chat", play)
-    line = Line(served.port)
+    line = RawConnection(served.port)
     line.send("POST", "/v1/audio/speech", b'{"model":"%b"}' % scene.model.encode())
     line.start()
-    line.until(b"some sound")
-    line.leave()
+    line.read_until(b"some sound")
+    line.disconnect()
     assert scene.gone.wait(PATIENCE)
 
 
 def test_a_client_that_leaves_during_its_own_request(served: Served) -> None:
     scene = served.scene("openai-chat", whole("openai-chat"))
-    line = Line(served.port)
+    line = RawConnection(served.port)
     line.connection.putrequest("POST", "/v1/chat/completions")
     line.connection.putheader("content-length", "1000")
     line.connection.putheader("x-request-id", f"half-{scene.mark}")
     line.connection.endheaders(b'{"model":"%b",' % scene.model.encode())
-    line.leave()
+    line.disconnect()
     assert served.line(f"half-{scene.mark}")["client_disconnected"] is True
     assert not scene.asked
 
 
 def test_a_client_that_leaves_while_a_retry_waits(tmp_path_factory: pytest.TempPathFactory) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(answer(500, refusal("openai-chat", 500, "server_error", "No."), retry_after="4"))
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(answer(500, refusal("openai-chat", 500, "server_error", "No."), retry_after="4"))
         peer.scene.reached.set()
 
     with stage(tmp_path_factory.mktemp("waiting"), "retries = 3") as served:
         scene = served.scene("openai-chat", play)
         line = _leaving(served, "openai-chat", scene.model, False, "waits")
         assert scene.reached.wait(PATIENCE)
-        line.leave()
+        line.disconnect()
         assert served.line("waits")["client_disconnected"] is True
         assert len(scene.asked) == 1
 
@@ -165,22 +165,22 @@ def test_a_client_that_leaves_while_a_retry_waits(tmp_path_factory: pytest.TempP
 @STREAMS
 @PAIRS
 def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: str, stream: bool) -> None:
-    def play(peer: Peer) -> None:
+    def play(peer: ScriptedConnection) -> None:
         every = frames(provider)
         if stream:
-            peer.say(chunked(*every[:-1], end=False))
+            peer.send(write_chunked(*every[:-1], end=False))
         else:
-            peer.say(whole(provider)[:-5])
-        peer.until_told()
+            peer.send(whole(provider)[:-5])
+        peer.wait_for_release()
         if stream:
             peer.chunk(every[-1], b"")
         else:
-            peer.say(whole(provider)[-5:])
+            peer.send(whole(provider)[-5:])
 
     scene = draining.scene(provider, play)
     line = _leaving(draining, client, scene.model, stream, f"drain-{scene.mark}")
     assert scene.reached.wait(PATIENCE)
-    line.leave()
+    line.disconnect()
     scene.go.set()
     told = draining.line(f"drain-{scene.mark}")
     assert (told["input_tokens"], told["output_tokens"]) == (25, 12)
@@ -188,9 +188,9 @@ def test_a_call_may_be_drained_instead(draining: Served, client: str, provider: 
 
 @pytest.mark.parametrize("draining", ["own"], indirect=True)  # by the standard it is only noticed after a moment
 def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun("anthropic"), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun("anthropic"), end=False))
+        peer.wait_for_release()
         for frame in frames("anthropic", "word " * 50)[3:]:
             peer.chunk(frame)
         peer.chunk(b"")
@@ -198,8 +198,8 @@ def test_a_drained_call_is_told_as_gone(draining: Served) -> None:
     scene = draining.scene("anthropic", play)
     line = _leaving(draining, "anthropic", scene.model, True, "gone-drained")
     line.start()
-    line.until(b"Hel")
-    line.leave()
+    line.read_until(b"Hel")
+    line.disconnect()
     # The gateway's server has noticed once it has served another one.
     again = draining.scene("anthropic", whole("anthropic"))
     after = _leaving(draining, "anthropic", again.model, False, "after")
@@ -222,9 +222,9 @@ BEATS = {
 
 
 def _stalls(provider: str) -> Any:
-    def play(peer: Peer) -> None:
-        peer.say(chunked(*begun(provider), end=False))
-        peer.until_told()
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(provider), end=False))
+        peer.wait_for_release()
         rest = frames(provider, "Hello there, how are you today?")[len(begun(provider)) :]
         peer.chunk(*rest, b"")
 
@@ -237,11 +237,11 @@ def test_a_silence_in_mid_stream_is_filled(lively: Served, client: str, provider
     scene = lively.scene(provider, _stalls(provider))
     line = open_call(lively, client, scene.model, True)
     line.start()
-    data = line.until(BEATS[client])
+    data = line.read_until(BEATS[client])
     before = data.partition(BEATS[client])[0]
     assert b"Hel" in before
     assert before.endswith(b"\n\n")
-    line.until(BEATS[client])
+    line.read_until(BEATS[client])
     scene.go.set()
     rest = line.response.read()
     assert rest.rstrip(b"\n").count(b"\n\n")
@@ -254,11 +254,11 @@ def test_gemini_clients_are_left_in_silence(lively: Served, provider: str) -> No
     scene, other = lively.scene(provider, _stalls(provider)), lively.scene(provider, _stalls(provider))
     line = open_call(lively, "gemini", scene.model, True)
     line.start()
-    first = line.until(b"Hel")
+    first = line.read_until(b"Hel")
     beside = open_call(lively, "openai-chat", other.model, True)
     beside.start()
-    beside.until(BEATS["openai-chat"])
-    beside.until(BEATS["openai-chat"])
+    beside.read_until(BEATS["openai-chat"])
+    beside.read_until(BEATS["openai-chat"])
     scene.go.set()
     other.go.set()
     data = first + line.response.read()
@@ -272,17 +272,20 @@ def test_gemini_clients_are_left_in_silence(lively: Served, provider: str) -> No
 @pytest.mark.parametrize("client", CLIENTS)
 def test_nothing_comes_before_the_first_event(lively: Served, client: str) -> None:
     """While the provider has said nothing, the client has no byte, not even a status: so another can still be asked."""
-    scene, other = lively.scene("anthropic", Peer.until_gone), lively.scene("anthropic", _stalls("anthropic"))
+    scene, other = (
+        lively.scene("anthropic", ScriptedConnection.wait_for_close),
+        lively.scene("anthropic", _stalls("anthropic")),
+    )
     line = open_call(lively, client, scene.model, True)
     assert scene.reached.wait(PATIENCE)
     beside = open_call(lively, "anthropic", other.model, True)
     beside.start()
-    beside.until(BEATS["anthropic"])
-    beside.until(BEATS["anthropic"])
+    beside.read_until(BEATS["anthropic"])
+    beside.read_until(BEATS["anthropic"])
     line.connection.sock.setblocking(False)
     with pytest.raises(BlockingIOError):
         line.connection.sock.recv(1)
-    line.leave()
+    line.disconnect()
     other.go.set()
     beside.response.read()
     beside.connection.close()
@@ -307,8 +310,8 @@ def test_the_anthropic_sdk_reads_over_signs_of_life(lively: Served) -> None:
                 if text and not scene.go.is_set():
                     watching = open_call(lively, "anthropic", scene.model, True)
                     watching.start()
-                    watching.until(BEATS["anthropic"])
-                    watching.leave()
+                    watching.read_until(BEATS["anthropic"])
+                    watching.disconnect()
                     scene.go.set()
         assert text == "Hello there, how are you today?"
 
@@ -321,8 +324,8 @@ def test_the_openai_sdk_reads_over_signs_of_life(lively: Served) -> None:
         for _ in range(2):
             watching = open_call(lively, "openai-chat", scene.model, True)
             watching.start()
-            watching.until(BEATS["openai-chat"])
-            watching.leave()
+            watching.read_until(BEATS["openai-chat"])
+            watching.disconnect()
         scene.go.set()
         said = "".join(chunk.choices[0].delta.content or "" for chunk in chat if chunk.choices)
         events = list(responses)

@@ -16,9 +16,22 @@ import openai.types.responses
 import pytest
 from google import genai
 
-from gateway.mcp_peers import COMMAND
-from gateway.provider import Says
-from gateway.wire import CLIENTS, PROVIDERS, Got, Scene, Served, answer, ask, body_of, call, chunked, path_of, stage
+from gateway.mcp_gateway import COMMAND
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    CLIENTS,
+    PROVIDERS,
+    RawAnswer,
+    Scene,
+    Served,
+    answer,
+    ask,
+    body_of,
+    call,
+    path_of,
+    stage,
+    write_chunked,
+)
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.strict import find_violations
@@ -165,15 +178,15 @@ def played(protocol: str, body: dict[str, Any], stream: bool) -> bytes:
     whole = PEERS[protocol].complete_answer(body, "the-model")
     if not stream:
         return answer(200, encode_json(whole).encode())
-    return chunked(*(frame.encode() for frame in PEERS[protocol].write_stream(whole)))
+    return write_chunked(*(frame.encode() for frame in PEERS[protocol].write_stream(whole)))
 
 
-def said(protocol: str, says: Says, stream: bool) -> bytes:
+def said(protocol: str, says: ScriptedAnswer, stream: bool) -> bytes:
     body = body_of(protocol, says)
     return played(protocol, body, stream) if stream else answer(200, encode_json(body).encode())
 
 
-def parts_of(protocol: str, got: Got, stream: bool) -> tuple[Part, ...]:
+def parts_of(protocol: str, got: RawAnswer, stream: bool) -> tuple[Part, ...]:
     """What a client of this protocol makes of an answer."""
     assert got.status == 200, got.data
     place = find_codec(protocol)
@@ -273,7 +286,7 @@ def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Serv
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str) -> None:
     """Cases 117, 118 and 122."""
-    scene = served.scene(provider, said(provider, Says("Yes."), False), model=LACKING[provider])
+    scene = served.scene(provider, said(provider, ScriptedAnswer("Yes."), False), model=LACKING[provider])
     got = call(served, client, scene.model, False, **ASKS[client])
     assert got.status == 200
     sent = scene.asked[0].json()
@@ -287,7 +300,9 @@ def test_no_tool_is_nameless_or_empty(served: Served, client: str, provider: str
 
 def test_a_tool_that_nobody_runs_can_be_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("strict"), 'log_format = "none"', '[translate]\non_loss = "refuse"\n') as served:
-        scene = served.scene("openai-chat", said("openai-chat", Says("Yes."), False), model=LACKING["openai-chat"])
+        scene = served.scene(
+            "openai-chat", said("openai-chat", ScriptedAnswer("Yes."), False), model=LACKING["openai-chat"]
+        )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
         assert got.status == 400
         assert "web_search" in got.json()["error"]["message"]
@@ -297,7 +312,7 @@ def test_a_tool_that_nobody_runs_can_be_refused(tmp_path_factory: pytest.TempPat
 # --- the same conversation elsewhere ---
 
 
-def replayed(client: str, model: str, got: Got) -> dict[str, Any]:
+def replayed(client: str, model: str, got: RawAnswer) -> dict[str, Any]:
     """The next request of a client that sends back what it got."""
     body = got.json()
     more = {"role": "user", "content": "And?"}
@@ -330,7 +345,7 @@ def replayed(client: str, model: str, got: Got) -> dict[str, Any]:
 def test_a_search_of_one_provider_goes_on_with_another(served: Served, client: str, first: str, second: str) -> None:
     scene = served.scene(first, played(first, ANSWERS[first], False), model=MODELS[first])
     got = call(served, client, scene.model, False, **ASKS[client])
-    later = served.scene(second, said(second, Says("Yes."), False), model=MODELS[second])
+    later = served.scene(second, said(second, ScriptedAnswer("Yes."), False), model=MODELS[second])
     body = {**replayed(client, later.model, got), **ASKS[client]}
     again = ask(served.port, "POST", path_of(client, later.model, False), encode_json(body).encode())
     assert again.status == 200, again.data
@@ -362,8 +377,8 @@ def search_of(protocol: str, scene: Scene) -> str:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provider: str, stream: bool) -> None:
     words = f"[{TITLE}]({URL})"
-    first = said(provider, Says("", (("test__echo", {"text": words}),)), stream)
-    scene = helped.scene(provider, first, said(provider, Says(CITED), stream), model=LACKING[provider])
+    first = said(provider, ScriptedAnswer("", (("test__echo", {"text": words}),)), stream)
+    scene = helped.scene(provider, first, said(provider, ScriptedAnswer(CITED), stream), model=LACKING[provider])
     got = call(helped, client, scene.model, stream, **ASKS[client])
     parts = parts_of(client, got, stream)
     assert "".join(part.text for part in parts if isinstance(part, Text)) == CITED
@@ -385,8 +400,8 @@ def test_a_tool_of_a_server_searches_instead(helped: Served, client: str, provid
 def test_what_was_found_is_known_to_the_model_later(helped: Served, client: str) -> None:
     """Also of what the client's own shape does not tell."""
     words = f"[{TITLE}]({URL}) is 34 m high"
-    first = said("openai-chat", Says("", (("test__echo", {"text": words}),)), False)
-    rest = said("openai-chat", Says(CITED), False)
+    first = said("openai-chat", ScriptedAnswer("", (("test__echo", {"text": words}),)), False)
+    rest = said("openai-chat", ScriptedAnswer(CITED), False)
     scene = helped.scene("openai-chat", first, rest, model=LACKING["openai-chat"])
     got = call(helped, client, scene.model, False, **ASKS[client])
     body = {**replayed(client, scene.model, got), **ASKS[client]}
@@ -411,8 +426,10 @@ def test_a_fetch_is_shown_as_one(helped: Served) -> None:
         "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}],
         "tool_choice": {"type": "tool", "name": "web_fetch"},
     }
-    first = said("openai-chat", Says("", (("test__echo", {"text": "The page.", "url": URL}),)), False)
-    scene = helped.scene("openai-chat", first, said("openai-chat", Says("Read."), False), model=LACKING["openai-chat"])
+    first = said("openai-chat", ScriptedAnswer("", (("test__echo", {"text": "The page.", "url": URL}),)), False)
+    scene = helped.scene(
+        "openai-chat", first, said("openai-chat", ScriptedAnswer("Read."), False), model=LACKING["openai-chat"]
+    )
     got = call(helped, "anthropic", scene.model, False, **tools)
     use, result, text = got.json()["content"]
     assert (use["type"], use["name"], use["input"]) == ("server_tool_use", "web_fetch", {"url": URL})
@@ -427,9 +444,9 @@ def test_a_search_that_fails_is_told_as_failed(tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("failing")
     more = f'[mcp.test]\n{COMMAND}\n[translate]\nweb_search = "mcp:test/fail"\n'
     with stage(folder, 'log_format = "none"', more) as served:
-        first = said("openai-chat", Says("", (("test__fail", {"query": "Paris"}),)), False)
+        first = said("openai-chat", ScriptedAnswer("", (("test__fail", {"query": "Paris"}),)), False)
         scene = served.scene(
-            "openai-chat", first, said("openai-chat", Says("No."), False), model=LACKING["openai-chat"]
+            "openai-chat", first, said("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
         )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     use, result, _ = got.json()["content"]
@@ -440,7 +457,9 @@ def test_a_search_that_fails_is_told_as_failed(tmp_path_factory: pytest.TempPath
 def test_a_server_that_is_down_leaves_the_tool_out(tmp_path_factory: pytest.TempPathFactory) -> None:
     more = '[mcp.test]\ncommand = ["false"]\n[translate]\nweb_search = "mcp:test/echo"\n'
     with stage(tmp_path_factory.mktemp("down"), 'log_format = "none"', more) as served:
-        scene = served.scene("openai-chat", said("openai-chat", Says("No."), False), model=LACKING["openai-chat"])
+        scene = served.scene(
+            "openai-chat", said("openai-chat", ScriptedAnswer("No."), False), model=LACKING["openai-chat"]
+        )
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert got.status == 200
     assert "tools" not in scene.asked[0].json()
@@ -455,7 +474,7 @@ def test_a_server_without_tools_of_its_own_gets_none(tmp_path_factory: pytest.Te
         quirk = '[providers.anthropic]\nquirks = ["no-hosted-tools"]'
         file.write_text(file.read_text().replace("[providers.anthropic]", quirk))
         served.gateway.reload_config(True)
-        scene = served.scene("anthropic", said("anthropic", Says("No."), False))
+        scene = served.scene("anthropic", said("anthropic", ScriptedAnswer("No."), False))
         got = call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     assert "tools" not in scene.asked[0].json()
     assert "tool-dropped" in got.headers["x-toolwire-losses"]
@@ -504,7 +523,7 @@ OWN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("client", OWN)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_mcp_servers_of_a_request_pass_or_are_named_losses(served: Served, client: str, provider: str) -> None:
-    scene = served.scene(provider, said(provider, Says("Yes."), False))
+    scene = served.scene(provider, said(provider, ScriptedAnswer("Yes."), False))
     got = call(served, client, scene.model, False, **OWN[client])
     assert got.status == 200
     sent = scene.asked[0].json()

@@ -13,11 +13,11 @@ from itertools import pairwise
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
-from gateway.mcp_peers import equipped, equipping, over_http
+from gateway.mcp_gateway import equipped, equipping, over_http
 from gateway.mcp_server import PIXEL
-from gateway.provider import PROTOCOLS, Provider, Says, Talk
-from gateway.test_moves import assert_sealed, elements
+from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.test_prefixes import prefix
+from gateway.test_provider_changes import assert_sealed, elements
 
 MODELS = {
     "openai-chat": "chat/deepseek-reasoner",
@@ -42,7 +42,7 @@ def tooled(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
     close_all()
 
 
-def opened(base: str, talk: Talk, source: str, target: str, stream: bool, thinking: bool = True) -> Conversation:
+def opened(base: str, talk: Script, source: str, target: str, stream: bool, thinking: bool = True) -> Conversation:
     task = Task(f"How is it? {talk.mark}", RESULTS, thinking=thinking)
     losses()
     return CLIENTS[source](base, MODELS[target], stream, task)
@@ -55,7 +55,7 @@ ROME = ("get_time", {"city": "Rome"})
 OSLO = ("get_weather", {"city": "Oslo"})
 
 
-def steady(talk: Talk) -> None:
+def steady(talk: Script) -> None:
     """What was sent stands unchanged at the head of what is sent next."""
     for shorter, longer in pairwise(prefix(asked) for asked in talk.asked):
         assert longer[: len(shorter)] == shorter
@@ -69,12 +69,12 @@ def steady(talk: Talk) -> None:
 @pairs
 def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """Two calls at once, of both servers, then one more; with words in between."""
-    plain = provider.script(Says("Hello."))
+    plain = provider.script(ScriptedAnswer("Hello."))
     one = opened(tooled, plain, source, target, stream).turn().usage
     talk = provider.script(
-        Says("Let me see. ", (ADD, ECHO), "Both.", again=True),
-        Says("", (("test__image", {}),), "And a picture."),
-        Says("It is 5.", (), "Enough."),
+        ScriptedAnswer("Let me see. ", (ADD, ECHO), "Both.", again=True),
+        ScriptedAnswer("", (("test__image", {}),), "And a picture."),
+        ScriptedAnswer("It is 5.", (), "Enough."),
         signed=True,
     )
     client = opened(tooled, talk, source, target, stream)
@@ -100,11 +100,11 @@ def test_rounds_are_one_answer(provider: Provider, tooled: str, source: str, tar
 def test_calls_of_both_kinds(provider: Provider, tooled: str, source: str, target: str, stream: bool) -> None:
     """The client gets its own; its next request goes out with all of them, as the model made them."""
     talk = provider.script(
-        Says("Let me see. ", (ADD,), "First here.", again=True),
-        Says("Now both. ", (PARIS, ECHO, ROME), "Then all.", again=True),
-        Says("", (("test__fail", {}), OSLO), "Once more."),
-        Says("It is 15 °C.", (), "Enough."),
-        Says("You are welcome."),
+        ScriptedAnswer("Let me see. ", (ADD,), "First here.", again=True),
+        ScriptedAnswer("Now both. ", (PARIS, ECHO, ROME), "Then all.", again=True),
+        ScriptedAnswer("", (("test__fail", {}), OSLO), "Once more."),
+        ScriptedAnswer("It is 15 °C.", (), "Enough."),
+        ScriptedAnswer("You are welcome."),
         signed=True,
     )
     client = opened(tooled, talk, source, target, stream)

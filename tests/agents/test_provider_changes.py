@@ -12,10 +12,10 @@ import pytest
 from agents.agent import Agent
 from agents.all import AGENTS
 from agents.conftest import configuration, free_port, laid
+from agents.received import pairs
 from agents.scenes import DONE
-from agents.seen import pairs
 from gateway.process import Process, serving
-from gateway.provider import PROTOCOLS, Provider, Says, Step
+from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer, Step
 
 MOVING = ("codex", "claude", "gemini", "qwen")
 
@@ -23,8 +23,8 @@ MOVING = ("codex", "claude", "gemini", "qwen")
 def turn(agent: Agent, number: int) -> list[Step]:
     call = agent.shell(f"echo turn-{number} | tee -a log.txt")
     return [
-        Step(Says(f"Turn {number}.", (call,), thinking=f"Thought {number}.")),
-        Step(Says(f"{DONE} {number}", thinking=f"Now I know {number}.")),
+        Step(ScriptedAnswer(f"Turn {number}.", (call,), thinking=f"Thought {number}.")),
+        Step(ScriptedAnswer(f"{DONE} {number}", thinking=f"Now I know {number}.")),
     ]
 
 
@@ -36,8 +36,8 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
 ) -> None:
     agent, port, file = AGENTS[name], free_port(), tmp_path / "toolwire.toml"
     talk = provider.script(*(step for number in (1, 2, 3) for step in turn(agent, number)), signed=True)
-    assert talk.notary is not None
-    talk.notary.forgives = agent.forgets
+    assert talk.seal_checker is not None
+    talk.seal_checker.forgives = agent.forgets
     talk.aside = agent.aside
     desk = laid(tmp_path, file)
 
@@ -65,13 +65,15 @@ def test_a_session_goes_on_elsewhere_and_comes_back(
     assert len(told) == 3
     assert all(f"turn-{number}" in call and f"turn-{number}" in result for number, (call, result) in enumerate(told, 1))
     last = talk.asked[-1]
-    assert not talk.notary.strangers(last.account, last.protocol, last.raw)
+    assert not talk.seal_checker.unknown_seals(last.account, last.protocol, last.raw)
     # A Chat client has no place for seals: a turn of which the gateway keeps them is known by its calls.
     carries = agent.protocol != "openai-chat"
-    made = [answer for answer in talk.notary.answers[:-1] if answer.protocol == first and (carries or answer.calls)]
+    made = [
+        answer for answer in talk.seal_checker.answers[:-1] if answer.protocol == first and (carries or answer.calls)
+    ]
     if agent.forgets or (agent.retells and first == "anthropic"):
         made = made[-1:]
     owed = [seal for answer in made for seal in answer.seals]
-    shown = talk.notary.shown(last.account, last.protocol, last.body)
+    shown = talk.seal_checker.seals_sent(last.account, last.protocol, last.body)
     # Thoughts of Chat are plain text that its service does not want back.
     assert first == "openai-chat" or shown == owed
