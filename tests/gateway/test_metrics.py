@@ -11,9 +11,9 @@ import pytest
 
 from toolwire.core.ir import Usage
 from toolwire.gateway.telemetry.metrics import (
-    FAMILIES,
     MAX_MODELS,
     MAX_SERIES,
+    METRICS,
     SLOT_CELLS,
     Metrics,
     Series,
@@ -143,7 +143,7 @@ def test_every_family_is_told() -> None:
     metrics.count_upstream_error("google", "dns")
     metrics.set_cooldown("google", False)
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
-        FAMILIES
+        METRICS
     )
 
 
@@ -193,7 +193,7 @@ def test_series_are_bounded() -> None:
 
 
 def test_all_series_find_a_place() -> None:
-    assert sum(family.width * (MAX_SERIES + 1) for family in FAMILIES.values()) < SLOT_CELLS - 64
+    assert sum(metric.width * (MAX_SERIES + 1) for metric in METRICS.values()) < SLOT_CELLS - 64
 
 
 def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
@@ -202,7 +202,7 @@ def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
     beyond = cells.add_series(Series("b", (), 40))
     assert (index, beyond) == (0, SLOT_CELLS - 64)
     cells.values[beyond + 39] += 1.0
-    assert [found.series.family for found in cells.read_all()] == ["a"]
+    assert [found.series.metric for found in cells.read_all()] == ["a"]
 
 
 # --- workers --------------------------------------------------------------------------------------------------------

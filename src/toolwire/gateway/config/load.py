@@ -10,10 +10,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config import policies
 from toolwire.gateway.config.catalogue import preset_rules
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, ServerSettings, Timeouts, TranslateSettings
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
+from toolwire.gateway.config.policies import read_policies
 from toolwire.gateway.config.problems import (
     ConfigError,
     KeyPath,
@@ -131,14 +131,12 @@ def _read_sections(
     for name in tables:
         if name not in SECTIONS:
             collector.add((name,), f"unknown section `{name}`", suggest_name(name, SECTIONS))
-    server = _read_server(collector.expect_table(tables.get("server", {}), ("server",)), server_overrides, collector)
-    translate = collector.read_fields(
-        collector.expect_table(tables.get("translate", {}), ("translate",)), TranslateSettings, ("translate",)
-    )
+    server = _read_server(collector.expect_section(tables, "server"), server_overrides, collector)
+    translate = collector.read_fields(collector.expect_section(tables, "translate"), TranslateSettings, ("translate",))
     folder = path.parent if path is not None else Path()
     builder = ProviderBuilder(server, environ, collector, folder)
-    builder.add_from_file(collector.expect_table(tables.get("providers", {}), ("providers",)))
-    rules = _read_model_rules(collector.expect_table(tables.get("models", {}), ("models",)), collector)
+    builder.add_from_file(collector.expect_section(tables, "providers"))
+    rules = _read_model_rules(collector.expect_section(tables, "models"), collector)
     rules = [rule for rule in rules if _check_rule(rule, builder, collector, server)]
     for model in routes.values():
         if "/" in model:
@@ -152,9 +150,9 @@ def _read_sections(
         providers=providers,
         models=tuple(rules),
         translate=TranslateSettings(**translate or {}),
-        store=read_store(collector.expect_table(tables.get("store", {}), ("store",)), environ, collector),
-        policy=_read_policy(tables["policy"], collector, (*builder.names, *providers)) if "policy" in tables else (),
-        mcp=read_mcp_servers(collector.expect_table(tables.get("mcp", {}), ("mcp",)), environ, collector, folder),
+        store=read_store(collector.expect_section(tables, "store"), environ, collector),
+        policy=_read_policy(tables.get("policy", []), collector, (*builder.names, *providers)),
+        mcp=read_mcp_servers(collector.expect_section(tables, "mcp"), environ, collector, folder),
         file=path,
     )
     _check_substitutes(config, collector)
@@ -184,7 +182,7 @@ def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
 
 def _read_policy(value: object, collector: ProblemCollector, providers: Collection[str]) -> tuple[Rule, ...]:
     # Presets are read only if there are rules, because they take a while.
-    return policies.read_policies(value, collector, providers, preset_rules())
+    return read_policies(value, collector, providers, preset_rules()) if value != [] else ()
 
 
 def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: ProblemCollector) -> ServerSettings:
@@ -259,28 +257,21 @@ def _check_rule(
 ) -> bool:
     """Check the provider and the protocol of a rule; create the known servers that it uses."""
     place: KeyPath = ("models", rule.name)
-    there = _check_provider(rule.provider, (*place, "provider"), providers, collector, server)
-    if there and rule.protocol:
-        provider = providers.providers.get(rule.provider)
-        spoken = provider.protocols if provider is not None else tuple(CODECS)
-        if rule.protocol not in spoken:
-            wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
-            collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(spoken)}")
     for fallback in rule.fallbacks:
         name, slash, _ = fallback.partition("/")
         if slash:
             providers.ensure_provider(name, (*place, "fallbacks"))
-    return there
-
-
-def _check_provider(
-    name: str, path: KeyPath, providers: ProviderBuilder, collector: ProblemCollector, server: ServerSettings
-) -> bool:
     embedded = [LOOPBACK_NAME] if server.loopback else []
-    if name in embedded or providers.ensure_provider(name, path):
-        return True
-    collector.add(path, f"unknown provider `{name}`", suggest_name(name, [*providers.names, *embedded]))
-    return False
+    if rule.provider not in embedded and not providers.ensure_provider(rule.provider, (*place, "provider")):
+        hint = suggest_name(rule.provider, [*providers.names, *embedded])
+        collector.add((*place, "provider"), f"unknown provider `{rule.provider}`", hint)
+        return False
+    provider = providers.providers.get(rule.provider)
+    spoken = provider.protocols if provider is not None else tuple(CODECS)
+    if rule.protocol and rule.protocol not in spoken:
+        wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
+        collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(spoken)}")
+    return True
 
 
 def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCollector) -> Config:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
@@ -33,6 +34,11 @@ class PolicyTable(Rule, frozen=True, kw_only=True):
 
     preset: str = ""
     """Apply the rules of a preset, limited to what this rule selects."""
+
+
+class ReshapeTable(Struct, frozen=True, kw_only=True):
+    conversion: str = field(name="as")
+    to: str = ""
 
 
 def read_policies(
@@ -206,20 +212,15 @@ def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) ->
     for name, table in collector.expect_table(value, path).items():
         where = (*path, name)
         given = {"as": table} if isinstance(table, str) else collector.expect_table(table, where)
-        is_valid = True
-        for key, text in given.items():
-            if key not in ("to", "as"):
-                collector.add((*where, key), f"unknown key `{key}`", suggest_name(key, ("to", "as")))
-                is_valid = False
-            elif not isinstance(text, str):
-                collector.add((*where, key), f"`{key}`: expected a string")
-                is_valid = False
-        conversion = given.get("as", "")
-        if is_valid and conversion not in CONVERSIONS:
-            wrong = f"unknown conversion `{conversion}`" if conversion else "`as` is missing"
-            collector.add((*where, "as") if conversion else where, wrong, suggest_name(str(conversion), CONVERSIONS))
-        elif is_valid:
-            found[name] = Reshape(conversion=str(conversion), to=str(given.get("to", "")))
+        before = len(collector.problems)
+        values = collector.read_fields(given, ReshapeTable, where)
+        if values is None or len(collector.problems) > before:
+            continue
+        if values["conversion"] not in CONVERSIONS:
+            hint = suggest_name(values["conversion"], CONVERSIONS)
+            collector.add((*where, "as"), f"unknown conversion `{values['conversion']}`", hint)
+        else:
+            found[name] = Reshape(**values)
     return found
 
 

@@ -260,12 +260,15 @@ class ProblemCollector:
         self.add(path, f"`{write_key_path(path)}` must be a table", f"write `[{write_key_path(path)}]` above its keys")
         return {}
 
+    def expect_section(self, tables: TomlTable, name: str) -> TomlTable:
+        return self.expect_table(tables.get(name, {}), (name,))
+
     def read_fields(
         self, table: TomlTable, struct_type: type[Struct], path: KeyPath, excluded: Collection[str] = ()
     ) -> dict[str, Any] | None:
         """The values of a table, checked against the fields of a Struct; None if a required one is missing or wrong.
         Keys in `excluded` are read elsewhere."""
-        known = {field.name: field for field in fields(struct_type) if field.name not in excluded}
+        known = {field.encode_name: field for field in fields(struct_type) if field.encode_name not in excluded}
         values: dict[str, Any] = {}
         is_complete = True
         for key, value in table.items():
@@ -275,7 +278,7 @@ class ProblemCollector:
                 self.add((*path, key), f"unknown key `{key}`", suggest_name(key, known))
                 continue
             try:
-                values[key] = msgspec.convert(value, known[key].type)
+                values[known[key].name] = msgspec.convert(value, known[key].type)
             except msgspec.ValidationError as error:
                 is_complete &= known[key].default is not NODEFAULT
                 self._add_type_problem((*path, key), value, known[key].type, str(error))

@@ -15,7 +15,7 @@ from math import floor
 import msgspec
 
 from toolwire.core import losses as loss
-from toolwire.core.json_values import Json, json_pointer
+from toolwire.core.json_values import Json
 from toolwire.core.losses import Ledger, LossSummary
 from toolwire.gateway.telemetry.debug import Fields, debug_lines
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
@@ -45,7 +45,7 @@ AttemptRows = Sequence[tuple[str, str, float]]
 
 def log_attempts(attempts: AttemptRows) -> AttemptRows:
     """The attempts to log: none if the only one succeeded."""
-    if not attempts or (len(attempts) == 1 and attempts[0][1] == "ok"):
+    if len(attempts) == 1 and attempts[0][1] == "ok":
         return ()
     return [(provider, printable_text(outcome), _milliseconds(seconds)) for provider, outcome, seconds in attempts]
 
@@ -137,25 +137,8 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
 
 def _loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
     """Not escaped here: see `write_json_lines`."""
-    details: list[LossSummary] = []
-    for ledger in ledgers:
-        if ledger is not None:
-            for code, where, what in ledger.notes:
-                place = json_pointer(where)
-                if len(place) > MAX_NAME or len(what) > MAX_NAME:
-                    return _shortened_loss_details(ledgers)
-                details.append((code, place, what))
-    count = len(details)
-    if count > 1 and (count > MAX_DETAILS or len(set(details)) < count):
-        return _shortened_loss_details(ledgers)
-    return details or ()
-
-
-def _shortened_loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
-    """For losses that are too long, too many, or repeated."""
-    return [
-        (code, _shorten(place), _shorten(what)) for code, place, what in loss.summarise_losses(ledgers)[:MAX_DETAILS]
-    ]
+    summaries = loss.summarise_losses(ledgers)[:MAX_DETAILS]
+    return [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
 
 
 def _shorten(text: str) -> str:
@@ -163,25 +146,25 @@ def _shorten(text: str) -> str:
 
 
 def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
-    started, first, tries, usage = record.started, record.first_byte, record.attempts, record.usage
-    id, upstream_id = record.request_id, record.upstream_request_id
-    if len(id) > MAX_NAME or len(upstream_id) > MAX_NAME:
-        id, upstream_id = _shorten(id), _shorten(upstream_id)
-    first_ms = (first - started) * 1e5 // 1.0 / 1e2 if first else None
-    ms = (record.ended - started) * 1e5 // 1.0 / 1e2
-    size, sent, details = record.bytes_in, record.bytes_out, _loss_details(record.ledgers) if record.ledgers else ()
-    if usage is None:
-        line = LogLine(
-            stamp, head, id, first_ms, ms, None, None, None, None, None, False, (), (), upstream_id, size, sent,
-            "", details,
-        )  # fmt: skip
-    else:
-        line = LogLine(
-            stamp, head, id, first_ms, ms, usage.input, usage.output, usage.cache_read, usage.cache_write,
-            usage.reasoning, record.usage_estimated, (), (), upstream_id, size, sent, "", details,
-        )  # fmt: skip
-    if len(tries) != 1 or tries[0][1] != "ok":
-        line.attempts = log_attempts(tries)
+    started, first, usage = record.started, record.first_byte, record.usage
+    line = LogLine(
+        stamp,
+        head,
+        _shorten(record.request_id),
+        (first - started) * 1e5 // 1.0 / 1e2 if first else None,
+        (record.ended - started) * 1e5 // 1.0 / 1e2,
+        upstream_request_id=_shorten(record.upstream_request_id),
+        bytes_in=record.bytes_in,
+        bytes_out=record.bytes_out,
+    )
+    if usage is not None:
+        line.input_tokens, line.output_tokens = usage.input, usage.output
+        line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
+        line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.usage_estimated
+    if record.ledgers:
+        line.loss_details = _loss_details(record.ledgers)
+    if record.attempts:
+        line.attempts = log_attempts(record.attempts)
     if record.tool_runs:
         line.tool_runs = record.tool_runs[:MAX_DETAILS]
     if record.note:

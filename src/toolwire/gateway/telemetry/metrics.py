@@ -1,4 +1,4 @@
-"""Prometheus metrics of all workers together. Each metric is declared here as a `Family`. See docs/decisions/0009.
+"""Prometheus metrics of all workers together. Each metric is declared here as a `Metric`. See docs/decisions/0009.
 
 The numbers of a worker are in memory or, if workers share a directory, in a file that the others can read. Each worker
 owns one slot of the directory: `N.cells` holds the numbers, `N.names` names their series, one per line. A worker holds
@@ -34,7 +34,7 @@ _SLOT_BYTES = SLOT_CELLS * 8
 class Series(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One series: its metric, the values of its labels, and its number of cells. Written to `N.names` as an array."""
 
-    family: str
+    metric: str
     labels: tuple[str, ...]
     width: int
 
@@ -177,74 +177,53 @@ _SUM_CELL = len(_TIME_BUCKETS) + 1
 _ROUTE_LABELS = ("client_protocol", "provider_protocol", "provider", "stream")
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric. A series has one cell; a histogram has one per bucket, one for larger values, and the sum."""
+class Metric(msgspec.Struct, frozen=True):
+    """A series of a metric has one cell; of a histogram one per bucket, one for larger values, and the sum."""
 
     name: str
     help: str
-    kind: Literal["counter", "gauge", "histogram"] = "counter"
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    kind: Literal["counter", "gauge", "histogram"] = "counter"
     merge: Literal["sum", "max"] = "sum"
     """How the numbers of several workers are combined."""
 
     @property
     def width(self) -> int:
-        return len(self.buckets) + 2 if self.buckets else 1
+        return len(_TIME_BUCKETS) + 2 if self.kind == "histogram" else 1
 
 
-REQUESTS = Family(
-    name="toolwire_requests_total",
-    help="Finished requests, with the status that the client got.",
-    labels=("operation", "client_protocol", "provider_protocol", "provider", "model", "status", "stream"),
+REQUESTS = Metric(
+    "toolwire_requests_total",
+    "Finished requests, with the status that the client got.",
+    ("operation", "client_protocol", "provider_protocol", "provider", "model", "status", "stream"),
 )
-REQUEST_SECONDS = Family(
-    name="toolwire_request_seconds",
-    help="Time from the request to the end of the answer.",
-    kind="histogram",
-    labels=_ROUTE_LABELS,
-    buckets=_TIME_BUCKETS,
+REQUEST_SECONDS = Metric(
+    "toolwire_request_seconds", "Time from the request to the end of the answer.", _ROUTE_LABELS, "histogram"
 )
-FIRST_BYTE_SECONDS = Family(
-    name="toolwire_first_byte_seconds",
-    help="Time from the request to the first byte of the answer.",
-    kind="histogram",
-    labels=_ROUTE_LABELS,
-    buckets=_TIME_BUCKETS,
+FIRST_BYTE_SECONDS = Metric(
+    "toolwire_first_byte_seconds", "Time from the request to the first byte of the answer.", _ROUTE_LABELS, "histogram"
 )
-TOKENS = Family(
-    name="toolwire_tokens_total",
-    help="Tokens as counted by providers; input includes cached tokens, output includes reasoning.",
-    labels=("provider", "model", "kind"),
+TOKENS = Metric(
+    "toolwire_tokens_total",
+    "Tokens as counted by providers; input includes cached tokens, output includes reasoning.",
+    ("provider", "model", "kind"),
 )
-LOSSES = Family(name="toolwire_losses_total", help="Losses in translation.", labels=("code",))
-ATTEMPTS = Family(
-    name="toolwire_attempts_total", help="Attempts at providers, by outcome.", labels=("provider", "outcome")
+LOSSES = Metric("toolwire_losses_total", "Losses in translation.", ("code",))
+ATTEMPTS = Metric("toolwire_attempts_total", "Attempts at providers, by outcome.", ("provider", "outcome"))
+UPSTREAM_ERRORS = Metric("toolwire_upstream_errors_total", "Connection errors of providers.", ("provider", "kind"))
+IN_FLIGHT = Metric("toolwire_requests_in_flight", "Requests that are running now.", (), "gauge")
+PROVIDER_COOLDOWN = Metric(
+    "toolwire_provider_cooldown",
+    "1 while a provider is skipped because it keeps failing.",
+    ("provider",),
+    "gauge",
+    "max",
 )
-UPSTREAM_ERRORS = Family(
-    name="toolwire_upstream_errors_total",
-    help="Connection errors of providers.",
-    labels=("provider", "kind"),
-)
-IN_FLIGHT = Family(name="toolwire_requests_in_flight", help="Requests that are running now.", kind="gauge")
-PROVIDER_COOLDOWN = Family(
-    name="toolwire_provider_cooldown",
-    help="1 while a provider is skipped because it keeps failing.",
-    kind="gauge",
-    labels=("provider",),
-    merge="max",
-)
-WORKERS = Family(name="toolwire_workers", help="Running worker processes.", kind="gauge")
-BUILD_INFO = Family(
-    name="toolwire_build_info",
-    help="Version of Toolwire and Python.",
-    kind="gauge",
-    labels=("version", "python"),
-    merge="max",
-)
-FAMILIES: Mapping[str, Family] = {
-    family.name: family
-    for family in (
+WORKERS = Metric("toolwire_workers", "Running worker processes.", (), "gauge")
+BUILD_INFO = Metric("toolwire_build_info", "Versions of Toolwire and Python.", ("version", "python"), "gauge", "max")
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
         PROVIDER_COOLDOWN, WORKERS, BUILD_INFO
     )
@@ -270,25 +249,25 @@ class ExchangeCells(msgspec.Struct, gc=False):
 class _SeriesCells(dict[tuple[str, ...], int]):
     """The first cell of each series of one metric, by its labels; a new series is added on first use."""
 
-    __slots__ = ("_counters", "_family")
+    __slots__ = ("_counters", "_metric")
 
-    def __init__(self, cells: SharedCounters, family: Family) -> None:
-        self._counters, self._family = cells, family
+    def __init__(self, cells: SharedCounters, metric: Metric) -> None:
+        self._counters, self._metric = cells, metric
 
     def __missing__(self, labels: tuple[str, ...]) -> int:
         if len(self) >= MAX_SERIES:
             labels = (OTHER,) * len(labels)
             if labels in self:
                 return self[labels]
-        family = self._family
-        return self.setdefault(labels, self._counters.add_series(Series(family.name, labels, family.width)))
+        metric = self._metric
+        return self.setdefault(labels, self._counters.add_series(Series(metric.name, labels, metric.width)))
 
 
 class Metrics:
     def __init__(self, directory: Path | None = None) -> None:
         self._counters = SharedCounters(directory)
         self._values = self._counters.values
-        self._series_cells = {name: _SeriesCells(self._counters, family) for name, family in FAMILIES.items()}
+        self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
         self._attempt_cells = self._series_cells[ATTEMPTS.name]
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
         self._labelled_models: set[str] = set()
@@ -300,17 +279,17 @@ class Metrics:
 
     def _adopt_series(self, series: Series, index: int) -> None:
         """Continue the counters of a dead worker; its gauges start at 0."""
-        family = FAMILIES.get(series.family)
-        if family is None or family.width != series.width or len(family.labels) != len(series.labels):
+        metric = METRICS.get(series.metric)
+        if metric is None or metric.width != series.width or len(metric.labels) != len(series.labels):
             return
-        self._series_cells[family.name][series.labels] = index
-        if family.kind == "gauge":
+        self._series_cells[metric.name][series.labels] = index
+        if metric.kind == "gauge":
             self._values[index] = 0.0
-        if family is REQUESTS and len(self._labelled_models) < MAX_MODELS:
+        if metric is REQUESTS and len(self._labelled_models) < MAX_MODELS:
             self._labelled_models.add(series.labels[4])
 
-    def _cell_of(self, family: Family, labels: tuple[str, ...]) -> int:
-        return self._series_cells[family.name][labels]
+    def _cell_of(self, metric: Metric, labels: tuple[str, ...]) -> int:
+        return self._series_cells[metric.name][labels]
 
     def _model_label(self, record: ExchangeRecord) -> str:
         """The label for the model; `unknown` until it has answered successfully."""
@@ -387,7 +366,7 @@ class Metrics:
 
     def write_text(self) -> bytes:
         """The metrics of all workers in Prometheus' text format."""
-        return "".join(_write_families(_merge_workers(self._counters.read_all()))).encode()
+        return "".join(_write_metrics(_merge_workers(self._counters.read_all()))).encode()
 
     def close(self) -> None:
         self._counters.close()
@@ -397,43 +376,43 @@ MergedSeries = dict[str, dict[tuple[str, ...], Sequence[float]]]
 
 
 def _merge_workers(found: Iterable[WorkerSeries]) -> MergedSeries:
-    numbers: MergedSeries = {name: {} for name in FAMILIES}
+    numbers: MergedSeries = {name: {} for name in METRICS}
     for item in found:
         series = item.series
-        family = FAMILIES.get(series.family)
-        if family is None or family.width != series.width or len(family.labels) != len(series.labels):
+        metric = METRICS.get(series.metric)
+        if metric is None or metric.width != series.width or len(metric.labels) != len(series.labels):
             continue  # of another version of Toolwire
-        if family.kind == "gauge" and not item.is_alive:
+        if metric.kind == "gauge" and not item.is_alive:
             continue
-        before = numbers[family.name].get(series.labels)
+        before = numbers[metric.name].get(series.labels)
         values = item.values
         if before is not None:
-            add = sum if family.merge == "sum" else max
+            add = sum if metric.merge == "sum" else max
             values = [add(pair) for pair in zip(before, item.values, strict=True)]
-        numbers[family.name][series.labels] = values
+        numbers[metric.name][series.labels] = values
     return numbers
 
 
-def _write_families(numbers: MergedSeries) -> Iterable[str]:
-    for name, family in FAMILIES.items():
+def _write_metrics(numbers: MergedSeries) -> Iterable[str]:
+    for name, metric in METRICS.items():
         if numbers[name]:
-            yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
+            yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
         for labels, values in sorted(numbers[name].items()):
-            pairs = list(zip(family.labels, labels, strict=True))
-            if family.buckets:
-                yield from _write_histogram(family, pairs, values)
+            pairs = list(zip(metric.labels, labels, strict=True))
+            if metric.kind == "histogram":
+                yield from _write_histogram(metric, pairs, values)
             else:
                 yield f"{name}{_write_labels(pairs)} {_write_number(values[0])}\n"
 
 
-def _write_histogram(family: Family, pairs: list[tuple[str, str]], values: Sequence[float]) -> Iterable[str]:
+def _write_histogram(metric: Metric, pairs: list[tuple[str, str]], values: Sequence[float]) -> Iterable[str]:
     count = 0.0
-    bounds = [*(_write_number(bound) for bound in family.buckets), "+Inf"]
+    bounds = [*(_write_number(bound) for bound in _TIME_BUCKETS), "+Inf"]
     for bound, value in zip(bounds, values[:-1], strict=True):
         count += value
-        yield f"{family.name}_bucket{_write_labels([*pairs, ('le', bound)])} {_write_number(count)}\n"
-    yield f"{family.name}_sum{_write_labels(pairs)} {_write_number(values[-1])}\n"
-    yield f"{family.name}_count{_write_labels(pairs)} {_write_number(count)}\n"
+        yield f"{metric.name}_bucket{_write_labels([*pairs, ('le', bound)])} {_write_number(count)}\n"
+    yield f"{metric.name}_sum{_write_labels(pairs)} {_write_number(values[-1])}\n"
+    yield f"{metric.name}_count{_write_labels(pairs)} {_write_number(count)}\n"
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

@@ -33,8 +33,6 @@ class StreamSink(Protocol):
 class CapturedBytes:
     """A copy of a body; empty if the body is too long."""
 
-    __slots__ = ("_data", "is_truncated")
-
     def __init__(self, data: bytes = b"") -> None:
         self._data = bytearray()
         self.is_truncated = False
@@ -105,8 +103,6 @@ class CapturedSink:
 class UpstreamCapture:
     """One request to a provider and its answer."""
 
-    __slots__ = ("body", "protocol", "provider", "response", "status", "url")
-
     def __init__(self, protocol: str, provider: str, url: str, body: bytes) -> None:
         self.protocol, self.provider, self.url, self.body = protocol, provider, url, body
         self.response = CapturedBytes()
@@ -115,8 +111,6 @@ class UpstreamCapture:
 
 class ExchangeCapture:
     """The traffic of one request, with the client and with providers."""
-
-    __slots__ = ("_client_output", "client_request", "upstream_calls")
 
     def __init__(self, client_request: bytes) -> None:
         self.client_request = client_request

@@ -121,8 +121,6 @@ def proxy_refusal(proxy: Proxy, address: Address, status: int) -> TransportError
 class ProxyTunnel(asyncio.Protocol):
     """Asks a proxy for a tunnel (CONNECT); the request itself is only sent through the tunnel."""
 
-    __slots__ = ("_address", "_head", "_proxy", "_result")
-
     def __init__(self, proxy: Proxy, address: Address) -> None:
         self._proxy = proxy
         self._address = address
@@ -177,8 +175,6 @@ _PROXY_ERROR_KINDS = frozenset({"dns", "refused", "unreachable"})
 
 class Connector:
     """Opens connections to one address."""
-
-    __slots__ = ("_address", "_proxy", "_tls_contexts")
 
     def __init__(self, address: Address, proxy: Proxy | None, tls_contexts: TlsContexts) -> None:
         self._address = address
@@ -244,20 +240,13 @@ async def _open_endpoint(
 ) -> tuple[asyncio.Transport, _ProtocolT] | TransportError:
     if endpoint.scheme == "http":
         context = None
+    loop, host, port = asyncio.get_running_loop(), endpoint.host, endpoint.port
     try:
-        return await _create_connection(make, endpoint.host, endpoint.port, context)
+        if isinstance(loop, asyncio.BaseEventLoop):  # uvloop cannot try IPv6 and IPv4 at the same time
+            return await loop.create_connection(make, host, port, ssl=context, happy_eyeballs_delay=0.25)
+        return await loop.create_connection(make, host, port, ssl=context)
     except (OSError, UnicodeError) as error:
         return _read_error(error, peer, is_tls=context is not None)
-
-
-async def _create_connection(
-    make: Callable[[], _ProtocolT], host: str, port: int, context: ssl.SSLContext | None
-) -> tuple[asyncio.Transport, _ProtocolT]:
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, asyncio.BaseEventLoop):
-        # uvloop cannot try IPv6 and IPv4 at the same time.
-        return await loop.create_connection(make, host, port, ssl=context, happy_eyeballs_delay=0.25)
-    return await loop.create_connection(make, host, port, ssl=context)
 
 
 def _read_error(error: Exception, peer: str, *, is_tls: bool) -> TransportError:
