@@ -37,7 +37,7 @@ def play(request: pytest.FixtureRequest) -> Test:
 
 
 def no_request(why: bytes) -> bytes:
-    return refused(400, b"this is no HTTP request: " + why + b"\n")
+    return refused(400, b"this is not an HTTP request: " + why + b"\n")
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -115,17 +115,17 @@ CLOSED: dict[str, tuple[bytes, bytes]] = {
     "no path": (b"GET a HTTP/1.1\r\n\r\n", no_request(b"Invalid characters in url")),
     "no version": (
         b"GET /\r\n\r\n",
-        refused(505, b"HTTP/0.9 is not spoken here, but HTTP/1.1\n"),
+        refused(505, b"HTTP/0.9 is not supported; use HTTP/1.1\n"),
     ),
     "version 2": (
         b"GET / HTTP/2.0\r\n\r\n",
-        refused(505, b"HTTP/2.0 is not spoken here, but HTTP/1.1\n"),
+        refused(505, b"HTTP/2.0 is not supported; use HTTP/1.1\n"),
     ),
     "unknown version": (b"GET / HTTP/1.7\r\n\r\n", no_request(b"Invalid HTTP version")),
     "version 2 at once": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", no_request(b"Pause on PRI/Upgrade")),
     "tunnel": (
         b"CONNECT a:443 HTTP/1.1\r\n\r\nabc",
-        refused(501, b"this is no proxy for tunnels\n"),
+        refused(501, b"CONNECT is not supported\n"),
     ),
     "bare LF": (b"GET / HTTP/1.1\nA: b\n\n", no_request(b"Expected CRLF after version")),
     "bare LF in a header": (
@@ -165,11 +165,11 @@ CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "other codings": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        refused(501, b"a body may be chunked, and have no other transfer-encoding\n"),
+        refused(501, b"only the transfer-encoding `chunked` is supported\n"),
     ),
     "nearly chunked": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        refused(501, b"a body may be chunked, and have no other transfer-encoding\n"),
+        refused(501, b"only the transfer-encoding `chunked` is supported\n"),
     ),
     "chunked twice": (
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
@@ -430,7 +430,7 @@ def test_many_offers_to_speak_something_else(play: Test) -> None:
             talk = made.talk()
             script = b"POST /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\nx"
             sending = asyncio.ensure_future(talk.send(script * count + b"CONNECT a:1 HTTP/1.1\r\n\r\n"))
-            refusal = refused(501, b"this is no proxy for tunnels\n")
+            refusal = refused(501, b"CONNECT is not supported\n")
             await talk.answer(said(b"POST /a x") * count + refusal)
             await sending
 
@@ -671,7 +671,7 @@ async def takes_it_for_gone(incoming: ClientRequest) -> None:
 
 
 PART = CHUNKED + b"4\r\npart\r\n"
-LEFT = "RuntimeError: a request was left without an answer"
+LEFT = "RuntimeError: the task of a request ended without an answer"
 FAILING: dict[str, tuple[Callable[[ClientRequest], Coroutine[Any, Any, None]], bytes, bool, list[str]]] = {
     "raises": (raises, BROKEN, True, ["ValueError: before"]),
     "raises without a look": (raises_unread, BROKEN, True, ["ValueError: before"]),
@@ -902,7 +902,7 @@ def test_an_idle_connection_is_closed_in_the_end(play: Test) -> None:
     play(test)
 
 
-SLOWLY = refused(408, b"nothing more of the request came for 60 seconds\n")
+SLOWLY = refused(408, b"the rest of the request did not come in 60 seconds\n")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from toolwire.gateway.pipeline.runtime import Runtime
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.store.repository import owner_of
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture
 
 if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
     from toolwire.gateway.responses_state.service import ResponsesService
@@ -233,32 +232,6 @@ class Pipeline:
         if not wanted or not any(marker in call.body for marker in call.client_codec.http.provider_tool_markers):
             return EMPTY_MAPPING
         return await self._mcp_servers.find_substitutes(wanted)
-
-    # --- for background responses ---
-
-    def start_background_record(self, call: GatewayCall) -> None:
-        """Give a call that no client waits for a record of its own."""
-        before = call.record
-        call.record = ExchangeRecord(
-            request_id=before.request_id,
-            started=call.clock(),
-            started_at=time.time(),
-            client_address=before.client_address,
-            method=before.method,
-            path=before.path,
-            key_name=before.key_name,
-            user_agent=before.user_agent,
-            client_protocol=before.client_protocol,
-            requested_model=before.requested_model,
-            stream=True,
-            operation="background",
-            capture=None if before.capture is None else ExchangeCapture(call.body),
-        )
-        self.runtime.telemetry.start_exchange(call.record)
-
-    def finish_background_record(self, call: GatewayCall) -> None:
-        call.record.status = call.record.status or (500 if call.record.failure else 200)
-        self.runtime.telemetry.finish_exchange(call.record, call.clock())
 
 
 def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:

@@ -37,6 +37,7 @@ from toolwire.gateway.responses_state.response_objects import (
 from toolwire.gateway.responses_state.stream_tap import StreamTap, number_frames, renumber_frames
 from toolwire.gateway.store.repository import EVENTS, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
 POLL_SECONDS = 0.25
@@ -378,7 +379,7 @@ async def run_background_call(
     pipeline: Pipeline, call: GatewayCall, targets: tuple[Target, ...], recorder: StoringRecorder, job: BackgroundJob
 ) -> None:
     """Send the call and store its response. A cancelled call just stops: its status is stored by whoever cancels it."""
-    pipeline.start_background_record(call)
+    _start_record(call)
     tap = recorder.open_tap()
     try:
         answer = await pipeline.request_answer(call, targets)
@@ -392,7 +393,29 @@ async def run_background_call(
         failure = answer.failure if isinstance(answer, AttemptFailed) else incomplete
         await store_failed(job, failure)
     finally:
-        pipeline.finish_background_record(call)
+        call.record.status = call.record.status or (500 if call.record.failure else 200)
+        call.runtime.telemetry.finish_exchange(call.record, call.clock())
+
+
+def _start_record(call: GatewayCall) -> None:
+    """Give the call a log record of its own: the client's request ends before its response."""
+    request_record = call.record
+    call.record = ExchangeRecord(
+        request_id=request_record.request_id,
+        started=call.clock(),
+        started_at=time.time(),
+        client_address=request_record.client_address,
+        method=request_record.method,
+        path=request_record.path,
+        key_name=request_record.key_name,
+        user_agent=request_record.user_agent,
+        client_protocol=request_record.client_protocol,
+        requested_model=request_record.requested_model,
+        stream=True,
+        operation="background",
+        capture=None if request_record.capture is None else ExchangeCapture(call.body),
+    )
+    call.runtime.telemetry.start_exchange(call.record)
 
 
 async def _store_completed(job: BackgroundJob, recorder: StoringRecorder, tap: StreamTap, response: Object) -> None:

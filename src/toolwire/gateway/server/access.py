@@ -1,4 +1,4 @@
-"""Who may come in: client keys, addresses, and names in the Host header."""
+"""Authentication of clients: gateway keys, addresses, and the Host and Origin headers."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from toolwire.gateway.upstream.address import is_loopback
 from toolwire.protocols import CODECS
 
 GATEWAY_KEY_HEADER = "x-toolwire-key"
-"""For clients that show their own key of the provider in the usual place (`forward_auth`)."""
+"""The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
 
 
 class Caller(Struct, frozen=True):
-    """A client that was let in: its key's name tells who it is; `own` is the credential that is its own, not ours."""
+    """An authenticated client, with its gateway key (if there are keys) and its own provider key (if it sent one)."""
 
     key: ClientKey | None = None
     provider_credential: str = ""
 
 
 class AccessControl:
+    """Decides who may use the gateway."""
+
     def __init__(self, server: ServerSettings) -> None:
         self._client_keys = tuple((key.sha256.lower(), key) for key in server.keys)
-        named = {host.lower() for host in server.allowed_hosts}
-        self._checks_host = bool(named) or not self._client_keys
-        self._hosts = named | LOCAL_HOSTS | {server.host.lower()}
+        allowed = {host.lower() for host in server.allowed_hosts}
+        self._checks_host = bool(allowed) or not self._client_keys
+        self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
         self._host_verdicts: dict[str, bool] = {}
         self._peer_verdicts: dict[str, bool] = {}
-        headers = dict.fromkeys(name for room in CODECS.values() for name in room.http.credential_headers)
+        headers = dict.fromkeys(name for codec in CODECS.values() for name in codec.http.credential_headers)
         self._credential_headers = tuple(headers)
-        self._credential_queries = frozenset(room.http.credential_query_key for room in CODECS.values()) - {""}
+        self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
 
     def admit(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
-        """The visitor, or why it is not let in."""
+        """The client, or why it is refused."""
         host = headers.get("host", "")
         if self._checks_host and not self._host_verdicts.get(host) and not self._is_known_host(host):
             return Failure(
@@ -48,31 +50,33 @@ class AccessControl:
                 "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts",
                 403,
             )
-        shown = self._find_credential(headers, query)
+        credential = self._find_credential(headers, query)
         if self._client_keys:
-            return self._admit_with_key(headers, shown)
+            return self._admit_with_key(headers, credential)
         if peer and not self._peer_verdicts.get(peer) and not self._is_local(peer):
-            return Failure("permission", "without client keys only this machine is served; set [[server.keys]]", 403)
+            return Failure(
+                "permission", "without client keys only clients on this machine are served; add [[server.keys]]", 403
+            )
         if "origin" in headers and not self._is_known_origin(headers["origin"]):
-            return Failure("permission", "pages of other origins are not served without client keys", 403)
-        return Caller(None, shown)
+            return Failure("permission", "requests from web pages of other origins need a client key", 403)
+        return Caller(None, credential)
 
     def without_credential(self, query: str) -> str:
-        """The query without the keys that clients may show in it: they are ours and go no further."""
+        """The query without keys: a gateway key must not reach the provider."""
         if not query:
             return query
         return "&".join(pair for pair in query.split("&") if pair.partition("=")[0] not in self._credential_queries)
 
     def _admit_with_key(self, headers: Mapping[str, str], credential: str) -> Caller | Failure:
-        own = headers.get(GATEWAY_KEY_HEADER)
-        found = self._find_key(_strip_bearer(own) if own is not None else credential)
+        gateway_key = headers.get(GATEWAY_KEY_HEADER)
+        found = self._find_key(_strip_bearer(gateway_key) if gateway_key is not None else credential)
         if found is None:
-            what = "this key is not known here" if credential or own is not None else "no key was shown"
-            return Failure("authentication", f"{what}; ask whoever runs this gateway for one", 401)
-        return Caller(found, credential if own is not None else "")
+            what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
+            return Failure("authentication", f"{what}; ask the operator of this gateway for one", 401)
+        return Caller(found, credential if gateway_key is not None else "")
 
     def _find_key(self, credential: str) -> ClientKey | None:
-        """Every key is compared, so that the time taken tells nothing."""
+        """Compares with every key, so that the time it takes tells nothing."""
         digest = hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
         found: ClientKey | None = None
         for sha256, key in self._client_keys:
@@ -126,5 +130,5 @@ class AccessControl:
 def _strip_bearer(value: str) -> str:
     if " " not in value:
         return value.strip()
-    word, _, rest = value.partition(" ")
-    return rest.strip() if rest and word.lower() == "bearer" else value.strip()
+    scheme, _, token = value.partition(" ")
+    return token.strip() if token and scheme.lower() == "bearer" else value.strip()

@@ -1,4 +1,4 @@
-"""A request to the gateway, looked at once and answered once; and how it comes in through an ASGI server."""
+"""A client's request, as the gateway sees it whichever server it came through; and the one from an ASGI server."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from toolwire.gateway.server.request_body import body_too_large, decompress_body
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-"""The standard leaves these untyped."""
+"""The ASGI standard leaves the values untyped."""
 
 
 class ClientDisconnected(Exception):
-    """The client left before its request was whole."""
+    """The client left before its request was complete."""
 
 
 class ClientRequest(ABC):
-    """What the gateway asks of a request, whichever server it came through."""
+    """The interface between the gateway and a server: a request that is read, and answered once."""
 
     __slots__ = (
         "bytes_sent",
@@ -41,26 +41,26 @@ class ClientRequest(ABC):
 
     method: str
     path: str
-    """As it came, escapes and all."""
+    """As it came, with its escapes."""
     query: str
     headers: dict[str, str]
-    """Names in lower case."""
+    """Names are in lower case."""
     resolved_heads: ResolvedHeads
-    """Requests with the same head have it in common."""
+    """Shared by requests with the same head."""
     peer: str
     bytes_sent: int
     loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
-    """The event loop's."""
+    """The clock of the event loop."""
     is_disconnected: bool
-    """Has the client left?"""
+    """The client has left."""
 
     def buffered_body(self, limit: int) -> bytes | None:
-        """The body, where all of it is there as it was meant; else `body` is to be asked."""
+        """The body, if it is complete and not compressed; else None: `read_body` gives it."""
         return None
 
     async def read_body(self, limit: int) -> bytes | Failure:
-        """The whole body, unpacked. Raises Gone when the client leaves before its end."""
+        """The whole body, decompressed. Raises ClientDisconnected if the client leaves before its end."""
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length) > limit:
             return body_too_large(limit)
@@ -83,35 +83,35 @@ class ClientRequest(ABC):
 
     @abstractmethod
     async def read_raw_body(self, limit: int) -> bytes | None:
-        """The body as it came; None when it is longer than that."""
+        """The body as it came; None if it is longer than the limit."""
 
     @abstractmethod
     async def start_response(self, status: int, headers: Mapping[str, str]) -> None: ...
 
     @abstractmethod
     async def send_body(self, data: bytes, more: bool) -> None:
-        """More of the answer, or the last of it. Nothing happens when the client has left."""
+        """Send more of the body, or the last of it. Does nothing if the client has left."""
 
     @abstractmethod
     def write_nowait(self, data: bytes) -> bool:
-        """More of the answer, at once, if it is anything; False when nothing more should come before `drained`."""
+        """Write more of the body at once. False: call `drain` before the next write."""
 
     @abstractmethod
     async def drain(self) -> None: ...
 
     @abstractmethod
     def abort(self) -> None:
-        """The answer will have no end, and the client must see that."""
+        """Close the connection, so that the client sees that the answer is incomplete."""
 
     @abstractmethod
     def watch_disconnect(self, cancel_task: bool) -> None:
-        """From now on notice when the client leaves, and then cancel the task that answers it, if so wanted."""
+        """From now on notice when the client leaves. With `cancel_task`, cancel the task that answers it then."""
 
 
 class AsgiRequest(ClientRequest):
     """A request through an ASGI server.
 
-    Most answers come at once, so watching begins only after a moment: a client that left before is noticed then.
+    Most answers come at once, so watching for a disconnect begins only after a short delay.
     """
 
     WATCH_DELAY = 0.02
@@ -160,8 +160,8 @@ class AsgiRequest(ClientRequest):
 
     async def send_body(self, data: bytes, more: bool) -> None:
         self.bytes_sent += len(data)
-        shown = b"" if self.method == "HEAD" else data
-        await self._send({"type": "http.response.body", "body": shown, "more_body": more})
+        body = b"" if self.method == "HEAD" else data
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     def write_nowait(self, data: bytes) -> bool:
         if data:
@@ -169,12 +169,12 @@ class AsgiRequest(ClientRequest):
         return not data
 
     async def drain(self) -> None:
-        held, self._unsent = self._unsent, []
-        if held:
-            await self.send_body(b"".join(held), more=True)
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            await self.send_body(b"".join(unsent), more=True)
 
     def abort(self) -> None:
-        """A server closes the connection of an application that returns before its answer's end."""
+        """The ASGI server closes the connection if the application returns before the end of its answer."""
 
     def watch_disconnect(self, cancel_task: bool) -> None:
         self.stop_watching()
@@ -199,7 +199,7 @@ class AsgiRequest(ClientRequest):
 
 
 def _raw_path(path: str, raw: bytes | None) -> str:
-    """The path with its escapes, unless an application around this one has cut something off the other."""
+    """The path with its escapes, unless an outer application has cut off a part of `path`."""
     if raw is None or b"%" not in raw:
         return path
     text = raw.decode("latin-1").partition("?")[0]
@@ -207,7 +207,7 @@ def _raw_path(path: str, raw: bytes | None) -> str:
 
 
 def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """By name; what stands in several rows is one list, as the standard says."""
+    """Headers by name. Repeated headers are joined with commas, as in RFC 9110."""
     headers: dict[str, str] = {}
     for name, text in rows:
         headers[name] = f"{headers[name]}, {text}" if name in headers else text

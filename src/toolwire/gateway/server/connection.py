@@ -1,45 +1,34 @@
-"""A client's connection to the gateway's own server: requests out of bytes, answers in the order of the requests."""
+"""A client's connection to the gateway's own server: parses requests, and answers them in their order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from toolwire.gateway.server.client_request import join_headers
 from toolwire.gateway.server.head_cache import CachedHead, cache_head
-from toolwire.gateway.server.request import STATUS_LINES, HttpRequest, RequestLine, split_target
-from toolwire.gateway.server.write_queue import WriteQueue
+from toolwire.gateway.server.http_request import STATUS_LINES, HttpRequest, RequestLine, split_target
+
+if TYPE_CHECKING:
+    from toolwire.gateway.server.server import HttpServer
 
 MAX_HEAD = 64 * 1024
-"""Also of what follows a body in chunks, or stands between them."""
+"""Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
 HEADER_OVERHEAD = 16
-"""What every name and every value of a header counts besides its letters, so that there are never too many of them."""
+"""Bytes that each header name and value counts in addition, which limits their number."""
 MAX_PIPELINED = 16
-"""Requests that a client may send ahead of its answers."""
+"""Requests that a client may send before their responses."""
 IDLE_SECONDS, REQUEST_STALL_SECONDS, UNREAD_SECONDS = 75.0, 60.0, 300.0
-"""Seconds after which is closed: an idle connection, one whose request does not come on, one that does not read."""
+"""Seconds until the server closes an idle connection, one whose request stalls, and one that does not read."""
 LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
-"""Seconds in which what a client still sends after its last answer is read and thrown away, and of silence in them."""
-
-
-class ConnectionServer(Protocol):
-    """What a connection needs of the server that took it."""
-
-    loop: asyncio.AbstractEventLoop
-    write_queue: WriteQueue
-    time: Callable[[], float]
-
-    def add_connection(self, connection: ClientConnection) -> None: ...
-    def remove_connection(self, connection: ClientConnection) -> None: ...
-    def start_request(self, request: HttpRequest) -> None: ...
+"""After the last response, input is read and dropped for so many seconds, or until such a silence."""
 
 
 class _BadRequest(Exception):
-    """Ends the parsing of something that is not to be looked at further."""
+    """Stops the parser."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -47,7 +36,7 @@ class _BadRequest(Exception):
 
 
 class ClientConnection(asyncio.Protocol):
-    """One client."""
+    """The connection of one client."""
 
     __slots__ = (
         "_bytes_without_progress",
@@ -80,7 +69,7 @@ class ClientConnection(asyncio.Protocol):
         "write_queue",
     )
 
-    def __init__(self, server: ConnectionServer) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
         self.loop = server.loop
         self.clock = server.time
@@ -88,35 +77,34 @@ class ClientConnection(asyncio.Protocol):
         self._parser = HttpRequestParser(self)
         self._pipelined: deque[HttpRequest] = deque()
         self._incoming_request: HttpRequest | None = None
-        """The request whose body is coming."""
+        """The request whose body is being received."""
         self._parsed_request: HttpRequest | None = None
-        """The request whose head the parser has just read."""
+        """The request whose head was just parsed."""
         self._cached_head: CachedHead | None = None
-        """The head of the last request, if another like it would be known."""
+        """The head of the last request, if it can be cached."""
         self._is_reading_head = False
-        """Is a head coming?"""
         self._url = b""
         self._header_rows: list[bytes] = []
-        """Names and values of headers in turn: what comes behind a body is only counted."""
+        """Names and values of headers in turn. Trailers are only counted."""
         self._headers: dict[str, str] = {}
         self._head_size = 0
         self._bytes_without_progress = 0
-        """Bytes since there was a request or a piece of a body in them."""
+        """Bytes since the last request or piece of a body."""
         self._is_upgrade = False
         self._is_reading_paused = False
         self._last_activity = 0.0
-        """When the client last had its turn."""
+        """When the client last sent or received something."""
         self._unread_bytes = 0
         self._error_response = b""
-        """What is said after the last answer."""
+        """Sent after the last response."""
         self._has_late_data = False
         self._linger_until = 0.0
         self.current_request: HttpRequest | None = None
         self.write_blocked: asyncio.Future[None] | None = None
         self.ignores_input = False
-        """Is whatever comes thrown away?"""
+        """Everything that comes is dropped."""
         self.is_closing = False
-        """Does the connection end with the answer that is under way?"""
+        """The connection closes after the current response."""
         self.peer = ""
         self.transport: asyncio.Transport
 
@@ -134,14 +122,14 @@ class ClientConnection(asyncio.Protocol):
                 request.on_disconnect()
         self._pipelined.clear()
         self.resume_writing()
-        del self._parser  # it and the connection hold each other
+        del self._parser  # breaks a reference cycle
         self._server.remove_connection(self)
 
     def eof_received(self) -> bool:
-        """A client that shuts its side has left.
+        """A client that closes its side has left.
 
-        One that only says that it has nothing more to ask looks the same, and would have to be answered in vain until
-        the end of what it costs: leaving is common, that is not.
+        A client that only stops sending looks the same. But leaving is common, and answering a client that has left
+        would cost tokens for nothing.
         """
         return False
 
@@ -150,28 +138,29 @@ class ClientConnection(asyncio.Protocol):
         self._last_activity = self.clock()
 
     def resume_writing(self) -> None:
-        full, self.write_blocked = self.write_blocked, None
-        if full is not None and not full.done():
-            full.set_result(None)
+        blocked, self.write_blocked = self.write_blocked, None
+        if blocked is not None and not blocked.done():
+            blocked.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         if self.ignores_input:
             self._has_late_data = True
             self._last_activity = self.clock()
             return
-        between = self._incoming_request is None and not self._is_reading_head
-        if between and self._cached_head is not None and (length := self._cached_head.match_length(data)):
+        is_between_requests = self._incoming_request is None and not self._is_reading_head
+        if is_between_requests and self._cached_head is not None and (length := self._cached_head.match_length(data)):
             self._start_cached_request(self._cached_head, length, data)
             return
         self._bytes_without_progress += len(data)
         self._cached_head = None
         self._parse(data)
-        found, self._parsed_request = self._parsed_request, None
-        if between and found is not None and self._incoming_request is None and not self.ignores_input:
-            self._cached_head = cache_head(found, data)
+        request, self._parsed_request = self._parsed_request, None
+        is_complete = request is not None and self._incoming_request is None and not self.ignores_input
+        if is_between_requests and request is not None and is_complete:
+            self._cached_head = cache_head(request, data)
 
     def _start_cached_request(self, head: CachedHead, length: str, data: bytes) -> None:
-        """A request with a head that the parser need not read again."""
+        """Start a request whose head is cached."""
         headers = head.headers.copy()
         headers["content-length"] = length
         self._bytes_without_progress = 0
@@ -195,22 +184,22 @@ class ClientConnection(asyncio.Protocol):
                 self._queue_error(error.__context__.status, str(error.__context__))
                 return
             except HttpParserError as error:
-                self._queue_error(400, f"this is no HTTP request: {error}")
+                self._queue_error(400, f"this is not an HTTP request: {error}")
                 return
         if self._bytes_without_progress > MAX_HEAD:
             self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
 
     def _continue_after_upgrade(self) -> None:
-        """Nobody here speaks what the client offered to speak, so that was a request like others.
+        """No upgrade is supported, so this is a request like others.
 
-        The parser thinks that its body is no HTTP any more: another one is told that it is.
+        The parser stops after its head. A new parser gets a head with the same body length.
         """
         headers = self._headers
         name = "transfer-encoding" if "transfer-encoding" in headers else "content-length"
         self._parser = HttpRequestParser(self)
         self._parser.feed_data(f"POST / HTTP/1.1\r\n{name}: {headers.get(name, '0')}\r\n\r\n".encode("latin-1"))
 
-    # --- the parser calls these ---
+    # --- callbacks of the parser ---
 
     def on_message_begin(self) -> None:
         self._url, self._header_rows, self._bytes_without_progress = b"", [], 0
@@ -224,12 +213,12 @@ class ClientConnection(asyncio.Protocol):
         self._header_rows += (name, value)
 
     def _take_headers(self, size: int) -> dict[str, str]:
-        """The headers that have come, all at once; `size` is what came before."""
+        """The headers that were parsed; `size` is the size of what came before them."""
         rows, self._header_rows = self._header_rows, []
         self._head_size = size = size + len(b"".join(rows)) + HEADER_OVERHEAD * len(rows)
         if size > MAX_HEAD:
             raise _BadRequest(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
-        # The parser cuts off only what stands before a value, and lets no line end into one.
+        # The parser removes whitespace before a value only, and accepts no line break in one.
         texts = b"\n".join(map(bytes.rstrip, rows)).decode("latin-1").split("\n")
         names, values = list(map(str.lower, texts[::2])), texts[1::2]
         headers = dict(zip(names, values, strict=False))
@@ -257,7 +246,7 @@ class ClientConnection(asyncio.Protocol):
         self._enqueue_request(request)
 
     def _enqueue_request(self, request: HttpRequest) -> None:
-        """Begin it, or let it wait for its turn."""
+        """Start it, or let it wait for the ones before."""
         if self.current_request is None:
             self.current_request = request
             self._server.start_request(request)
@@ -275,17 +264,17 @@ class ClientConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._bytes_without_progress = 0
         if self._is_upgrade:
-            self._is_upgrade = False  # the parser says so too early
+            self._is_upgrade = False  # the parser calls this too early
         elif self._incoming_request is not None:
             if self._header_rows:
                 self._take_headers(self._head_size)
             self._incoming_request.end_body()
             self._incoming_request = None
 
-    # --- requests and answers ---
+    # --- requests and responses ---
 
     def finish_request(self, request: HttpRequest) -> None:
-        """The answer is written; the next request is begun, or the connection closed."""
+        """The response is written: start the next request, or close the connection."""
         self._last_activity = self.clock()
         self.current_request = None
         if not request.keep_alive or self.is_closing:
@@ -301,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Somebody is ready for more."""
+        """There is room for more input."""
         if self._is_reading_paused and not self.transport.is_closing():
             self._is_reading_paused = False
             self.transport.resume_reading()
@@ -312,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _queue_error(self, status: int, message: str) -> None:
-        """What is no request gets a plain word in its turn, and nothing after it is looked at."""
+        """Answer an invalid request in its turn, and ignore all input after it."""
         body = f"{message}\n".encode("utf-8", "replace")
         head = f"{STATUS_LINES[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
         self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
@@ -321,7 +310,7 @@ class ClientConnection(asyncio.Protocol):
         if request is not None and request is not self.current_request:
             self._pipelined.pop()
         elif request is not None:
-            # Its body will never be whole: for whoever waits for that, the client has gone.
+            # Its body will never be complete: for the task that waits for it, the client has left.
             self.current_request = None
             request.on_disconnect()
             if request.has_started_response:
@@ -335,12 +324,12 @@ class ClientConnection(asyncio.Protocol):
         self._close_after_response()
 
     def _close_after_response(self) -> None:
-        """Close, after the last answer.
+        """Close after the last response.
 
-        A socket that is closed while its client still sends is reset, and the answer may be lost with that: first our
-        side is shut only, and what comes is thrown away for a while.
+        Closing a socket while its client still sends causes a reset, and the response may be lost. So first only our
+        side is closed, and input is dropped for a while.
         """
-        unread = (
+        has_input = (
             self._has_late_data
             or self._is_reading_paused
             or self._is_reading_head
@@ -351,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_closing = self.ignores_input = True
         self._pipelined.clear()
         self._incoming_request = None
-        if not unread:
+        if not has_input:
             self.transport.close()
         elif not self.transport.is_closing():
             self._last_activity = self.clock()
@@ -360,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
             self.resume_reading()
 
     def close_if_stalled(self, now: float) -> None:
-        """Close it if the client has had its turn for too long."""
+        """Close the connection if the client has done nothing for too long."""
         unread = self.transport.get_write_buffer_size()
         if unread != self._unread_bytes:
             self._unread_bytes, self._last_activity = unread, now
@@ -373,33 +362,33 @@ class ClientConnection(asyncio.Protocol):
                 self.transport.abort()
         elif self._is_request_stalled():
             if age > REQUEST_STALL_SECONDS:
-                self._queue_error(408, f"nothing more of the request came for {REQUEST_STALL_SECONDS:.0f} seconds")
+                self._queue_error(408, f"the rest of the request did not come in {REQUEST_STALL_SECONDS:.0f} seconds")
         elif self.current_request is None and age > IDLE_SECONDS:
             self.transport.close()
 
     def _is_request_stalled(self) -> bool:
-        """Is the client in the middle of the request that is next?"""
+        """Is the client in the middle of the current request?"""
         request = self.current_request
         if request is None:
             return self._is_reading_head
         return request is self._incoming_request and not request.has_started_response and not self._is_reading_paused
 
     def stop_accepting(self) -> None:
-        """No further requests; one that is under way, or coming, is still answered."""
+        """Accept no further requests. One that has started is still answered."""
         self.is_closing = True
         if self.current_request is None and not self._is_reading_head and not self._linger_until:
             self.transport.close()
 
 
 def _check_http_version(method: str, version: str, headers: dict[str, str]) -> None:
-    """Raises for requests that would be understood differently by others, or that nobody here can answer."""
+    """Refuse requests that are not supported, or that other servers would read differently (request smuggling)."""
     if version != "1.1" and version != "1.0":
-        raise _BadRequest(505, f"HTTP/{version} is not spoken here, but HTTP/1.1")
+        raise _BadRequest(505, f"HTTP/{version} is not supported; use HTTP/1.1")
     if method == "CONNECT":
-        raise _BadRequest(501, "this is no proxy for tunnels")
+        raise _BadRequest(501, "CONNECT is not supported")
     coding = headers.get("transfer-encoding")
     if coding is not None:
         if version == "1.0":
             raise _BadRequest(400, "HTTP/1.0 has no transfer-encoding")
         if coding.lower() != "chunked":
-            raise _BadRequest(501, "a body may be chunked, and have no other transfer-encoding")
+            raise _BadRequest(501, "only the transfer-encoding `chunked` is supported")

@@ -1,4 +1,4 @@
-"""Bodies of requests: unpacked, looked into for what routing needs, and given another model's name."""
+"""Request bodies: decompressed, read as far as routing needs it, and with the model replaced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 _MODEL_KEY = b'"model"'
 _MODEL_PATTERN = re.compile(rb'"model"(?=[ \t\r\n]*:[ \t\r\n]*")')
 _MAX_PLACES = 16
-"""In more places than these the name is not looked for."""
+"""The model is not replaced in place if the key occurs more often."""
 
 
 def peek_body(body: bytes) -> Peek | None:
@@ -52,7 +52,7 @@ def declares_tools(peek: Peek, body: bytes) -> bool:
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """The same bytes but for the model's name. The body is one that `peeked` could read."""
+    """The same bytes with another model. The body is one that `peek_body` can read."""
     name = _encode(model)
     at = body.find(_MODEL_KEY)
     if at >= 0 and body.find(_MODEL_KEY, at + 1) < 0:
@@ -64,7 +64,7 @@ def replace_model(body: bytes, model: str) -> bytes:
         among = _splice_outer_model(body, model, name)
         if among is not None:
             return among
-    # The name stands twice, or strangely: only the outermost keys are written anew, each once.
+    # The key occurs twice, or with escapes: write the outermost keys again, each once.
     fields = _decode_fields(body)
     fields["model"] = Raw(name)
     return _encode(fields)
@@ -76,11 +76,11 @@ def _splice_model(body: bytes, at: int, name: bytes) -> bytes:
 
 
 def _splice_outer_model(body: bytes, model: str, name: bytes) -> bytes | None:
-    """Where the word stands in several places, such as the parameters of a tool: the one that routing reads, if it is
-    the only one out there."""
-    now = peek_body(body)
+    """Where `"model"` occurs several times, such as in the parameters of a tool: replace the outermost one, if there is
+    only one."""
+    current = peek_body(body)
     places = [found.start() for found in _MODEL_PATTERN.finditer(body)]
-    if now is None or now.model == model or len(places) > _MAX_PLACES:
+    if current is None or current.model == model or len(places) > _MAX_PLACES:
         return None
     for at in reversed(places):
         spliced = _splice_model(body, at, name)
@@ -92,7 +92,7 @@ def _splice_outer_model(body: bytes, model: str, name: bytes) -> bytes | None:
 
 
 def has_ambiguous_model(body: bytes) -> bool:
-    """Could another reader find another model's name in it?"""
+    """Could another parser find another model in it?"""
     at = body.find(_MODEL_KEY)
     return at < 0 or body.find(_MODEL_KEY, at + 1) >= 0
 
@@ -103,23 +103,23 @@ def _skip_colon(body: bytes, at: int) -> int:
     return at
 
 
-# --- unpacking ------------------------------------------------------------------------------------------------------
+# --- decompression ---
 
 
 class _BodyTooLarge(Exception):
-    """The unpacked bytes are more than allowed."""
+    """The decompressed body is larger than allowed."""
 
 
 def _decompress_gzip(data: bytes, limit: int, wbits: int = 31) -> bytes:
     out = bytearray()
     while data:
-        unpacker = zlib.decompressobj(wbits)
-        out += unpacker.decompress(data, limit + 1 - len(out))
+        decompressor = zlib.decompressobj(wbits)
+        out += decompressor.decompress(data, limit + 1 - len(out))
         if len(out) > limit:
             raise _BodyTooLarge
-        if not unpacker.eof:
-            raise zlib.error("it ends early")
-        data = unpacker.unused_data
+        if not decompressor.eof:
+            raise zlib.error("it is truncated")
+        data = decompressor.unused_data
     return bytes(out)
 
 
@@ -130,13 +130,13 @@ def _decompress_deflate(data: bytes, limit: int) -> bytes:
 def _decompress_zstd(data: bytes, limit: int) -> bytes:
     out = bytearray()
     while data:
-        unpacker = zstd.ZstdDecompressor()
-        out += unpacker.decompress(data, limit + 1 - len(out))
+        decompressor = zstd.ZstdDecompressor()
+        out += decompressor.decompress(data, limit + 1 - len(out))
         if len(out) > limit:
             raise _BodyTooLarge
-        if not unpacker.eof:
-            raise zstd.ZstdError("it ends early")
-        data = unpacker.unused_data
+        if not decompressor.eof:
+            raise zstd.ZstdError("it is truncated")
+        data = decompressor.unused_data
     return bytes(out)
 
 
@@ -153,19 +153,21 @@ def decompress_body(body: bytes, encoding: str, limit: int) -> bytes | Failure:
     for name in reversed([word.strip().lower() for word in encoding.split(",")]):
         if name in ("", "identity"):
             continue
-        unpack = DECOMPRESSORS.get(name)
-        if unpack is None:
-            known = "gzip, deflate, zstd"
-            return Failure("invalid", f"the content-encoding `{name[:40]}` is not known; use {known} or none", 415)
+        decompress = DECOMPRESSORS.get(name)
+        if decompress is None:
+            message = f"unknown content-encoding `{name[:40]}`; use gzip, deflate, zstd or none"
+            return Failure("invalid", message, 415)
         try:
-            body = unpack(body, limit)
+            body = decompress(body, limit)
         except _BodyTooLarge:
             return body_too_large(limit)
         except (zlib.error, zstd.ZstdError) as error:
-            return Failure("invalid", f"the body is not what its content-encoding `{name}` says: {error}", 400)
+            return Failure("invalid", f"the body is not valid {name}, as its content-encoding says: {error}", 400)
     return body
 
 
 def body_too_large(limit: int) -> Failure:
-    what = f"the request is larger than {limit:,} bytes, the limit of this gateway"
-    return Failure("too_large", f"{what}; send less, or raise server.max_body", 413)
+    message = (
+        f"the request is larger than {limit:,} bytes, the limit of this gateway; send less, or raise server.max_body"
+    )
+    return Failure("too_large", message, 413)

@@ -1,7 +1,7 @@
-"""The gateway's own server: HTTP/1.1 on httptools, and a task for every request.
+"""The gateway's own HTTP/1.1 server, on httptools, with a task for every request.
 
-docs/decisions/0011 says what it saves. It knows nothing of protocols and keeps to what a gateway needs: kept-alive
-connections, requests one after the other, bodies with a length or in chunks, answers likewise.
+docs/decisions/0011 says what it saves. It does what a gateway needs: keep-alive, pipelined requests, and bodies with a
+length or in chunks, both ways.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 from toolwire.gateway.server.connection import ClientConnection
-from toolwire.gateway.server.request import HttpRequest
+from toolwire.gateway.server.http_request import HttpRequest
 from toolwire.gateway.server.write_queue import WriteQueue
 
 SWEEP_SECONDS = 5.0
 CLOSE_GRACE_SECONDS = 1.0
-"""Seconds for tasks to end after their connections were cut."""
+"""Seconds for tasks to end after their connections were closed."""
 
 RequestCallback = Callable[[ClientRequest], Coroutine[Any, Any, None]]
 ErrorCallback = Callable[[ClientRequest, BaseException], Coroutine[Any, Any, None]]
 
 
 class HttpServer:
-    """Accepts connections and starts a task for every request. `broken` is told of tasks that fail, and answers."""
+    """Accepts connections and starts a task for every request. `on_error` answers requests whose task failed."""
 
     def __init__(self, on_request: RequestCallback, on_error: ErrorCallback) -> None:
         self._on_request = on_request
@@ -39,10 +39,10 @@ class HttpServer:
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._on_sweep_timer)
         self._listener: asyncio.Server | None = None
         self._all_closed: asyncio.Future[None] | None = None
-        """There once it closes."""
+        """Set while the server closes."""
 
     async def listen(self, bound: socket.socket, backlog: int) -> None:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # clients that vanish without a word are noticed
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to notice clients that vanish
         self._listener = await self.loop.create_server(lambda: ClientConnection(self), sock=bound, backlog=backlog)
 
     def add_connection(self, connection: ClientConnection) -> None:
@@ -57,18 +57,18 @@ class HttpServer:
     # --- tasks ---
 
     def start_request(self, request: HttpRequest) -> None:
-        # A name that the loop makes up for it would cost more than the task.
+        # A name that the loop generates would cost more than the task.
         task = request.task = asyncio.Task(self._run_request(request), loop=self.loop, name="request")
         self.tasks.add(task)
 
     async def _run_request(self, request: HttpRequest) -> None:
-        """Most end well, and then nobody need be told: only those that do not are looked at once more."""
-        well = False
+        """Only a task that does not end well gets a callback: it costs something."""
+        ended_well = False
         try:
             await self._on_request(request)
-            well = request.has_ended_response or request.is_disconnected
+            ended_well = request.has_ended_response or request.is_disconnected
         finally:
-            if not well:
+            if not ended_well:
                 request.task.add_done_callback(partial(self._on_task_done, request))
             else:
                 self.tasks.discard(request.task)
@@ -88,9 +88,9 @@ class HttpServer:
         answered = request.has_ended_response or request.is_disconnected
         gone = cancelled or isinstance(error, ClientDisconnected)
         if error is None and not answered and not gone and not request.has_started_response:
-            error = RuntimeError("a request was left without an answer")
+            error = RuntimeError("the task of a request ended without an answer")
         if not answered and (request.has_started_response or task is not request.task or gone):
-            # An answer without its end: the client must not take it for a whole one.
+            # The client must not take an incomplete answer for a complete one.
             request.abort()
         if error is not None and not gone:
             self._answer_failed_task(request, task, error)
@@ -100,9 +100,9 @@ class HttpServer:
         if task is request.task:
             self._start_task(request, self._on_error(request, error))
         else:
-            self.loop.call_exception_handler({"message": "telling of a fault failed", "exception": error})
+            self.loop.call_exception_handler({"message": "answering an internal error failed", "exception": error})
 
-    # --- time, and the end ---
+    # --- timeouts and closing ---
 
     def _on_sweep_timer(self) -> None:
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._on_sweep_timer)
@@ -117,19 +117,20 @@ class HttpServer:
             self._all_closed.set_result(None)
 
     async def close(self, seconds: float | None) -> None:
-        """No new connections; what is under way may finish, within that time. Cancelled, it cuts everything at once."""
-        empty = self._all_closed = self.loop.create_future()
+        """Accept no new connections, and wait until running requests end or the time is over. If this is cancelled,
+        everything is closed at once."""
+        all_closed = self._all_closed = self.loop.create_future()
         if self._listener is not None:
             self._listener.close()
         for connection in tuple(self.connections):
             connection.stop_accepting()
         self._check_all_closed()
         try:
-            await asyncio.wait((empty,), timeout=seconds or None)
+            await asyncio.wait((all_closed,), timeout=seconds or None)
         finally:
             self._sweep_timer.cancel()
             for connection in tuple(self.connections):
                 connection.transport.abort()
             for task in self.tasks:
                 task.cancel()
-            await asyncio.wait((empty,), timeout=CLOSE_GRACE_SECONDS)
+            await asyncio.wait((all_closed,), timeout=CLOSE_GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""What goes out at the end of the loop's round: one callback of the loop for all of it."""
+"""Writes that are sent together at the end of an iteration of the event loop, with one callback for all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Write = Callable[[bytes], None]
 
 
 class WriteQueue:
-    """Writes that wait for the end of the round, in their order. One for all connections of a loop."""
+    """The writes of all connections of a loop, in their order."""
 
     __slots__ = ("_loop", "flush_callback", "pending")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.pending: list[tuple[Write, bytes]] = []
-        """Whoever adds the first one has `later` called soon."""
-        self.flush_callback = self.flush  # a method that is asked for by its name is made anew each time
+        """Whoever adds the first entry schedules `flush_callback`."""
+        self.flush_callback = self.flush  # each access of a method creates a new object
 
     def add(self, write: Write, data: bytes) -> None:
         if not self.pending:
@@ -25,17 +25,17 @@ class WriteQueue:
         self.pending.append((write, data))
 
     def discard(self, write: Write) -> None:
-        """Nobody is there any more for what waits for this one."""
-        self.pending = [said for said in self.pending if said[0] != write]
+        """Drop the writes to a connection that is gone."""
+        self.pending = [entry for entry in self.pending if entry[0] != write]
 
     def flush(self) -> None:
-        left, self.pending = iter(self.pending), []
+        remaining, self.pending = iter(self.pending), []
         try:
-            for write, data in left:
+            for write, data in remaining:
                 write(data)
         except BaseException:
-            # The loop tells of it; what others have to say must not be lost with it.
-            later, self.pending = self.pending, []
-            for write, data in (*left, *later):
+            # The loop reports it. The writes of other connections must not be lost.
+            added, self.pending = self.pending, []
+            for write, data in (*remaining, *added):
                 self.add(write, data)
             raise

@@ -1,4 +1,4 @@
-"""One request to the gateway's own server, and its answer as bytes: head and body in one write where that can be."""
+"""One request to the gateway's own server, and its response as bytes: head and body in one write if possible."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -17,14 +17,17 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
-from toolwire.gateway.server.write_queue import Write, WriteQueue
+from toolwire.gateway.server.write_queue import Write
+
+if TYPE_CHECKING:
+    from toolwire.gateway.server.connection import ClientConnection
 
 MAX_BUFFERED = 1024 * 1024
-"""More unread bytes of a body than this, and the socket is left alone until somebody wants them."""
+"""Bytes of a body that are read ahead. After that, reading stops until the gateway asks for the body."""
 MAX_JOINED_BODY = 64 * 1024
-"""Up to here a body is copied behind its head, for one write."""
+"""A body up to this size is joined with its head, for one write."""
 LARGE_CHUNK = 16 * 1024
-"""After a longer piece nothing more should come until it is known whether the client takes it."""
+"""After a larger piece the writer must wait until it is known whether the client takes it."""
 BODILESS_STATUSES = (204, 304)
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
@@ -33,53 +36,37 @@ _JSON_HEADS = {
     status: f"{line}\r\ncontent-type: {JSON_HEADERS['content-type']}\r\n{REQUEST_ID_HEADER}: "
     for status, line in STATUS_LINES.items()
 }
-"""How answers begin that bear no other headers than every answer does."""
+"""The start of responses without further headers."""
 _NON_TOKEN_CHARACTER = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINGER_RESET = struct.pack("ii", 1, 0)
-"""A socket with this is reset when it is closed."""
+"""SO_LINGER of zero seconds: closing the socket sends a reset."""
 
 
 _chunk_heads: dict[int, bytes] = {}
-"""What stands before a chunk, by its length, for all that were not long."""
+"""The line before a chunk, by its size, except for large ones."""
 _head_templates: dict[tuple[int | str, ...], str] = {}
-"""Heads without their values, by status and names of headers: a provider sends the same ones again and again."""
+"""Response heads without their values, by status and header names: providers send the same names again and again."""
 _MAX_TEMPLATES, _MAX_TEMPLATE_LENGTH = 256, 2048
-"""How many of them are remembered, and how long they may be."""
-
-
-class RequestConnection(Protocol):
-    """What a request needs of the connection that it came on."""
-
-    loop: asyncio.AbstractEventLoop
-    write_queue: WriteQueue
-    transport: asyncio.Transport
-    clock: Callable[[], float]
-    peer: str
-    is_closing: bool
-    write_blocked: asyncio.Future[None] | None
-
-    def resume_reading(self) -> None: ...
-    def finish_request(self, request: HttpRequest) -> None: ...
+"""The number of cached templates, and the length of one."""
 
 
 class RequestLine(Struct, frozen=True):
-    """The head of a request but for its headers."""
+    """The head of a request without its headers."""
 
     method: str
     path: str
     query: str
     keep_alive: bool
-    """May another request follow it?"""
+    """Another request may follow on the connection."""
     is_http_1_0: bool
-    """Is it HTTP/1.0?"""
 
 
 class HttpRequest(ClientRequest):
     """One request on a connection.
 
-    Its answer leaves at the end of the loop's round, with those of others: a peer that is woken for each takes the
-    processor, and goes to sleep again before the next.
+    Its response is sent at the end of an iteration of the event loop, together with those of other requests: a peer on
+    the same machine that is woken for each one would take the processor in between.
     """
 
     __slots__ = (
@@ -105,27 +92,27 @@ class HttpRequest(ClientRequest):
     )
 
     task: asyncio.Task[None]
-    """There once it is the request's turn."""
+    """Set when it is the request's turn."""
     _has_no_body: bool
-    """Has the answer no body, whatever is written?"""
+    """The response has no body, whatever is written (HEAD, 204, 304)."""
     _is_chunked: bool
     _content_length: str | None
-    """The length that its head tells."""
+    """The content length that its head names."""
     _pending_head: bytes
-    """It goes out with the first of the body."""
+    """Sent with the first piece of the body."""
     _has_large_write: bool
     _chunk_writer: Write | None
-    """There while this is a stream of chunks that has begun and has not ended."""
+    """Set while a chunked response is being sent."""
 
     def __init__(
         self,
-        connection: RequestConnection,
+        connection: ClientConnection,
         request_line: RequestLine,
         headers: dict[str, str],
         resolved_heads: ResolvedHeads,
         body: bytes | None = None,
     ) -> None:
-        """The body, where all of it is there."""
+        """`body` is given if it is complete already."""
         self._connection = connection
         self.method, self.path, self.query = request_line.method, request_line.path, request_line.query
         self.headers = headers
@@ -137,11 +124,11 @@ class HttpRequest(ClientRequest):
         self.is_disconnected = False
         self.keep_alive = request_line.keep_alive
         self.expects_continue = False
-        """Does the client hold its body back until it is asked for it?"""
+        """The client waits for `100 Continue` before it sends its body."""
         self.has_started_response = False
-        """Has anything of the answer gone out?"""
+        """Something of the response was written."""
         self.has_ended_response = False
-        """Has the end of the answer gone out, or been given up?"""
+        """The end of the response was written, or the response was aborted."""
         self._is_http_1_0 = request_line.is_http_1_0
         self._cancel_on_disconnect: asyncio.Task[None] | None = None
         self._is_body_complete = body is not None
@@ -150,10 +137,10 @@ class HttpRequest(ClientRequest):
         self._body_limit = MAX_BUFFERED
         self._waiter: asyncio.Future[None] | None = None
 
-    # --- what comes in ---
+    # --- the request body ---
 
     def add_body(self, data: bytes) -> bool:
-        """More of the body; False when the rest should wait."""
+        """More of the body. False: stop reading for now."""
         self._pieces.append(data)
         self._body_size += len(data)
         if self._body_size <= self._body_limit:
@@ -166,7 +153,7 @@ class HttpRequest(ClientRequest):
         self._wake()
 
     def on_disconnect(self) -> None:
-        """The client has gone."""
+        """The client has left."""
         self.is_disconnected = True
         self._chunk_writer = None
         self._connection.write_queue.discard(self._connection.transport.write)
@@ -200,19 +187,19 @@ class HttpRequest(ClientRequest):
             return None
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
-    # --- what goes out ---
+    # --- the response ---
 
     async def start_response(self, status: int, headers: Mapping[str, str]) -> None:
-        promised = headers.get("content-length")
-        bodiless = status in BODILESS_STATUSES
-        if bodiless and promised is not None:
-            headers, promised = {name: value for name, value in headers.items() if name != "content-length"}, None
-        endless = promised is None and not bodiless
+        length = headers.get("content-length")
+        has_no_body = status in BODILESS_STATUSES
+        if has_no_body and length is not None:
+            headers, length = {name: value for name, value in headers.items() if name != "content-length"}, None
+        has_no_length = length is None and not has_no_body
         self._chunk_writer, self._has_large_write = None, False
-        self._content_length = promised
-        self._has_no_body = bodiless or self.method == "HEAD"
-        self._is_chunked = endless and not self._is_http_1_0
-        if endless and self._is_http_1_0:
+        self._content_length = length
+        self._has_no_body = has_no_body or self.method == "HEAD"
+        self._is_chunked = has_no_length and not self._is_http_1_0
+        if has_no_length and self._is_http_1_0:
             self.keep_alive = False
         self._pending_head = self._write_head(
             status, headers, "transfer-encoding: chunked\r\n" if self._is_chunked else ""
@@ -220,8 +207,8 @@ class HttpRequest(ClientRequest):
 
     def _write_head(self, status: int, headers: Mapping[str, str], extra_lines: str) -> bytes:
         values = tuple(headers.values())
-        shape = _head_templates.get((status, *headers)) or _make_head_template(status, tuple(headers))
-        if not shape or _has_line_break("".join(values)):
+        template = _head_templates.get((status, *headers)) or _make_head_template(status, tuple(headers))
+        if not template or _has_line_break("".join(values)):
             return self._write_head(status, _sanitise_headers(headers), extra_lines)
         if not self._is_body_complete or self._connection.is_closing:
             self.keep_alive = False
@@ -229,7 +216,7 @@ class HttpRequest(ClientRequest):
             extra_lines += "connection: close\r\n"
         elif self._is_http_1_0:
             extra_lines += "connection: keep-alive\r\n"
-        return f"{shape % values}{extra_lines}\r\n".encode("latin-1", "replace")
+        return f"{template % values}{extra_lines}\r\n".encode("latin-1", "replace")
 
     async def send_reply(
         self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
@@ -257,8 +244,8 @@ class HttpRequest(ClientRequest):
             headers["content-length"] = str(len(body))
             head = self._write_head(status, headers, "")
         else:
-            also = "" if id_header == REQUEST_ID_HEADER else f"{id_header}: {request_id}\r\n"
-            head = f"{start}{request_id}\r\n{also}content-length: {len(body)}\r\n\r\n".encode()
+            second_id = "" if id_header == REQUEST_ID_HEADER else f"{id_header}: {request_id}\r\n"
+            head = f"{start}{request_id}\r\n{second_id}content-length: {len(body)}\r\n\r\n".encode()
         self.bytes_sent += len(body)
         self._end_response(head, b"" if self.method == "HEAD" else body)
 
@@ -274,14 +261,14 @@ class HttpRequest(ClientRequest):
         head, write = _chunk_heads.get(size), self._chunk_writer
         if head is None or write is None:
             return self._write_uncommon(data)
-        line = self._connection
+        connection = self._connection
         self.bytes_sent += size
-        outbox = line.write_queue
-        due = outbox.pending
-        if not due:
-            line.loop.call_soon(outbox.flush_callback)
-        due.append((write, head + data + b"\r\n"))
-        return line.write_blocked is None
+        queue = connection.write_queue
+        pending = queue.pending
+        if not pending:  # as in `WriteQueue.add`, which would be one more call for each piece of a stream
+            connection.loop.call_soon(queue.flush_callback)
+        pending.append((write, head + data + b"\r\n"))
+        return connection.write_blocked is None
 
     def _write_uncommon(self, data: bytes) -> bool:
         if data:
@@ -294,10 +281,10 @@ class HttpRequest(ClientRequest):
     async def drain(self) -> None:
         if self._has_large_write:
             self._has_large_write = False
-            await asyncio.sleep(0)  # then it has left
-        while (full := self._connection.write_blocked) is not None:
-            # Several may wait for it, and one that is cancelled must not take it from the others.
-            await asyncio.shield(full)
+            await asyncio.sleep(0)  # the queue is flushed meanwhile
+        while (blocked := self._connection.write_blocked) is not None:
+            # Several tasks may wait for it: cancelling one must not cancel the future.
+            await asyncio.shield(blocked)
 
     def _write_body(self, data: bytes, more: bool) -> None:
         if self.is_disconnected or self.has_ended_response:
@@ -320,7 +307,7 @@ class HttpRequest(ClientRequest):
                 self._connection.transport.write if self._is_chunked and not self._has_no_body else None
             )
         else:
-            self.abort()  # the client would take the next answer for the rest of this one
+            self.abort()  # else the client would take the next response for the rest of this one
 
     def _end_response(self, head: bytes, body: bytes) -> None:
         self.has_started_response = self.has_ended_response = True
@@ -328,7 +315,7 @@ class HttpRequest(ClientRequest):
         self._connection.write_queue.add(self._write_last, self._join_head(head, body))
 
     def _join_head(self, head: bytes, body: bytes) -> bytes:
-        """Both for one write, or the body alone behind a head that is on its way."""
+        """Both for one write; or the body alone, with the head queued before it."""
         if not head or len(body) <= MAX_JOINED_BODY:
             return head + body
         self._connection.write_queue.add(self._write_if_connected, head)
@@ -350,11 +337,11 @@ class HttpRequest(ClientRequest):
             self._connection.write_queue.add(self._reset_connection, b"")
 
     def _reset_connection(self, data: bytes) -> None:
-        """After what was said so far; there is nothing more to say."""
+        """Close the connection after what was written so far."""
         transport = self._connection.transport
         connected = transport.get_extra_info("socket")
         if self._is_http_1_0 and connected is not None and not transport.is_closing():
-            # Closing is how an answer without a length ends: only a reset says that this was none.
+            # In HTTP/1.0 a response without a length ends when the connection closes: only a reset tells the client.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
         transport.abort()
 
@@ -375,7 +362,7 @@ def _write_chunk(data: bytes) -> bytes:
 
 
 def _make_head_template(status: int, names: tuple[str, ...]) -> str:
-    """A head that lacks only its values; "" where a name would break it."""
+    """A head with placeholders for the values; "" if a name would break it."""
     if _has_line_break("".join(names)):
         return ""
     lines = [
@@ -383,12 +370,12 @@ def _make_head_template(status: int, names: tuple[str, ...]) -> str:
         *(f"{name.replace('%', '%%')}: %s" for name in names),
         "",
     ]
-    shape = "\r\n".join(lines)
+    template = "\r\n".join(lines)
     if len(_head_templates) >= _MAX_TEMPLATES:
         _head_templates.clear()
-    if len(shape) <= _MAX_TEMPLATE_LENGTH:
-        _head_templates[status, *names] = shape
-    return shape
+    if len(template) <= _MAX_TEMPLATE_LENGTH:
+        _head_templates[status, *names] = template
+    return template
 
 
 def _has_line_break(text: str) -> bool:
@@ -396,7 +383,7 @@ def _has_line_break(text: str) -> bool:
 
 
 def _sanitise_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers that cannot end their line, nor the head."""
+    """Headers without line breaks and invalid names, which could end the head."""
     return {
         name: _CONTROL_CHARACTER.sub(" ", value)
         for name, value in headers.items()
@@ -405,13 +392,13 @@ def _sanitise_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Path and query of what was asked for."""
+    """Path and query of a request target."""
     path, _, query = target.partition("#")[0].partition("?")
     return path if path.startswith("/") else _absolute_target_path(path), query
 
 
 def _absolute_target_path(target: str) -> str:
-    """The path of a target that names scheme and host as well."""
+    """The path of a target with scheme and host."""
     try:
         return urlsplit(target).path or "/"
     except ValueError:
