@@ -51,7 +51,7 @@ class Peer:
         _, _, after = head.partition("content-length: ")
         return head, await self.reader.readexactly(int(after.split("\r\n")[0]) if after else 0)
 
-    async def say(self, *pieces: bytes) -> None:
+    async def send(self, *pieces: bytes) -> None:
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
