@@ -25,22 +25,6 @@ from toolwire.translation.tool_rounds import Rounds
 _FRAME_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
-class _CompleteCallWatch:
-    """Watches for a complete tool call."""
-
-    def __init__(self) -> None:
-        self._open_calls: set[int] = set()
-        self.has_complete_call = False
-
-    def add_event(self, event: PartStart | PartEnd) -> None:
-        if isinstance(event, PartEnd):
-            self.has_complete_call = self.has_complete_call or (
-                event.index in self._open_calls and not event.incomplete
-            )
-        elif isinstance(event.part, Call):
-            self._open_calls.add(event.index)
-
-
 class PassthroughStream:
     """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, the client gets
     the failure in a frame that it can read."""
@@ -57,16 +41,13 @@ class PassthroughStream:
         self._partial_frame = b""
         self._start_event: ResponseStart | None = None
         self._last_event: Event | None = None
-        self._call_watch = _CompleteCallWatch()
+        self._open_calls: set[int] = set()
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
         self.failure: Failure | None = None
         self.has_content = False
+        self.has_complete_call = False
         self.ended = False
-
-    @property
-    def has_complete_call(self) -> bool:
-        return self._call_watch.has_complete_call
 
     def feed(self, data: bytes) -> bytes:
         reader = self._reader
@@ -98,9 +79,15 @@ class PassthroughStream:
     def _on_usage(self, event: UsageUpdate) -> None:
         self.usage = event.usage
 
-    def _on_part(self, event: PartStart | PartEnd) -> None:
+    def _on_part_start(self, event: PartStart) -> None:
         self.has_content = True
-        self._call_watch.add_event(event)
+        if isinstance(event.part, Call):
+            self._open_calls.add(event.index)
+
+    def _on_part_end(self, event: PartEnd) -> None:
+        self.has_content = True
+        if event.index in self._open_calls and not event.incomplete:
+            self.has_complete_call = True
 
     def _on_choice_end(self, event: ChoiceEnd) -> None:
         self.has_content = True
@@ -146,8 +133,8 @@ class PassthroughStream:
 _EVENT_CALLBACKS: Mapping[type, Callable[[PassthroughStream, Any], None]] = {
     ResponseStart: PassthroughStream._on_response_start,
     UsageUpdate: PassthroughStream._on_usage,
-    PartStart: PassthroughStream._on_part,
-    PartEnd: PassthroughStream._on_part,
+    PartStart: PassthroughStream._on_part_start,
+    PartEnd: PassthroughStream._on_part_end,
     ChoiceEnd: PassthroughStream._on_choice_end,
     ResponseEnd: PassthroughStream._on_response_end,
     ResponseFailed: PassthroughStream._on_failure,
