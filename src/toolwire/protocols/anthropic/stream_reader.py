@@ -218,8 +218,8 @@ class StreamReader:
             self._fail_stream(str(error))
 
     def _collect_unknown_fields(self) -> None:
-        for stray in self._reading.unknown_fields:
-            self._unknown_fields.setdefault((stray.path[1] if stray.path else None, stray.key), stray)
+        for field in self._reading.unknown_fields:
+            self._unknown_fields.setdefault((field.path[1] if field.path else None, field.key), field)
         self._reading.unknown_fields.clear()
 
     def _make_template(self, raw: Frame, node: Object, event: Event) -> None:

@@ -408,8 +408,8 @@ class StreamWriter:
             open_part.citation_deltas.append(event)
             return b""
         self._tool_use.add_citation(event.citation)
-        said = open_part.part if event.citation.quote else replace(open_part.part, text="".join(open_part.pieces))
-        wire = write_citation(event.citation, said, self._ledger, True)
+        cited = open_part.part if event.citation.quote else replace(open_part.part, text="".join(open_part.pieces))
+        wire = write_citation(event.citation, cited, self._ledger, True)
         if wire is None:
             return b""
         out = self._write_block_start(event.index, open_part, _EMPTY_TEXT_BLOCK) if open_part.block_number < 0 else b""

@@ -259,27 +259,27 @@ class StreamReader:
         )
 
     def _find_candidate(self, index: int) -> _OpenCandidate:
-        one = self._candidates.get(index)
-        if one is None:
-            one = self._candidates[index] = _OpenCandidate(index)
-        return one
+        candidate = self._candidates.get(index)
+        if candidate is None:
+            candidate = self._candidates[index] = _OpenCandidate(index)
+        return candidate
 
     def _read_candidate(self, raw: Object, path: Path, number: int) -> None:
         node = self._read_node(raw, path, CANDIDATE_KEYS)
         index = get_int(node, "index", path)
         if index is not None and not 0 <= index < MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
-        one = self._find_candidate(number if index is None else index)
+        candidate = self._find_candidate(number if index is None else index)
         content = get_object(node, "content", path)
         if content is not None:
             here = (path, "content")
             inner = self._read_node(content, here, CONTENT_KEYS)
             for at, part in enumerate(get_list(inner, "parts", here) or ()):
-                self._read_part(one, part, ((here, "parts"), at))
+                self._read_part(candidate, part, ((here, "parts"), at))
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
-            one.grounding = ((one.grounding[0] if one.grounding else {}) | metadata, path)
-        self._end_candidate(one, read_finish(node, path))
+            candidate.grounding = ((candidate.grounding[0] if candidate.grounding else {}) | metadata, path)
+        self._end_candidate(candidate, read_finish(node, path))
 
     def _end_candidate(self, candidate: _OpenCandidate, finish: Finish | None) -> None:
         if finish is not None:
@@ -452,7 +452,7 @@ _decode_text = Decoder(str).decode
 
 
 class _UsageTemplate(FrameTemplate):
-    """Recognises chunks whose usage differs too: Gemini counts the tokens anew in each chunk."""
+    """Recognises chunks whose usage differs too: Gemini counts the tokens again in each chunk."""
 
     __slots__ = ("_between", "_head", "_tail", "_text_first", "_usage_length", "usage")
 

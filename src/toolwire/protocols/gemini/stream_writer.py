@@ -169,10 +169,10 @@ class StreamWriter:
     # --- parts ---
 
     def _find_candidate(self, choice: int) -> _OpenCandidate:
-        one = self._candidates.get(choice)
-        if one is None:
-            one = self._candidates[choice] = _OpenCandidate()
-        return one
+        candidate = self._candidates.get(choice)
+        if candidate is None:
+            candidate = self._candidates[choice] = _OpenCandidate()
+        return candidate
 
     def _write_part_start(self, event: PartStart) -> bytes:
         part = event.part
@@ -284,12 +284,12 @@ class StreamWriter:
     def _write_response_end(self, event: ResponseEnd) -> bytes:
         self._ended = True
         candidates: list[Object] = []
-        for choice, one in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
-            finish = one.finish or Finish("other")
+        for choice, state in sorted(self._candidates.items()) or [(0, _OpenCandidate())]:
+            finish = state.finish or Finish("other")
             candidate: Object = {"content": {"parts": [{"text": ""}], "role": "model"}}
-            candidate |= write_finish(finish, one.has_cut_call, self._ledger)
+            candidate |= write_finish(finish, state.has_cut_call, self._ledger)
             candidate["index"] = choice
-            candidate |= write_grounding(one.grounding_parts, self._ledger)
+            candidate |= write_grounding(state.grounding_parts, self._ledger)
             candidates.append(candidate)
         chunk: Object = {"candidates": candidates}
         usage = self._usage or self._response_start.usage

@@ -155,7 +155,9 @@ class StreamReader:
     def _make_template(self, raw: sse.Frame, chunk: Object, events: list[ev.Event]) -> None:
         """Recognise frames that repeat this chunk with another text, if it holds one delta and nothing else."""
         *earlier, event = events
-        if not isinstance(event, _DELTA_EVENTS) or not all(isinstance(one, _EVENTS_BEFORE_DELTA) for one in earlier):
+        if not isinstance(event, _DELTA_EVENTS) or not all(
+            isinstance(before, _EVENTS_BEFORE_DELTA) for before in earlier
+        ):
             return
         choices: list[Object] = chunk["choices"]
         index = choices[0].get("index")
@@ -227,8 +229,8 @@ class StreamReader:
     def _read_usage(self, usage: Object, path: Path) -> None:
         reading = ReadContext(NAME)
         self._events.append(ev.UsageUpdate(read_usage(usage, path, reading), self._frame))
-        for stray in reading.unknown_fields:
-            self._unknown_fields.add_once("usage", stray)
+        for field in reading.unknown_fields:
+            self._unknown_fields.add_once("usage", field)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)
@@ -281,9 +283,9 @@ class StreamReader:
         if choice.channel == channel and choice.channel_key == key and part is None:
             return
         self._end_open_part(choice)
-        for slot in choice.calls:
-            if not slot.is_closed and slot.part_index >= 0 and slot.is_complete():
-                self._end_call(slot, False)
+        for open_call in choice.calls:
+            if not open_call.is_closed and open_call.part_index >= 0 and open_call.is_complete():
+                self._end_call(open_call, False)
         choice.channel, choice.channel_key, choice.open_part = (
             channel,
             key,
@@ -319,8 +321,8 @@ class StreamReader:
         reading = ReadContext(NAME)
         for citation in read_citations(delta, path, reading, choice.part_offset):
             self._events.append(ev.CitationDelta(choice.open_part, citation, self._frame))
-        for stray in reading.unknown_fields:
-            self._unknown_fields.add_once("annotation", stray)
+        for field in reading.unknown_fields:
+            self._unknown_fields.add_once("annotation", field)
 
     def _read_reasoning(self, choice: OpenChoice, delta: Object, path: Path) -> None:
         """Reasoning text, or `reasoning_details` (OpenRouter), of which the text is a copy."""
@@ -372,34 +374,40 @@ class StreamReader:
         kind, key = ("custom", "input") if custom else ("function", "arguments")
         inner = get_object(delta, kind, path) or {}
         id, name = get_text(delta, "id", path) or "", get_text(inner, "name", (path, kind)) or ""
-        slot = choice.find_call(index, id, name)
-        if slot is None:
-            slot = choice.add_call(OpenCall(id, name, kind, len(choice.calls)), index)
+        open_call = choice.find_call(index, id, name)
+        if open_call is None:
+            open_call = choice.add_call(OpenCall(id, name, kind, len(choice.calls)), index)
         elif id or name:
-            slot.drop_repeated_names(delta, inner)
-            slot.id, slot.name = slot.id or id, slot.name or name
+            open_call.drop_repeated_names(delta, inner)
+            open_call.id, open_call.name = open_call.id or id, open_call.name or name
             self._chunk_changed = True
-        if index != _LEGACY_CALL_KEY and delta.get("index") is not slot.call_index:
-            delta["index"] = slot.call_index
+        if index != _LEGACY_CALL_KEY and delta.get("index") is not open_call.call_index:
+            delta["index"] = open_call.call_index
             self._chunk_changed = True
         given = inner.get(key)
         added = read_arguments(given)
-        if slot.is_closed:
-            if added.strip() and not slot.text.startswith(added):
-                raise Malformed(path, f"more arguments for the call of `{slot.name}`, whose arguments are complete")
+        if open_call.is_closed:
+            if added.strip() and not open_call.text.startswith(added):
+                raise Malformed(
+                    path, f"more arguments for the call of `{open_call.name}`, whose arguments are complete"
+                )
             inner[key] = ""
             self._chunk_changed = True
             return
-        text = slot.read_arguments_delta(inner, key, added)
+        text = open_call.read_arguments_delta(inner, key, added)
         self._chunk_changed = self._chunk_changed or text is not given
-        if slot.part_index >= 0:
+        if open_call.part_index >= 0:
             if text:
-                self._events.append(ev.ArgumentsDelta(slot.part_index, text, self._frame))
-        elif slot.name:
-            self._start_call(choice, slot)
-        seal = read_seal(delta, path, ReadContext(NAME)) if "extra_content" in delta and slot.part_index >= 0 else None
+                self._events.append(ev.ArgumentsDelta(open_call.part_index, text, self._frame))
+        elif open_call.name:
+            self._start_call(choice, open_call)
+        seal = (
+            read_seal(delta, path, ReadContext(NAME))
+            if "extra_content" in delta and open_call.part_index >= 0
+            else None
+        )
         if seal is not None:
-            self._events.append(ev.SealDelta(slot.part_index, seal, self._frame))
+            self._events.append(ev.SealDelta(open_call.part_index, seal, self._frame))
 
     def _start_call(self, choice: OpenChoice, call: OpenCall) -> None:
         """Start a call once its name is known; calls before it that are complete end here."""
@@ -422,28 +430,28 @@ class StreamReader:
             self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated")
             return
         for index in sorted(self._choices):
-            answer = self._choices[index]
-            for slot in answer.calls:
-                if slot.part_index < 0:
-                    self._fail_stream(f"the provider's stream never named the call {slot.id!r}", "invalid_stream")
+            choice = self._choices[index]
+            for open_call in choice.calls:
+                if open_call.part_index < 0:
+                    self._fail_stream(f"the provider's stream never named the call {open_call.id!r}", "invalid_stream")
                     return
-            self._end_open_part(answer)
-            self._end_choice(answer)
+            self._end_open_part(choice)
+            self._end_choice(choice)
         self._ended = True
         self._events.append(ev.ResponseEnd(self._unknown_fields.as_tuple(), self._frame))
 
     def _end_choice(self, choice: OpenChoice) -> None:
         finish = choice.finish
         broken = False
-        for slot in choice.calls:
-            if slot.held_back is not None:
-                self._release_held_arguments(choice, slot)
-            if slot.is_closed:
+        for open_call in choice.calls:
+            if open_call.held_back is not None:
+                self._release_held_arguments(choice, open_call)
+            if open_call.is_closed:
                 continue
-            open_ended = bool(slot.text.strip()) if finish is None else finish.kind in CUT_FINISH_KINDS
-            incomplete = open_ended and has_incomplete_arguments(slot.kind, slot.text)
+            open_ended = bool(open_call.text.strip()) if finish is None else finish.kind in CUT_FINISH_KINDS
+            incomplete = open_ended and has_incomplete_arguments(open_call.kind, open_call.text)
             broken = broken or incomplete
-            self._end_call(slot, incomplete)
+            self._end_call(open_call, incomplete)
         if finish is None:
             # [DONE] without a finish reason: derive it; incomplete arguments mean that the answer was cut.
             finish = Finish("length" if broken else "calls" if choice.calls else "stop")

@@ -212,16 +212,16 @@ class OpenChoice:
     def find_call(self, index: int | str | None, id: str, name: str) -> OpenCall | None:
         """The call that a delta belongs to; None for a new one. Raises Malformed where it would be a guess."""
         if index is not None:
-            slot = self.calls_by_index.get(index)
-            if slot is None or (name and id and slot.id and id != slot.id):
+            call = self.calls_by_index.get(index)
+            if call is None or (name and id and call.id and id != call.id):
                 return None
             # Some servers send whole calls without ids at one index: a name after complete arguments is a new call.
-            return None if name and not id and slot.is_complete() else slot
+            return None if name and not id and call.is_complete() else call
         if id:
-            return next((slot for slot in self.calls if slot.id == id), None)
+            return next((call for call in self.calls if call.id == id), None)
         if name:
-            slot = self.calls[-1] if len(self.calls) == 1 else None
-            return slot if slot is not None and slot.name == name and not slot.is_complete() else None
+            call = self.calls[-1] if len(self.calls) == 1 else None
+            return call if call is not None and call.name == name and not call.is_complete() else None
         if len(self.calls) == 1:
             return self.calls[0]
         raise Malformed(None, "a piece of a call has neither index, id nor name")

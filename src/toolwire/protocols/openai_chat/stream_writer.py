@@ -197,8 +197,8 @@ class StreamWriter:
         """The first chunk of a choice, with the role; the choices before it must have theirs first."""
         if choice.is_started:
             return b""
-        said = b'"","refusal":null' if content is not None else b'null,"refusal":null'
-        return self._write_choice_prefix(choice) + said + self._delta_suffix
+        fields = b'"","refusal":null' if content is not None else b'null,"refusal":null'
+        return self._write_choice_prefix(choice) + fields + self._delta_suffix
 
     def _write_choice_prefix(self, choice: _OpenChoice) -> bytes:
         """The first chunks of the choices before this one, then the bytes of its first chunk before the content."""

@@ -135,9 +135,6 @@ class OpenItem(Struct, eq=False):
         return ITEM_DONE % (self.next_number(), self.output_index, item)
 
 
-# --- The item that a stream's writer has open: how each type of item begins, grows and closes on the wire ---
-
-
 _MESSAGE_ITEM = b'{"id":%b,"type":"message","status":"%b","role":"assistant","content":[%b]%b}'
 _MESSAGE_ADDED = ITEM_ADDED.replace(b'"item":%b', b'"item":' + _MESSAGE_ITEM)
 _CONTENT_LOCATION = b'"item_id":%b,"output_index":%d,"content_index":%d'
@@ -169,10 +166,10 @@ class OpenMessage(OpenItem):
 
     def write_start(self) -> bytes:
         self.encoded_id = name = encode(self.id)
-        beyond = unknown_message_keys(self.part)
-        if beyond:
-            self.unknown_keys = b"," + encode(beyond)[1:-1]
-        told = _MESSAGE_ADDED % (
+        unknown = unknown_message_keys(self.part)
+        if unknown:
+            self.unknown_keys = b"," + encode(unknown)[1:-1]
+        added = _MESSAGE_ADDED % (
             self.next_number(),
             self.output_index,
             name,
@@ -180,7 +177,7 @@ class OpenMessage(OpenItem):
             b"",
             self.unknown_keys,
         )
-        return told + self.add_part(self.part)
+        return added + self.add_part(self.part)
 
     def add_part(self, part: Part) -> bytes:
         self.part = part
@@ -204,10 +201,10 @@ class OpenMessage(OpenItem):
         whole = write_content_part(part, self.ledger)
         if whole is None:
             return b""
-        spelled = encode(whole)
-        self.content.append(spelled)
-        added = _PART_ADDED % (self.next_number(), self.part_location, spelled)
-        return added + _PART_DONE % (self.next_number(), self.part_location, spelled)
+        encoded = encode(whole)
+        self.content.append(encoded)
+        added = _PART_ADDED % (self.next_number(), self.part_location, encoded)
+        return added + _PART_DONE % (self.next_number(), self.part_location, encoded)
 
     def add_delta(self, event: Event) -> bytes:
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
@@ -235,16 +232,16 @@ class OpenMessage(OpenItem):
         if part.__class__ is Opaque:
             return b""
         text = encode("".join(self.pieces))
-        said = b""
+        out = b""
         if part.__class__ is Refusal:
             whole, form = _REFUSAL_PART % text, _REFUSAL_DONE
         else:
             for citation in self.held_back:
-                said += self._write_citation(citation)
+                out += self._write_citation(citation)
             annotations = encode(self.annotations) if self.annotations else b"[]"
             whole, form = _TEXT_PART % (text, annotations), _TEXT_DONE
         self.content.append(whole)
-        return said + form % (self.next_number(), here, text, self.next_number(), here, whole)
+        return out + form % (self.next_number(), here, text, self.next_number(), here, whole)
 
     def close(self, cut: bool) -> ClosedItem:
         status = b"incomplete" if cut else b"completed"
@@ -285,8 +282,8 @@ class OpenReasoning(OpenItem):
         self.location += words.location
         self.template = delta_template(words.delta, self.location)
         bare = replace(part, text="", form="", seal=None)
-        told = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)))
-        return told + self._write_text(part.text) if part.text else told
+        added = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)))
+        return added + self._write_text(part.text) if part.text else added
 
     def _write_text(self, text: str) -> bytes:
         begun = b""
@@ -309,18 +306,18 @@ class OpenReasoning(OpenItem):
     def close(self, cut: bool) -> ClosedItem:
         part, text = self.part, "".join(self.pieces)
         assert isinstance(part, Reasoning)
-        said = b""
+        out = b""
         if text:
-            spelled = encode(text)
-            said = self.event_templates.done % (self.next_number(), self.location, spelled)
-            said += self.event_templates.part_done % (
+            encoded = encode(text)
+            out = self.event_templates.done % (self.next_number(), self.location, encoded)
+            out += self.event_templates.part_done % (
                 self.next_number(),
                 self.location,
-                self.event_templates.part % spelled,
+                self.event_templates.part % encoded,
             )
         whole = replace(part, text=text, form=part.form if text else "", seal=self.seal)
         item = encode(write_reasoning(whole, self.ledger, self.id))
-        return said + self.write_done(item), item
+        return out + self.write_done(item), item
 
 
 _ARGUMENTS_DELTA = {shape.kind: delta_prefix(f"{shape.event}.delta") for shape in SHAPE_BY_KIND.values() if shape.event}
@@ -349,8 +346,8 @@ class OpenCall(OpenItem, kw_only=True):
         item = write_call_item(part, shape, self.id, "in_progress")
         item[shape.payload_key] = ""
         self.item = restore_original_keys(item, part.origin, NAME)
-        told = self.write_added(encode(self.item))
-        return told + self.write_delta(part.arguments) if part.arguments else told
+        added = self.write_added(encode(self.item))
+        return added + self.write_delta(part.arguments) if part.arguments else added
 
     def add_delta(self, event: Event) -> bytes:
         if isinstance(event, SealDelta):
@@ -364,17 +361,17 @@ class OpenCall(OpenItem, kw_only=True):
     def close(self, cut: bool) -> ClosedItem:
         part, item, shape = self.part, self.item, self.shape
         assert isinstance(part, Call)
-        spelled = self._encode_arguments()
-        said = b""
-        if not self.pieces and spelled != b'""':
-            said = self.write_delta_frame(spelled)
+        encoded = self._encode_arguments()
+        out = b""
+        if not self.pieces and encoded != b'""':
+            out = self.write_delta_frame(encoded)
         at = b'%b,"name":%b' % (self.location, encode(part.name)) if shape.kind == "function" else self.location
-        said += _ARGUMENTS_DONE[shape.kind] % (self.next_number(), at, spelled)
+        out += _ARGUMENTS_DONE[shape.kind] % (self.next_number(), at, encoded)
         item["status"] = "incomplete" if self.incomplete else "completed"
-        item[shape.payload_key] = Raw(spelled)
+        item[shape.payload_key] = Raw(encoded)
         note_call_losses(part, self.seal, self.ledger)
         whole = encode(item)
-        return said + self.write_done(whole), whole
+        return out + self.write_done(whole), whole
 
     def _encode_arguments(self) -> bytes:
         text = "".join(self.pieces)
@@ -432,10 +429,10 @@ class OpenProviderCall(OpenItem):
         self.pieces = [part.arguments] if part.arguments else []
         item = write_provider_item(replace(part, arguments=""), None, self.ledger, self.id, "in_progress")
         self.event_prefix = f"response.{item['type']}"
-        said = self.write_added(encode(item))
+        out = self.write_added(encode(item))
         for step in PROGRESS_STEPS[item["type"]]:
-            said += event_template(f"{self.event_prefix}.{step}", "%b") % (self.next_number(), self.location)
-        return said
+            out += event_template(f"{self.event_prefix}.{step}", "%b") % (self.next_number(), self.location)
+        return out
 
     def add_part(self, part: Part) -> bytes:
         self.result = part if isinstance(part, ProviderResult) else None

@@ -208,14 +208,14 @@ class StreamWriter:
         self._open_part_index = event.index
         if part.__class__ is Refusal:
             self._has_refusal = True
-        said = self._write_empty_reasoning() if self._needs_reasoning and part.__class__ is not Reasoning else b""
+        out = self._write_empty_reasoning() if self._needs_reasoning and part.__class__ is not Reasoning else b""
         self._needs_reasoning = False
         if self._open_item is not None:
             if shares_item(self._open_item.part, part):
-                return said + self._open_item.add_part(part)
-            said += self._write_item_end()
+                return out + self._open_item.add_part(part)
+            out += self._write_item_end()
         self._open_item = item = open_item(part, self._item_ids, len(self._items), self._ledger, self._sequence)
-        return said if item is None else said + item.write_start()
+        return out if item is None else out + item.write_start()
 
     def _write_empty_reasoning(self) -> bytes:
         self._needs_reasoning = False
@@ -256,7 +256,7 @@ class StreamWriter:
         out: list[bytes] = []
         while self._open_part_index is None and self._waiting_events:
             queue = self._waiting_events.pop(next(iter(self._waiting_events)))
-            out += [self._write_waiting_event(one) for one in queue]
+            out += [self._write_waiting_event(event) for event in queue]
         return b"".join(out)
 
     def _write_waiting_event(self, event: PartStart | _Delta | PartEnd) -> bytes:
@@ -278,8 +278,8 @@ class StreamWriter:
         if item is None:
             return b""
         cut = self._finish is not None and self._finish.kind in INCOMPLETE_FINISH_KINDS
-        out, spelled = item.close(cut)
-        self._items.append(Raw(spelled))
+        out, encoded = item.close(cut)
+        self._items.append(Raw(encoded))
         return out
 
     def _write_open_ends(self) -> bytes:

@@ -267,9 +267,9 @@ class StreamReader:
         events.append(ChoiceEnd(choice.finish or Finish("other"), 0, frame))
         if answer.usage is not None and node["response"]["usage"] != self._last_usage:
             events.append(UsageUpdate(answer.usage, frame))
-        strays = (*self._reading.unknown_fields, *self._unknown_fields.values(), *reading.unknown_fields)
+        unknown_fields = (*self._reading.unknown_fields, *self._unknown_fields.values(), *reading.unknown_fields)
         self._ended = True
-        return [*events, ResponseEnd(strays, frame)]
+        return [*events, ResponseEnd(unknown_fields, frame)]
 
     def _read_unstreamed_parts(self, choice: Choice, frame: SourceFrame) -> Events:
         first = self._part_index + 1

@@ -198,9 +198,9 @@ class StreamWriter:
             case Call():
                 index = self._call_count
                 self._call_count += 1
-                told = {"type": "tool_call", "part": number, "index": index}
+                position = {"type": "tool_call", "part": number, "index": index}
                 open_part.delta_head = b'data: {"type":"tool_call","part":%d,"index":%d,"arguments":' % (number, index)
-                out = _write_sse_event({**told, **write_call_head(part, self._ledger)})
+                out = _write_sse_event({**position, **write_call_head(part, self._ledger)})
                 return out + open_part.write_delta(part.arguments) if part.arguments else out
             case Text() | Refusal() | Reasoning():
                 word = type(part).__name__.lower()
