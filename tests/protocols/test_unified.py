@@ -346,7 +346,12 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str, str]] = [
     ("stop kind", _top(stop=1), "/stop", "a string or an array"),
     ("effort", _top(reasoning={"effort": "hi"}), "/reasoning/effort", "did you mean `high`"),
     ("format", _top(response_format={"type": "json_schema"}), "/response_format/type", "did you mean `schema`"),
-    ("format without schema", _top(response_format={"type": "schema"}), "/response_format", "`schema` goes with"),
+    (
+        "format without schema",
+        _top(response_format={"type": "schema"}),
+        "/response_format",
+        "the type `schema` needs `schema`",
+    ),
     (
         "format schema",
         _top(response_format={"type": "schema", "schema": {"type": "x"}}),
@@ -389,7 +394,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str, str]] = [
         "call twice",
         lambda body: body["messages"].insert(2, copy.deepcopy(CALLED)),
         "/messages/2/tool_calls/0/id",
-        "ids must differ",
+        "ids must be unique",
     ),
     (
         "unknown result",
@@ -401,13 +406,13 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str, str]] = [
         "result before",
         lambda body: body["messages"].pop(1),
         "/messages/1/results/0/tool_call_id",
-        "no call stands before",
+        "there is no call before",
     ),
     (
         "result twice",
         lambda body: body["messages"].append(body["messages"][2]),
         "/messages/3/results/0/tool_call_id",
-        "a result already",
+        "already has a result",
     ),
     ("no results", lambda body: body["messages"][2].pop("results"), "/messages/2/results", "expected an array"),
     ("is_error", _result(is_error="no"), "/messages/2/results/0/is_error", "true or false"),

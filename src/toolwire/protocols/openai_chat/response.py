@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from msgspec import Raw, Struct
 
 from toolwire.core import ids
@@ -108,37 +106,27 @@ _USAGE_DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
-_USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _USAGE_DETAIL_KEYS = frozenset((group, key) for _, group, key in _USAGE_DETAILS)
 _VENDOR_CACHED_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
-_VENDOR_CACHED_KEY_SET = frozenset(_VENDOR_CACHED_KEYS)
-_usage_details = attrgetter(*(field for field, _, _ in _USAGE_DETAILS))
-_NO_USAGE_DETAILS = (None, None, None)
+"""Cached tokens at DeepSeek, Moonshot and others."""
 
 
 def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Some servers (xAI) leave reasoning out of `completion_tokens`; their total shows it."""
-    into: Json
-    out: Json
-    into, out, total = node.get("prompt_tokens"), node.get("completion_tokens"), node.get("total_tokens")
-    usual = type(into) is type(out) is type(total) is int
-    if usual and len(node) == 3:
-        return Usage(into, out, None, None, None, total, Origin(NAME, path, node))
-    _note_unknown_counts(node, path, reading)
-    read = written = thought = None
-    if isinstance(details := node.get("prompt_tokens_details"), dict):
-        at = (path, "prompt_tokens_details")
-        read, written = get_int(details, "cached_tokens", at), get_int(details, "cache_write_tokens", at)
-    if isinstance(details := node.get("completion_tokens_details"), dict):
-        thought = get_int(details, "reasoning_tokens", (path, "completion_tokens_details"))
-    if read is None and not _VENDOR_CACHED_KEY_SET.isdisjoint(node):
-        read = next(get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
-    if not usual:
-        into, out, total = [get_int(node, key, path) for key in _USAGE_COUNTS]
-    into, out = into or 0, out or 0
-    if thought and total == into + out + thought:
-        out += thought
-    return Usage(into, out, read, written, thought, total, Origin(NAME, path, node))
+    counts: dict[str, int | None] = {}
+    if not names.USAGE_KEYS.issuperset(node):
+        _note_unknown_counts(node, path, reading)
+        for field, group, key in _USAGE_DETAILS:
+            if isinstance(details := node.get(group), dict):
+                counts[field] = get_int(details, key, (path, group))
+        if counts.get("cache_read") is None:
+            cached = (get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
+            counts["cache_read"] = next(cached, None)
+    prompt, completion = get_int(node, "prompt_tokens", path) or 0, get_int(node, "completion_tokens", path) or 0
+    total, reasoning = get_int(node, "total_tokens", path), counts.get("reasoning")
+    if reasoning and total == prompt + completion + reasoning:
+        completion += reasoning
+    return Usage(prompt, completion, **counts, total=total, origin=Origin(NAME, path, node))
 
 
 def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None:
@@ -158,18 +146,15 @@ def write_usage(usage: Usage) -> Object:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
-    counts = _usage_details(usage)
-    if counts != _NO_USAGE_DETAILS:
-        for (_, group, key), count in zip(_USAGE_DETAILS, counts, strict=True):
-            if count is not None:
-                out.setdefault(group, {})[key] = count
+    for field, group, key in _USAGE_DETAILS:
+        count = getattr(usage, field)
+        if count is not None:
+            out.setdefault(group, {})[key] = count
     return out
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
-_CHOICES_PATH: Path = (None, "choices")
-_USAGE_PATH: Path = (None, "usage")
 MAX_TIMESTAMP = 10**15
 
 
@@ -194,7 +179,7 @@ def read_response(body: Object) -> Response:
     elif body.get("choices") is None:
         raise Malformed(None, "`choices` is missing")
     for number, item in enumerate(get_list(body, "choices", None) or ()):
-        path = (_CHOICES_PATH, number)
+        path = ((None, "choices"), number)
         node = expect_object(item, path)
         choices.append(_read_choice(node, path, reading, number))
         if "error" in node and failure is None and isinstance(node["error"], dict):
@@ -205,7 +190,7 @@ def read_response(body: Object) -> Response:
         get_text(body, "model", None) or "",
         read_created(body, None),
         tuple(choices),
-        read_usage(usage, _USAGE_PATH, reading) if usage else None,
+        read_usage(usage, (None, "usage"), reading) if usage else None,
         failure,
         reading.read_origin(body, None, names.RESPONSE_KEYS),
         tuple(reading.unknown_fields),
@@ -230,10 +215,8 @@ def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) 
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    origin = response.origin
-    ours = origin is not None and origin.protocol == NAME
-    if ours and origin.intact:  # type: ignore[union-attr]
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    wire = intact_wire(response.origin)
+    if wire is not None:
         return wire
     if response.failure is not None:
         return write_error_body(response.failure)
@@ -248,7 +231,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     }
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
-    return restore_original_keys(out, origin, NAME) if ours else out
+    return restore_original_keys(out, response.origin, NAME)
 
 
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
@@ -257,13 +240,13 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     if wire is not None:
         return wire
     legacy = legacy or (finish is not None and finish.raw == names.LEGACY_CALLS_REASON)
-    spoken = MessageSlots(choice.parts, source_path(choice), ledger)
-    ending = FinishReasonWriter(legacy)
-    ending.has_calls, ending.has_refusal = bool(spoken.calls), bool(spoken.refusals)
-    ending.is_incomplete = any(call.incomplete for call in spoken.calls)
-    message = _write_message(spoken, ledger, legacy)
-    word = ending.write(finish, source_path(choice), ledger)
-    out: Object = {"index": choice.index, "message": message, "logprobs": None, "finish_reason": word}
+    slots = MessageSlots(choice.parts, source_path(choice), ledger)
+    reason = FinishReasonWriter(legacy)
+    reason.has_calls, reason.has_refusal = bool(slots.calls), bool(slots.refusals)
+    reason.is_incomplete = any(call.incomplete for call in slots.calls)
+    message = _write_message(slots, ledger, legacy)
+    out: Object = {"index": choice.index, "message": message, "logprobs": None}
+    out["finish_reason"] = reason.write(finish, source_path(choice), ledger)
     return restore_original_keys(out, origin, NAME)
 
 
@@ -305,11 +288,11 @@ _DEFAULT_FAMILY = Family()
 def _write_citations(slots: MessageSlots) -> list[Object]:
     """The citations of every text. In Chat they count characters of the whole content."""
     found: list[Object] = []
-    shift = 0
+    offset = 0
     for part in slots.content:
         if isinstance(part, Text):
-            found += [write_citation(citation, shift, len(part.text)) for citation in part.citations]
-            shift += len(part.text)
+            found += [write_citation(citation, offset, len(part.text)) for citation in part.citations]
+            offset += len(part.text)
     return found
 
 

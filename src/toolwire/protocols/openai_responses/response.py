@@ -171,7 +171,7 @@ _decode_peek = partial_decoder(_ResponsePeek)
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
-    if found is None or found.error is not None or found.status != "completed":
+    if found is None or found.error is not None or found.status != FINISH_STATUSES["stop"][0]:
         return None
     return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
 

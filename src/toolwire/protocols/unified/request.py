@@ -1,4 +1,4 @@
-"""Requests. Clients are held to the rules here, before anything is sent to a provider."""
+"""Requests. They are checked strictly, before anything is sent to a provider."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     node = expect_object(value, path)
     role = require_text(node, "role", path)
     if role not in ROLES:
-        raise Malformed((path, "role"), f"`{role}` is no role; {suggest_word(role, ROLES)}")
+        raise Malformed((path, "role"), f"unknown role `{role}`; {suggest_word(role, ROLES)}")
     if role == "tool":
         origin = reading.read_origin(node, path, RESULTS_TURN_KEYS)
         at = (path, "results")
@@ -128,7 +128,7 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
 
 
 def check_conversation(turns: tuple[Turn, ...]) -> None:
-    """Every call has an id of its own, every result one earlier call."""
+    """Check that every call has its own id, and that every result belongs to one earlier call."""
     answered: dict[str, bool] = {}
     names: set[str] = set()
     for turn in turns:
@@ -152,7 +152,7 @@ def _check_call(call: Call, answered: dict[str, bool]) -> None:
         raise Malformed((where, "id"), f"an id has 1 to {ID_LIMIT} characters")
     if call.id in answered:
         raise Malformed(
-            (where, "id"), f"an earlier call has the id `{write_call_id(call.id)}` already; ids must differ"
+            (where, "id"), f"an earlier call already has the id `{write_call_id(call.id)}`; ids must be unique"
         )
 
 
@@ -161,9 +161,9 @@ def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
     if result.id not in answered:
         known = [write_call_id(id) for id in answered]
         more = f" and {len(known) - _MAX_SHOWN_IDS} more" if len(known) > _MAX_SHOWN_IDS else ""
-        listed = ", ".join(known[-_MAX_SHOWN_IDS:]) or "none, no call stands before this result"
+        listed = ", ".join(known[-_MAX_SHOWN_IDS:]) or "none, there is no call before this result"
         raise Malformed(where, f"unknown tool_call_id `{write_call_id(result.id)}`; known: {listed}{more}")
-    raise Malformed(where, f"the call `{write_call_id(result.id)}` has a result already")
+    raise Malformed(where, f"the call `{write_call_id(result.id)}` already has a result")
 
 
 def read_settings(reading: StrictReadContext, node: Object) -> Settings:
@@ -205,7 +205,7 @@ def _read_response_format(reading: StrictReadContext, node: Object, path: Path) 
     kind = cast(Literal["text", "json", "schema"], read_enum(value, "type", path, ("text", "json", "schema")))
     schema = get_object(value, "schema", path)
     if (kind == "schema") is not (schema is not None):
-        raise Malformed(path, "`schema` goes with the type `schema`, and with no other")
+        raise Malformed(path, "the type `schema` needs `schema`, and no other type has it")
     if schema is not None:
         check_schema(schema, (path, "schema"))
     name, description = get_text(value, "name", path) or "", get_text(value, "description", path) or ""
@@ -222,7 +222,7 @@ _STRUCTURED_SETTINGS = (
     ("response_format", "format", _read_response_format),
     ("cache", "cache", _read_cache_setting),
 )
-"""Settings with a shape of their own."""
+"""Settings that are not a single value."""
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
 
 
 def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
-    """One message for each turn, but results that follow each other share one. What came verbatim stays as it was."""
+    """One message for each turn, but neighbouring results share one. Unchanged messages are given back as they were."""
     messages: list[Json] = []
     open_results: list[Json] | None = None
     for turn in turns:
@@ -323,5 +323,5 @@ def _write_response_format(format: Format, where: Path, ledger: Ledger) -> Objec
     if format.schema is not None:
         out["schema"] = format.schema
     if format.strict:
-        ledger.note("no-counterpart", where, "strict mode of the format was left out", "unified has none")
+        ledger.note("no-counterpart", where, "strict mode of the format was left out", "unified has no strict mode")
     return restore_original_keys(out, format.origin, NAME)
