@@ -82,7 +82,7 @@ class TomlLines:
         self._current_table = place
 
     def _resolve_keys(self, keys: list[str], line: int) -> KeyPath:
-        """The path of a table header's keys: a list of tables stands for its last table."""
+        """The path of a table header's keys: in a list of tables, its last table."""
         place: KeyPath = ()
         for key in keys:
             place = (*place, key)

@@ -209,9 +209,6 @@ def write_stderr(line: str) -> None:
 
 LEVELS = ("debug", "info", "warn", "error")
 
-RepeatKey = tuple[object, ...]
-"""The values that a `LineHead` depends on."""
-
 
 def _is_worth_caching(record: ExchangeRecord) -> bool:
     """Clients choose these texts, so long ones are not cached."""
@@ -251,24 +248,6 @@ def _colourise(text: str, level: str, colour: bool) -> str:
     return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
 
 
-def text_line_head(record: ExchangeRecord, colour: bool) -> tuple[str, ...]:
-    """The status, the columns, and the pairs at the end, like `LineHead`."""
-    status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
-    route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
-    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.operation
-    kind = "passthrough" if record.is_passthrough else "stream" if record.stream else ""
-    fields = (
-        ("failure", record.failure),
-        ("client_disconnected", record.client_disconnected),
-        ("losses", ",".join(dict.fromkeys(record.losses))),
-        ("requested_model", printable_text(record.requested_model) if record.requested_model != record.model else ""),
-        ("path", "" if record.provider else log_path(record)),
-        ("key_name", printable_text(record.key_name)),
-        ("user_agent", shorten_agent(record.user_agent)),
-    )
-    return status, f"{route:<36} {where:<36} {kind:<11}", _write_pairs(fields)
-
-
 def _write_tokens(record: ExchangeRecord) -> str:
     usage = record.usage
     if usage is None:
@@ -277,22 +256,31 @@ def _write_tokens(record: ExchangeRecord) -> str:
     return f"{'~' if record.usage_estimated else ''}{usage.input} in{cached}, {usage.output} out"
 
 
-def text_line(record: ExchangeRecord, stamp: str, head: tuple[str, ...], bodies: bool) -> str:
-    status, columns, pairs = head
-    started, first, rest = record.started, record.first_byte, ""
-    if record.attempts and (tries := log_attempts(record.attempts)):
-        rest = _write_pairs([("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in tries]))])
-    if record.tool_runs:
-        runs = [f"{name}:{outcome}" for name, outcome in record.tool_runs[:MAX_DETAILS]]
-        rest += _write_pairs([("tool_runs", ",".join(runs))])
-    if record.note:
-        rest += _write_pairs([("note", printable_text(redact(record.note), 500))])
-    if bodies:
-        shown = redact_body(record.request_body), redact_body(record.response_body)
-        rest += _write_pairs(zip(("request", "response"), shown, strict=True))
-    took = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
-    tokens, id = _write_tokens(record), _quote_value(printable_text(record.request_id))
-    return f"{stamp} {status} {took}  {columns} {tokens:<28}{pairs}  request_id={id}{rest}\n"
+def text_line(record: ExchangeRecord, stamp: str, colour: bool, bodies: bool) -> str:
+    """Columns for people, then `name=value` pairs."""
+    started, first = record.started, record.first_byte
+    status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
+    times = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
+    route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
+    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.operation
+    kind = "passthrough" if record.is_passthrough else "stream" if record.stream else ""
+    pairs = (
+        ("failure", record.failure),
+        ("client_disconnected", record.client_disconnected),
+        ("losses", ",".join(dict.fromkeys(record.losses))),
+        ("requested_model", printable_text(record.requested_model) if record.requested_model != record.model else ""),
+        ("path", "" if record.provider else log_path(record)),
+        ("key_name", printable_text(record.key_name)),
+        ("user_agent", shorten_agent(record.user_agent)),
+        ("request_id", printable_text(record.request_id)),
+        ("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in log_attempts(record.attempts)])),
+        ("tool_runs", ",".join([f"{name}:{outcome}" for name, outcome in record.tool_runs[:MAX_DETAILS]])),
+        ("note", printable_text(redact(record.note), 500)),
+        ("request", redact_body(record.request_body) if bodies else ""),
+        ("response", redact_body(record.response_body) if bodies else ""),
+    )
+    columns = f"{route:<36} {where:<36} {kind:<11} {_write_tokens(record):<28}"
+    return f"{stamp} {status} {times}  {columns}{_write_pairs(pairs)}\n"
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
@@ -314,7 +302,7 @@ class Log:
     ) -> None:
         self._out, self._clock = out, clock
         self._colour = _supports_colour() if out is write_stderr else False
-        self._line_heads: dict[RepeatKey, Json] = {}
+        self._line_heads: dict[tuple[object, ...], msgspec.Raw] = {}
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
@@ -337,14 +325,21 @@ class Log:
             fraction = wall - second
         return self._stamp + self._fractions[floor(fraction * 1000)]
 
-    def _line_head(self, key: RepeatKey, record: ExchangeRecord) -> Json:
-        """The part of the line that requests share, cached."""
-        if len(self._line_heads) >= _MAX_CACHED_HEADS:
-            self._line_heads.clear()
-        parts: Json = json_line_head(record) if self._form == "json" else text_line_head(record, self._colour)
-        if _is_worth_caching(record):
-            self._line_heads[key] = parts
-        return parts
+    def _json_line(self, record: ExchangeRecord, stamp: str) -> LogLine:
+        key = (
+            record.key_name, record.user_agent, record.client_address, record.operation, record.method, record.path,
+            record.client_protocol, record.provider_protocol, record.provider, record.requested_model,
+            record.model, record.stream, record.is_passthrough, record.status, record.failure,
+            record.client_disconnected, record.losses,
+        )  # fmt: skip
+        head = self._line_heads.get(key)
+        if head is None:
+            head = json_line_head(record)
+            if len(self._line_heads) >= _MAX_CACHED_HEADS:
+                self._line_heads.clear()
+            if _is_worth_caching(record):
+                self._line_heads[key] = head
+        return json_line(record, stamp, head, self._bodies)
 
     def log_exchanges(self, records: Sequence[ExchangeRecord]) -> None:
         """Log requests and their debug lines, in one write."""
@@ -352,22 +347,14 @@ class Log:
             return
         if self._min_level > 1:
             records = [record for record in records if LEVELS.index(log_level(record)) >= self._min_level]
-        is_json, bodies, repeated = self._form == "json", self._bodies, self._line_heads
-        write: Callable[[ExchangeRecord, str, Json, bool], object] = json_line if is_json else text_line
+        is_json = self._form == "json"
         lines: list[Json] = []
-        last: RepeatKey = ()
-        parts: Json = None
         for record in records:
-            key = (
-                record.key_name, record.user_agent, record.client_address, record.operation, record.method, record.path,
-                record.client_protocol, record.provider_protocol, record.provider, record.requested_model,
-                record.model, record.stream, record.is_passthrough, record.status, record.failure,
-                record.client_disconnected, record.losses,
-            )  # fmt: skip
-            if key != last:  # most neighbours are alike
-                last, parts = key, repeated.get(key) or self._line_head(key, record)
             stamp = self._write_time(record.started_at)
-            lines.append(write(record, stamp, parts, bodies))
+            if is_json:
+                lines.append(self._json_line(record, stamp))
+            else:
+                lines.append(text_line(record, stamp, self._colour, self._bodies))
             if record.capture is not None:
                 lines += self._debug_lines(stamp, record, record.capture)
         if lines:

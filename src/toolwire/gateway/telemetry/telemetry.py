@@ -53,7 +53,7 @@ def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Span
     return SpanTracer(warn)
 
 
-__all__ = ["ExchangeRecord", "LogSettings", "Telemetry", "Tracer"]
+__all__ = ["ExchangeRecord", "LogSettings", "Telemetry"]
 
 
 class LogSettings(Protocol):
@@ -69,16 +69,6 @@ class LogSettings(Protocol):
     def log_bodies(self) -> bool: ...
 
 
-class Tracer(Protocol):
-    def start_span(self, record: ExchangeRecord, headers: Mapping[str, str]) -> None: ...
-
-    def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]: ...
-
-    def end_span(self, record: ExchangeRecord) -> None: ...
-
-    def close(self) -> None: ...
-
-
 LOG_DELAY = 0.02
 """Seconds that a log line may wait, so that several are written at once."""
 _NO_HEADERS: Mapping[str, str] = {}
@@ -91,7 +81,7 @@ class Telemetry:
         self,
         server: LogSettings,
         out: Callable[[str], None] = write_stderr,
-        tracer: Tracer | None = None,
+        tracer: SpanTracer | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.log = Log(server.log_format, out)

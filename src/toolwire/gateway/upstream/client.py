@@ -64,7 +64,7 @@ class UpstreamClient:
                 error = connection.error
                 if error is None and pool.proxy is None:
                     return HttpResponse(connection)
-                # A connection that the provider closed while it was idle is no answer: try again on a new one.
+                # A connection that the provider closed while it was idle is not an answer: try again on a new one.
                 if error is None or connection.has_received or error.kind != "connection-closed" or self._is_closed:
                     return pool.make_response(connection)
             fresh = await self._connect(pool)
