@@ -121,6 +121,6 @@ class AgentWorkspace:
         kept = ("PATH", "LANG", "LC_ALL", "TERM", "TZ")
         told = {name: os.environ[name] for name in kept if name in os.environ}
         told["PATH"] = f"{BIN}{os.pathsep}{told['PATH']}"
-        # Not --config, which asks for a gateway of its own.
+        # Not --config, which starts a private gateway.
         told |= {"HOME": str(self.home), "TOOLWIRE_CONFIG": str(self.config), "NO_COLOR": "1"}
         return {**told, **agent.environ}
