@@ -228,9 +228,9 @@ def test_failures_are_error_results(server: McpServer) -> None:
             for name, arguments, said in [
                 ("docs__fail", "", "^the disk is full$"),
                 ("docs__refuse", "", "^the tool `refuse` of the MCP server `docs` failed: "),
-                ("docs__echo", "{", "are no JSON object"),
-                ("docs__echo", "[1]", "are no JSON object"),
-                ("docs__echo", "[" * 100_000, "are no JSON object"),
+                ("docs__echo", "{", "are not a JSON object"),
+                ("docs__echo", "[1]", "are not a JSON object"),
+                ("docs__echo", "[" * 100_000, "are not a JSON object"),
                 ("docs__nothing", "", "there is no tool `docs__nothing`"),
             ]:
                 result = await talk.call(name, arguments)
@@ -335,7 +335,7 @@ def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
         async with controlled() as (control, environ), talking(slow(environ, timeout=1)) as talk:
             result = await talk.call("docs__slow")
             assert result.error is True
-            assert words(result) == "the tool `slow` of the MCP server `docs` gave no answer within 1 seconds"
+            assert words(result) == "the tool `slow` of the MCP server `docs` did not answer within 1 seconds"
             reader, _, _ = await control.next()
             assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"cancelled\n"
 
@@ -454,7 +454,7 @@ def test_what_a_program_said_last_is_told() -> None:
     async def test() -> None:
         async with talking(good()) as talk:
             result = await talk.call("docs__crash")
-            assert words(result).endswith("Connection closed; it last said: out of memory, goodbye")
+            assert words(result).endswith("Connection closed; its last output: out of memory, goodbye")
 
     run(test)
 
@@ -516,7 +516,7 @@ def test_a_server_that_answers_no_call_is_an_error(how: str) -> None:
         async with talking(rogue(how, timeout=0.3)) as talk:
             result = await talk.call("rogue__echo", json.dumps({"much": "x" * 1_000_000}))
             assert result.error
-            assert re.search(r"gave no answer within|does not know", words(result))
+            assert re.search(r"did not answer within|not valid MCP", words(result))
 
     run(test)
 
@@ -553,7 +553,7 @@ def test_programs_end_with_the_gateway() -> None:
         ({"command": ("does-not-exist",)}, "it cannot be started: No such file or directory"),
         ({"command": (str(HERE),)}, "it cannot be started: Permission denied"),
         ({"command": GOOD, "cwd": "/does/not/exist"}, "it cannot be started: No such file or directory"),
-        ({"command": (sys.executable, "-c", "raise SystemExit('no key')")}, "it last said: no key"),
+        ({"command": (sys.executable, "-c", "raise SystemExit('no key')")}, "its last output: no key"),
         ({"command": GOOD, "missing_variables": ("TOKEN",)}, "TOKEN is not set in the environment"),
     ],
 )
@@ -618,7 +618,7 @@ def test_a_secret_is_not_told_with_a_failure() -> None:
         command = [sys.executable, "-c", "import os; raise SystemExit('bad token ' + os.environ['TOKEN'])"]
         server = read({"command": command, "env": {"TOKEN": "$T"}, "models": ["*"]}, T="geheim-0123456789")
         async with talking(server, pace=ConnectionTiming(first_retry_delay=PATIENCE)) as talk:
-            assert (await talk.until("down")).endswith("it last said: bad token …")
+            assert (await talk.until("down")).endswith("its last output: bad token …")
 
     run(test)
 

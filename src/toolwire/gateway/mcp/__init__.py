@@ -1,1 +1,1 @@
-"""Tools that live in MCP servers: offered to models beside the client's own, and run by the gateway itself."""
+"""Tools of MCP servers, which the gateway offers to models and runs itself."""

@@ -1,4 +1,4 @@
-"""What went wrong with a server, in a line that may be shown to a model and in a log."""
+"""The connection to one MCP server: it connects, lists the tools, runs calls and reconnects."""
 
 from __future__ import annotations
 
@@ -13,33 +13,44 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 import httpx2
+import msgspec
 from mcp import Client, MCPError
 from mcp import types as wire
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from pydantic import ValidationError
 
 from toolwire import __version__
-from toolwire.core.ir import Tool
+from toolwire.core.ir import Media, Part, Text, Tool
+from toolwire.core.json_values import Json
 from toolwire.gateway.config.config import McpServer
-from toolwire.gateway.mcp.results import read_tool_result
 from toolwire.gateway.mcp.tools import ToolOutcome, exposed_tool_name, failed_outcome
 from toolwire.gateway.mcp.transport import StderrTail, open_transport
 from toolwire.gateway.telemetry.redact import printable_text, redact
 
 MIN_SECRET_LENGTH = 6
-"""Shorter values are words such as `true`, and hiding them would hide what is said."""
+"""Shorter values are words such as `true`; replacing these would garble the text."""
 MAX_ERROR_LENGTH = 300
 REDACTED = "…"
 
 
 class ServerDown(Exception):
-    """There is nobody to ask, and why."""
+    """The server is not connected; the text says why."""
 
 
 def describe_error(error: BaseException, server: McpServer, last_output: str = "") -> str:
-    """One line, without anything that the configuration keeps secret. `last` is what a program said last."""
+    """The error in one line, without the secrets of the configuration. `last_output` is the program's last line."""
     text = _error_text(_root_error(error), last_output)
     for secret in sorted(server.secrets, key=len, reverse=True):
         if len(secret) >= MIN_SECRET_LENGTH:
@@ -56,7 +67,7 @@ def _root_error(error: BaseException) -> BaseException:
 def _error_text(error: BaseException, last_output: str) -> str:
     match error:
         case ValidationError():
-            return "it answered with something that MCP does not know"
+            return "its answer is not valid MCP"
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return "it cannot be reached"
         case httpx2.HTTPError():
@@ -65,46 +76,48 @@ def _error_text(error: BaseException, last_output: str) -> str:
             return f"it cannot be started: {error.strerror}"
         case _:
             text = str(error) or type(error).__name__
-            return f"{text}; it last said: {last_output}" if last_output and "onnection closed" in text else text
+            is_end = last_output and "onnection closed" in text
+            return f"{text}; its last output: {last_output}" if is_end else text
 
 
 ServerState: TypeAlias = Literal["idle", "connecting", "up", "down", "closed"]
 MAX_LIST_PAGES = 100
-"""Of a list of tools; one that never ends is cut."""
+"""Further pages of a list of tools are ignored, in case it never ends."""
 SESSION_END_TIMEOUT = 1.0
-"""Seconds to tell a URL that its session is over."""
+"""Seconds to end the session of a URL."""
 CLOSE_TIMEOUT = 10.0
-"""Seconds for a server to close. The SDK needs less: it asks, then terminates, then kills."""
+"""Seconds for a server to close. The SDK needs less: it asks a program to end, terminates it, then kills it."""
 LOST_SESSION_TEXT = re.compile(r"(?i)session|^Server returned an error response$")
-"""How a server that forgot us says so, itself or in the SDK's words."""
+"""The error messages of the SDK and of servers for a lost session."""
 
 
 class ConnectionTiming(Struct, frozen=True, kw_only=True):
-    """How often and how long, in seconds."""
+    """All in seconds."""
 
     first_retry_delay: float = 1.0
-    """Until a server is tried again."""
     max_retry_delay: float = 60.0
-    """The longest wait between two tries: every one doubles it."""
+    """The delay doubles with every failure, up to this value."""
     stable_after: float = 10.0
-    """A connection that held for so long is made again at once when it is lost; a shorter one counts as a failure."""
+    """A connection that lasted this long is made again at once when it is lost; a shorter one counts as a failure."""
     keep_lost_tools: float = 300.0
-    """How long the tools of a lost server are still offered: a list that flickers spoils every cache of prompts."""
+    """The tools of a lost server are offered for this time, because a changing list breaks prompt caches."""
     relist_interval: float = 300.0
-    """Until tools are listed again though nobody said that they changed."""
+    """Tools are listed again after this time, even without a notification."""
     min_list_interval: float = 1.0
-    """The shortest time between two lists."""
+    """The minimum time between two lists."""
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool: as the server knows it and as a model does."""
+    """A tool of a server."""
 
     name: str
+    """Its name at the server."""
     tool: Tool
+    """The tool as the model sees it."""
 
 
 class ServerConnection:
-    """A server, its state and its tools. `changed` is called when the tools did, `says` when they or the state did."""
+    """A server with its state and its tools."""
 
     def __init__(
         self,
@@ -116,19 +129,19 @@ class ServerConnection:
         self.settings = settings
         self.state: ServerState = "idle"
         self.last_error = ""
-        """What went wrong last; nothing while it is up."""
+        """The last error; empty while the server is up."""
         self.version = ""
-        """What the server calls itself."""
+        """The server's own name and version."""
         self._timing, self._on_tools_changed, self._on_state_changed = timing, on_tools_changed, on_state_changed
         self._tools: tuple[OfferedTool, ...] = ()
         self._listed_tools: tuple[wire.Tool, ...] = ()
         self._client: Client | None = None
         self._client_with_lost_session: Client | None = None
-        """The one whose server may have forgotten it."""
+        """The client whose session the server may have lost."""
         self._scope: anyio.CancelScope | None = None
         self._task: asyncio.Task[None] | None = None
         self._connect_settled = asyncio.Event()
-        """Set whenever no connection is being made."""
+        """Set while no connection is being made."""
         self._stop_waiting = asyncio.Event()
         self._tools_stale = asyncio.Event()
         self._calls: set[asyncio.Task[ToolOutcome]] = set()
@@ -136,9 +149,9 @@ class ServerConnection:
         self._forget_tools_timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self.was_tried = False
-        """Has it come up, or failed to, at least once? From then on nobody waits for it."""
+        """Whether the first attempt has succeeded or failed. From then on, no request waits for the server."""
         self._is_reconnecting = False
-        """Is the connection given up only to make it again?"""
+        """Whether the connection is closed on purpose, to be made again at once."""
         self._closed = False
         self._stderr_tail = StderrTail()
 
@@ -146,31 +159,31 @@ class ServerConnection:
 
     @property
     def tools(self) -> tuple[OfferedTool, ...]:
-        """Its tools as they were last listed, by name; none when it has been down for long."""
+        """The tools as listed last, sorted by name; none if the server has been down for long."""
         return self._tools
 
     def start(self) -> None:
-        """Connect, if that was not begun yet. Nothing is waited for."""
+        """Start to connect, without waiting."""
         if self._task is None and not self._closed:
-            # Its own context: it outlives the request that it begins with, and belongs to no trace.
+            # In a context of its own, because it outlives the request and its trace.
             self._task = asyncio.get_running_loop().create_task(self._keep_connected(), context=contextvars.Context())
 
     async def wait_until_tried(self) -> None:
-        """Connect, and wait until the first try has come to an end; later ones are not waited for."""
+        """Connect, and wait for the first attempt only."""
         self.start()
         if not self.was_tried:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._connect_settled.wait(), self.settings.connect_timeout)
 
     def apply_settings(self, settings: McpServer) -> None:
-        """Other settings for the same peer."""
+        """Use other settings for the same connection."""
         if settings.max_parallel != self.settings.max_parallel:
             self._call_slots = asyncio.Semaphore(settings.max_parallel)
         self.settings = settings
         self._set_tools(self._listed_tools)
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """What came of a call, in any case. Whoever is cancelled here cancels the call at the server."""
+        """Run a call; failures are error results. If this is cancelled, the call is cancelled at the server."""
         self.start()
         task = asyncio.get_running_loop().create_task(self._run_call(tool, arguments))
         self._calls.add(task)
@@ -179,19 +192,18 @@ class ServerConnection:
             await asyncio.wait({task}, timeout=self.settings.timeout)
         finally:
             finished = task.done()
-            task.cancel()  # the SDK tells the server; that may take its time without us
+            task.cancel()  # the SDK tells the server, which may take a while; nobody waits for it
         if not finished:
-            return failed_outcome(f"{self._tool_label(tool)} gave no answer within {self.settings.timeout:g} seconds")
+            return failed_outcome(f"{self._tool_label(tool)} did not answer within {self.settings.timeout:g} seconds")
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        return (
-            task.result()
-            if error is None
-            else failed_outcome(f"{self._tool_label(tool)} failed: {self._describe_error(error)}")
-        )
+        if error is not None:
+            return failed_outcome(f"{self._tool_label(tool)} failed: {self._describe_error(error)}")
+        return task.result()
 
     async def close(self) -> None:
-        """End it: a program is asked, then terminated, then killed."""
-        self._closed, self.state, self.last_error = True, "closed", "it is no longer configured, or the gateway stops"
+        """Close the connection: a program is asked to end, then terminated, then killed."""
+        self._closed, self.state = True, "closed"
+        self.last_error = "it is no longer configured, or the gateway is shutting down"
         self._stop_waiting.set()
         self._connect_settled.set()
         self._tools_stale.set()
@@ -218,7 +230,7 @@ class ServerConnection:
     def _discard_call(self, task: asyncio.Task[ToolOutcome]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, so that nobody complains of it
+            task.exception()  # marks it as retrieved, so that asyncio does not log it
 
     async def _run_call(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutcome:
         async with self._call_slots:
@@ -228,7 +240,7 @@ class ServerConnection:
             except MCPError as error:
                 if client is not self._client_with_lost_session or not LOST_SESSION_TEXT.search(error.message):
                     raise
-            # A server that began anew: it did nothing with the call, and gets it once more.
+            # The server has restarted and did nothing with the call, so it is sent again.
             if client is self._client:
                 self._is_reconnecting = True
                 self._drop_connection()
@@ -268,14 +280,13 @@ class ServerConnection:
                 await self._wait_before_retry()
 
     async def _wait_before_retry(self) -> None:
-        """Wait before the next try."""
         seconds = min(self._timing.max_retry_delay, self._timing.first_retry_delay * 2 ** min(self._failures - 1, 16))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop_waiting.wait(), seconds)
 
     def _connection_ended_text(self) -> str:
         last = self._stderr_tail.last_line
-        return self._describe_error(ServerDown(f"the connection ended{f'; it last said: {last}' if last else ''}"))
+        return self._describe_error(ServerDown(f"the connection ended{f'; its last output: {last}' if last else ''}"))
 
     def _set_state(self, state: ServerState, error: str = "") -> None:
         if self._closed:
@@ -289,15 +300,15 @@ class ServerConnection:
             self._on_state_changed(self.settings.name, state, error)
 
     def _drop_connection(self) -> None:
-        """The other side is gone: this connection has no use any more."""
+        """Give up the connection, because the other side has ended."""
         if self._scope is not None:
             self._scope.cancel()
         if self.state == "up":
             self._set_state("connecting")
 
     async def _connect_and_watch(self) -> None:
-        """From connecting to the end of the connection. Never cancelled from outside but by its scope: the SDK then
-        ends the program in good order."""
+        """Connect, and return when the connection ends. It is cancelled by its scope only, because only then the SDK
+        ends the program properly."""
         if self.settings.missing_variables:
             raise ServerDown(f"{', '.join(self.settings.missing_variables)} is not set in the environment")
         self._stderr_tail = StderrTail()
@@ -317,7 +328,7 @@ class ServerConnection:
     def _make_client(self) -> Client:
         return Client(
             open_transport(self.settings, self._stderr_tail, self._drop_connection, self._note_lost_session),
-            # What it is asked first tells old servers from new ones; one that cannot bear that is asked the old way.
+            # `auto` starts with `server/discover`. Some servers fail on that, so every second attempt is `legacy`.
             mode="legacy" if self._failures % 2 else "auto",
             message_handler=self._on_message,
             client_info=wire.Implementation(name="toolwire", version=__version__),
@@ -338,7 +349,7 @@ class ServerConnection:
         self._set_state("up")
 
     async def _watch_tools(self, client: Client) -> None:
-        """Follow the list of tools until the connection ends."""
+        """Keep the list of tools up to date until the connection ends."""
         offered = client.server_capabilities.tools
         listens = offered is not None and offered.list_changed and client.protocol_version in MODERN_PROTOCOL_VERSIONS
         async with anyio.create_task_group() as group:
@@ -358,7 +369,8 @@ class ServerConnection:
                 await anyio.sleep(self._timing.min_list_interval)
 
     async def _listen_for_changes(self, client: Client) -> None:
-        """Since 2026 a server speaks of changes only to those who ask; one that will not is looked at now and then."""
+        """Subscribe to changes of the tools, as the protocol of 2026 requires. If the server refuses, they are listed
+        every `relist_interval`."""
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as events:
@@ -369,7 +381,7 @@ class ServerConnection:
                 return
             except SubscriptionLost:
                 await anyio.sleep(self._timing.first_retry_delay)
-                self._tools_stale.set()  # what was said in between was not heard
+                self._tools_stale.set()  # changes in between were not reported
 
     async def _list_tools(self, client: Client) -> tuple[wire.Tool, ...]:
         if client.server_capabilities.tools is None:
@@ -387,7 +399,7 @@ class ServerConnection:
     # --- tools ---
 
     def _set_tools(self, listed: tuple[wire.Tool, ...]) -> bool:
-        """Is anything else offered from now on?"""
+        """Store the tools; returns whether the offered ones have changed."""
         found: dict[str, OfferedTool] = {}
         for tool in sorted(listed, key=lambda tool: tool.name):
             offered = _read_tool(self.settings.name, tool)
@@ -417,3 +429,69 @@ def _read_tool(server: str, tool: wire.Tool) -> OfferedTool:
             output=tool.output_schema,
         ),
     )
+
+
+# --- What a tool of an MCP server answered, as content of the internal form ---
+
+
+def read_tool_result(result: CallToolResult) -> ToolOutcome:
+    """All content of a result, with the structured content only if the rest does not repeat it."""
+    parts = tuple(_read_block(block) for block in result.content)
+    error = True if result.is_error else None
+    structured = result.structured_content
+    if structured is None:
+        return ToolOutcome(parts, error)
+    structured_text = Text(msgspec.json.encode(structured).decode())
+    if not parts:
+        return ToolOutcome((structured_text,), error, structured)
+    if not _repeats_structured_content(result.content, structured):
+        return ToolOutcome((*parts, structured_text), error)
+    is_same = len(parts) == 1 and isinstance(parts[0], Text) and _parse_json(parts[0].text) == structured
+    return ToolOutcome(parts, error, structured if is_same else None)
+
+
+def _repeats_structured_content(content: list[ContentBlock], structured: Json) -> bool:
+    """Whether the content already contains the structured content. MCP asks servers to repeat it as text; many repeat
+    only the value of its single key, or put the content blocks themselves there."""
+    candidates = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        candidates += structured.values()
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
+    contained = [*texts, *map(_parse_json, texts), texts, [*map(_parse_json, texts)], blocks]
+    return any(value in contained for value in candidates)
+
+
+def _parse_json(text: str) -> Json:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text
+
+
+def _read_block(block: ContentBlock) -> Part:
+    match block:
+        case TextContent():
+            return Text(block.text)
+        case ImageContent():
+            return Media("image", mime=block.mime_type, data=block.data)
+        case AudioContent():
+            return Media("audio", mime=block.mime_type, data=block.data)
+        case ResourceLink():
+            description = f" ({block.description})" if block.description else ""
+            return Text(f"{block.title or block.name}{description}: {block.uri}")
+        case EmbeddedResource():
+            return _read_resource(block)
+
+
+def _read_resource(block: EmbeddedResource) -> Part:
+    resource = block.resource
+    if not isinstance(resource, BlobResourceContents):
+        return Text(resource.text)
+    mime = resource.mime_type or "application/octet-stream"
+    name = str(resource.uri).rstrip("/").rpartition("/")[2]
+    match mime.partition("/")[0]:
+        case "image" | "audio" | "video" as kind:
+            return Media(kind, mime=mime, data=resource.blob, name=name)
+        case _:
+            return Media("file", mime=mime, data=resource.blob, name=name)

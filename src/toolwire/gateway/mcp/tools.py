@@ -1,8 +1,8 @@
-"""Under which name a model knows a tool of an MCP server.
+"""The names of MCP tools as models see them, and the outcome of a call.
 
-A name depends on nothing but the server and the tool: whatever else there is, it is the same every time. Server names
-hold no `__` and end with no `_` (the configuration is refused otherwise), so what stands before the first `__` of a
-name is the server, and no two servers can meet in a name.
+A name depends on the server and the tool only, so that it never changes. Server names contain no `__` and do not end
+with `_` (the configuration is refused otherwise). So the part before the first `__` is the server, and the names of two
+servers never clash.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from toolwire.core.ir import Call, Part, Result, Text
 from toolwire.core.json_values import Json
 
 MAX_NAME_LENGTH = 63
-"""The shortest limit of all providers is 64."""
+"""OpenAI and Anthropic allow 64 characters; no provider allows fewer."""
 SEPARATOR = "__"
 SERVER_NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_-]{0,30}(?<!_)")
-"""What a server can be called: short enough that the mark of a cut name always fits behind it."""
+"""The name of a server: short enough that the hash of a shortened name fits after it."""
 _ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _HASH_LENGTH = 8
 _HASH_SUFFIX = re.compile(rf"_[0-9a-f]{{{_HASH_LENGTH}}}")
 
 
 def exposed_tool_name(server: str, tool: str) -> str:
-    """`server__tool`. What had to be replaced or cut is marked with a hash of the true name, and so is what looks as if
-    it were, so that a marked name is never the plain one of another tool."""
+    """`server__tool`. A name that had to be changed or shortened ends with a hash of the original, and so does a name
+    that looks as if it did, so that it never equals the unchanged name of another tool."""
     plain = f"{server}{SEPARATOR}{_ILLEGAL_CHARACTER.sub('_', tool)}"
     if (
         plain == f"{server}{SEPARATOR}{tool}"
@@ -40,18 +40,15 @@ def exposed_tool_name(server: str, tool: str) -> str:
     return f"{plain[: MAX_NAME_LENGTH - _HASH_LENGTH - 1]}_{digest[:_HASH_LENGTH]}"
 
 
-# --- What came of a call, and what is said when nothing did ---
-
-
 class ToolOutcome(Struct, frozen=True):
-    """The content of a result."""
+    """The content of a tool result."""
 
     content: tuple[Part, ...]
     error: bool | None = None
     value: Json = None
 
     def to_result(self, call: Call) -> Result:
-        """As the answer to a call."""
+        """The result of this call."""
         return Result(
             call.id,
             self.content,
@@ -63,6 +60,6 @@ class ToolOutcome(Struct, frozen=True):
         )
 
 
-def failed_outcome(why: str) -> ToolOutcome:
-    """An error result: the model learns what happened and can do something else."""
-    return ToolOutcome((Text(why),), error=True)
+def failed_outcome(reason: str) -> ToolOutcome:
+    """An error result, from which the model learns what happened."""
+    return ToolOutcome((Text(reason),), error=True)

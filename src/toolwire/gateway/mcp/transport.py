@@ -1,4 +1,4 @@
-"""How a server is reached: a program over its pipes, or a URL; both notice when the other side is gone."""
+"""The two transports of MCP: a program and its pipes, or a URL. Both report when the other side ends."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mcp.shared.message import SessionMessage
 from toolwire.gateway.config.config import McpServer
 
 STDERR_TAIL_BYTES = 4096
-"""Bytes of what a program last said on its standard error; all else of it is read and forgotten."""
+"""Only the last bytes of a program's standard error are kept."""
 UNKNOWN_SESSION_STATUSES = (400, 404)
-"""What servers answer to a session that they do not know; the first is not by the book."""
+"""Statuses for an unknown session: the specification says 404, the reference server sends 400."""
 IncomingMessage = SessionMessage | Exception
 MessageStreams = tuple[ReadStream[IncomingMessage], WriteStream[SessionMessage]]
 
-for _name in ("mcp", "client"):  # the SDK's; what it has to say of a peer's faults is said by us, in our own log
+for _name in ("mcp", "client"):  # the SDK's loggers; our own log reports the errors of servers
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of what a program says on its standard error."""
+    """The end of a program's standard error."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -40,7 +40,6 @@ class StderrTail(asyncio.Protocol):
 
     @property
     def last_line(self) -> str:
-        """Its last line."""
         lines = self._buffer.decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
@@ -49,13 +48,13 @@ class StderrTail(asyncio.Protocol):
 async def open_transport(
     server: McpServer, tail: StderrTail, on_ended: Callable[[], None], on_session_lost: Callable[[], None]
 ) -> AsyncGenerator[MessageStreams, None]:
-    """The two streams of messages; `ended` is called when no more can come, `forgotten` when a server may not know any
-    more who we are."""
+    """The two streams of messages. `on_ended` is called when the incoming stream ends, `on_session_lost` when the
+    server may have lost our session."""
     if server.command:
         async with _open_pipes(server, tail) as (reading, writing):
             yield WatchedStream(reading, on_ended), writing
         return
-    timeout = httpx2.Timeout(server.connect_timeout, read=None)  # every request has a deadline of its own
+    timeout = httpx2.Timeout(server.connect_timeout, read=None)  # each call has its own deadline
     headers = {name: value.reveal() for name, value in server.headers.items()}
 
     async def check_session(response: httpx2.Response) -> None:
@@ -71,9 +70,9 @@ async def open_transport(
 
 @asynccontextmanager
 async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[MessageStreams, None]:
-    """A program. Its standard error is read all the time, so that it never has to wait for us."""
+    """Start a program. Its standard error is always read, so that it never blocks."""
     env = {name: value.reveal() for name, value in server.env.items()}
-    asked = StdioServerParameters(
+    parameters = StdioServerParameters(
         command=server.command[0],
         args=list(server.command[1:]),
         env=env,
@@ -81,7 +80,7 @@ async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[Mes
         encoding_error_handler="replace",
     )
     read, write = os.pipe()
-    reading, writing = open(read, "rb", 0), open(write, "w")  # noqa: SIM115  closed below, each in its time
+    reading, writing = open(read, "rb", 0), open(write, "w")  # noqa: SIM115  closed below
     try:
         pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, reading)
     except BaseException:
@@ -89,7 +88,7 @@ async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[Mes
         writing.close()
         raise
     try:
-        async with stdio_client(asked, errlog=writing) as streams:
+        async with stdio_client(parameters, errlog=writing) as streams:
             writing.close()
             yield streams
     finally:
@@ -98,14 +97,14 @@ async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[Mes
 
 
 class WatchedStream:
-    """A stream of messages that says when it has come to its end."""
+    """A stream of messages that reports its end."""
 
     def __init__(self, stream: ReadStream[IncomingMessage], on_ended: Callable[[], None]) -> None:
         self._stream, self._on_ended = stream, on_ended
 
     @property
     def last_context(self) -> object:
-        """The SDK looks for it here."""
+        """The SDK reads this attribute."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> IncomingMessage:
