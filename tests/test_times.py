@@ -1,4 +1,4 @@
-"""Times as wires spell them, against the standard library's calendar."""
+"""Durations and timestamps, checked against the standard library."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_a_span_comes_back(milliseconds: int) -> None:
 
 @given(st.integers(0, MAX_TIMESTAMP))
 def test_an_instant_is_the_calendars(seconds: int) -> None:
-    spelled = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    assert write_timestamp(seconds) == spelled
-    assert read_timestamp(spelled) == seconds
+    text = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    assert write_timestamp(seconds) == text
+    assert read_timestamp(text) == seconds
 
 
 @pytest.mark.parametrize(

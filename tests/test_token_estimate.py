@@ -1,4 +1,4 @@
-"""The local estimate of tokens: over everything, upward, and always the same."""
+"""The estimate of tokens: it covers everything, is rather too high, and always the same."""
 
 from __future__ import annotations
 
@@ -145,21 +145,21 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
     for recorded in material.corpus():
         if recorded.status != 200 or not isinstance(recorded.request, dict):
             continue
-        room = CODECS[recorded.protocol]
-        asked = room.read_request(recorded.request)
-        parts = [part for turn in asked.turns for part in turn.parts]
+        codec = CODECS[recorded.protocol]
+        request = codec.read_request(recorded.request)
+        parts = [part for turn in request.turns for part in turn.parts]
         plain = all(type(part) in (Text, Call, Result, Reasoning) for part in parts)
-        if asked.continues or not plain or not all(isinstance(tool, Tool) for tool in asked.tools):
+        if request.continues or not plain or not all(isinstance(tool, Tool) for tool in request.tools):
             continue
         if recorded.bytes is not None:
-            reader = room.make_stream_reader()
+            reader = codec.make_stream_reader()
             usage = fold(reader.feed(recorded.bytes) + reader.close()).usage
         elif isinstance(recorded.response, dict):
-            usage = room.read_response(recorded.response).usage
+            usage = codec.read_response(recorded.response).usage
         else:
             continue
         if usage is not None and usage.input:
             seen += 1
-            below += token_estimate.estimate_tokens(asked) < usage.input
+            below += token_estimate.estimate_tokens(request) < usage.input
     assert seen > 500
     assert below < seen * 0.1

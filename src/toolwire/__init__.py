@@ -1,4 +1,4 @@
-"""Toolwire: tool calling carried faithfully between the protocols of language models, with nothing lost in silence."""
+"""Toolwire translates tool calling between OpenAI, Anthropic and Gemini protocols, and reports every loss."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.translation import seals
+from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, write_envelope
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 SAME = pytest.mark.parametrize("protocol", PROVIDERS)
@@ -98,7 +98,7 @@ def test_an_escaped_key_and_a_name_that_stands_twice(served: Served) -> None:
 
 def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> None:
     scene = served.scene("anthropic", whole("anthropic"))
-    sealed = seals.write_envelope([seals.EnvelopeEntry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
+    sealed = write_envelope([EnvelopeEntry("reasoning", "gemini/elsewhere", "c2VhbA==", "hm")])
     thinking = {"type": "thinking", "thinking": "hm", "signature": sealed}
     turns = [
         {"role": "user", "content": "Hi"},
@@ -107,7 +107,7 @@ def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> N
     ]
     got = call(served, "anthropic", scene.model, False, messages=turns)
     assert got.status == 200
-    assert seals.ENVELOPE_PREFIX.encode() not in scene.asked[0].body
+    assert ENVELOPE_PREFIX.encode() not in scene.asked[0].body
     assert "passthrough" not in served.line(got.id)
 
 

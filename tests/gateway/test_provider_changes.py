@@ -16,8 +16,8 @@ from gateway.clients import CLIENTS, PNG, TOOLS, Conversation, Result, Task, Tur
 from gateway.conftest import configuration, named, served
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, Received, Script, ScriptedAnswer
 from material import WHOLE_OR_STREAM, parametrize_pairwise
+from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.protocols import find_codec
-from toolwire.translation.seals import ENVELOPE_PREFIX
 
 KEPT = True
 """Is there a store that keeps for Chat clients what they cannot carry?"""

@@ -23,6 +23,7 @@ from toolwire import translate
 from toolwire.conformance.strict import find_violations
 from toolwire.core import envelopes
 from toolwire.core.codec import WriteContext
+from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.core.fold import fold
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
@@ -694,7 +695,7 @@ def test_the_gateway_s_summary_becomes_text(target: str) -> None:
     got = translate(body, "request", source=NAME, target=target)
     text = got.body.decode()
     assert "was done." in text
-    assert seals.ENVELOPE_PREFIX not in text
+    assert ENVELOPE_PREFIX not in text
     assert seals.SUMMARY_INTRO.split("\n")[0] in text
     assert "summary-as-text" in got.ledger.codes
     assert [loss for loss in got.losses if loss.severity == "lost"] == []

@@ -1,4 +1,4 @@
-"""Laws of whole bodies: the same in its own protocol (1), the same meaning when written anew (2), the same bytes (7)."""
+"""Laws of whole bodies: unchanged within a protocol (1), the same meaning after a translation (2), the same bytes (7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws 2 and 3 over generated conversations: what is written is read as it was meant, in every protocol and between them."""
+"""Laws 2 and 3 over generated conversations: what is written is read with the same meaning, in and between all protocols."""
 
 from __future__ import annotations
 

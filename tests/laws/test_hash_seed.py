@@ -1,4 +1,4 @@
-"""Same input, same report: the order of losses does not hang on the seed with which the interpreter hashes words."""
+"""The order of losses does not depend on the seed of Python's hash function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids that are spelled for a client can be read again, and nothing else is taken for one of them."""
+"""Ids that were escaped for a client can be unescaped, and no other id is taken for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 5: every leaf of a request is written, carried or named in the ledger, for every pair of protocols."""
+"""Law 5: every leaf of a request is written, carried or in the ledger, for every pair of protocols."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SAME = {
 
 
 INVERTED = {"disable_parallel_tool_use": "parallel_tool_calls", "parallel_tool_calls": "disable_parallel_tool_use"}
-"""Keys that another protocol says the other way round."""
+"""Keys whose meaning is negated in another protocol."""
 
 
 def words_of(body: Any) -> tuple[str, set[Any]]:

@@ -1,10 +1,10 @@
-"""What a provider was sent of a conversation stays as it was when the conversation goes on, in every pair of rooms.
+"""What a provider was sent of a conversation stays the same when the conversation grows, for every pair of protocols.
 
 The conversations are generated, and not all of them are tidy: calls without results, results that come late, twice or
 for nothing, turns in pieces, ids that are missing, repeated or illegal somewhere. Caches are billed by prefix, and newer
 models bind their thinking to it, so a fault in one turn must not change how the turns before it look.
 
-Some things may differ at the very end of the shorter request, because there they cannot be told yet: what the model has
+Some things may differ at the very end of the shorter request, because they are not known there yet: what the model has
 called and nobody has answered (so a conversation is cut only where the model has spoken last), and a turn of the user
 that the next one is joined to. And a turn of white space alone, which some providers refuse, may vanish, so that what
 stands around it becomes one turn.
@@ -158,7 +158,7 @@ def test_in_every_pair_of_rooms(source: str, target: str, rounds: list[list[Turn
         try:
             made.append(elements(target, exchange.translate_request(body).json()))
         except Malformed:
-            reject()  # a strict room refuses what is untidy
+            reject()  # unified is strict and refuses this
     shorter, longer = made
     assert longer[0] == shorter[0]
     seen = shorter[1][:-1]

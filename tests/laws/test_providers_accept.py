@@ -1,4 +1,4 @@
-"""What we send is what real providers take: our own bodies from every protocol, for models of every family."""
+"""Requests that we write are valid for real providers: from every protocol, for models of every family."""
 
 from __future__ import annotations
 

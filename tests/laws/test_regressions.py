@@ -1,4 +1,4 @@
-"""What mutating recorded traffic found, each once, so that it stays found."""
+"""Regressions that were found by mutating recorded traffic."""
 
 from __future__ import annotations
 

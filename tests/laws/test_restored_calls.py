@@ -1,4 +1,4 @@
-"""What a request changed on its way out is changed back in the answer: names, kinds, namespaces, parameters, wholes and streams."""
+"""Names, kinds, namespaces and parameters that a request changed are changed back in whole and streamed answers."""
 
 from __future__ import annotations
 

@@ -240,11 +240,11 @@ def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) 
     stream = b"".join(b"data: " + encode(frame) + b"\n\n" for frame in frames) + b"data: [DONE]\n\n"
     exchange = Exchange(find_codec(client), provider, Options(model="m", tools=(Tool("files__read", "Reads."),)))
     exchange.translate_request(MINIMAL[client])
-    heard = exchange.add_round(stream, is_stream=True)
-    assert heard is not None
-    assert heard.is_paused
-    assert [call.name for call in heard.calls_to_run()] == ["files__read"]
-    asked = decode(exchange.next_request(heard, heard.complete_results([Result("", (Text("found"),))])))
+    rounds = exchange.add_round(stream, is_stream=True)
+    assert rounds is not None
+    assert rounds.is_paused
+    assert [call.name for call in rounds.calls_to_run()] == ["files__read"]
+    asked = decode(exchange.next_request(rounds, rounds.complete_results([Result("", (Text("found"),))])))
     assert asked["messages"][-1] == {"role": "tool", "tool_call_id": "call_a1B2c3D4", "content": "found"}
 
 

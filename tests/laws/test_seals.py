@@ -1,4 +1,4 @@
-"""Seals: out of one provider, through a client of another protocol, and back to their maker byte for byte, to nobody else."""
+"""Seals go through a client of another protocol and back to their maker byte for byte, and to nobody else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
-from toolwire.core.envelopes import EMPTY_ENVELOPE
+from toolwire.core.envelopes import EMPTY_ENVELOPE, EnvelopeEntry, read_envelope, write_envelope
 from toolwire.core.ir import Seal
 from toolwire.translation import seals
 
@@ -202,7 +202,7 @@ def test_a_seal_comes_back_to_its_maker_and_to_nobody_else(maker: str, client: s
         if other != maker and other != client:
             there = translate(again, "request", source=client, target=other, model=model)
             assert not set(seals_in(there.json())) & set(made), other
-            assert not any(seals.read_envelope(seal) for seal in seals_in(there.json())), other
+            assert not any(read_envelope(seal) for seal in seals_in(there.json())), other
             assert client == "unified" or "seal-dropped" in {loss.code for loss in there.losses}, other
 
 
@@ -232,14 +232,14 @@ def test_thinking_stands_where_its_maker_put_it(maker: str, client: str) -> None
 
 
 def test_an_envelope_survives_and_nothing_else_is_one() -> None:
-    entry = seals.EnvelopeEntry("reasoning", "anthropic", "sig+/=", "text ü", "raw", True, "id")
-    assert seals.read_envelope(seals.write_envelope([entry])) == [entry]
-    for other in ("", "EqQB", "dG9vbHdpcmU6", "dG9vbHdpcmU6!!!", seals.write_envelope([entry])[:-5]):
-        assert seals.read_envelope(other) is None
+    entry = EnvelopeEntry("reasoning", "anthropic", "sig+/=", "text ü", "raw", True, "id")
+    assert read_envelope(write_envelope([entry])) == [entry]
+    for other in ("", "EqQB", "dG9vbHdpcmU6", "dG9vbHdpcmU6!!!", write_envelope([entry])[:-5]):
+        assert read_envelope(other) is None
 
 
 def test_reasoning_that_was_made_up_for_the_client_never_reaches_a_provider() -> None:
-    assert seals.write_envelope([]) == EMPTY_ENVELOPE
+    assert write_envelope([]) == EMPTY_ENVELOPE
     request = {**first_request("openai-responses"), "reasoning": {"effort": "high", "summary": "auto"}}
     answer = {**CLAUDE, "content": CLAUDE["content"][3:]}  # type: ignore[index]
     seen = translate(answer, "response", source="anthropic", target="openai-responses", request=request).json()
@@ -270,7 +270,7 @@ def test_a_stream_carries_the_same_seals_as_the_whole(client: str) -> None:
     stream = Stream(source="gemini", target=client, request=request)
     out = (stream.feed(f"data: {json.dumps(GEMINI)}\n\n".encode()) + stream.close()).decode()
     whole = translate(GEMINI, "response", source="gemini", target=client, request=request).body.decode()
-    letter = next(seal for seal in seals_in(json.loads(whole)) if seals.read_envelope(seal))
+    letter = next(seal for seal in seals_in(json.loads(whole)) if read_envelope(seal))
     assert letter in out
 
 

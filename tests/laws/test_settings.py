@@ -1,4 +1,4 @@
-"""A setting is lost only where something else happens than was asked for."""
+"""A setting is reported as lost only where the result differs from what was asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 KEEPING = ("openai-responses", "openai-chat")
-"""Protocols that can keep an answer, and are told whether to."""
+"""Protocols with a setting for storing the answer."""
 OTHERS = sorted(set(CODECS) - set(KEEPING) - {"unified"})
 
 

@@ -1,4 +1,4 @@
-"""What a client without slots for seals cannot carry: kept by the id of a call, put back where the model made it."""
+"""What Chat clients cannot carry is stored by the id of a call, and restored in the next request."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_details_in_pieces_are_whole_when_they_go_back(deltas: list[Any], detail
     assert not back.losses
 
 
-# --- what is told -------------------------------------------------------------------------------------------------------
+# --- losses -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_loss_says_what_became_of_a_seal() -> None:

@@ -292,7 +292,7 @@ def test_repeated_deltas_come_out_as_if_they_were_events(source: str, target: st
             stream = Exchange(find_codec(target), provider, Options(has_memory=True)).start_stream()
             out = b"".join(stream.feed(b"") for _ in events) + stream.close()
             repeat_count += reader.repeat_count
-            told = (
+            reported = (
                 stream.losses,
                 stream.failure,
                 stream.usage,
@@ -300,6 +300,6 @@ def test_repeated_deltas_come_out_as_if_they_were_events(source: str, target: st
                 stream.has_complete_call,
                 stream.memory_records,
             )
-            found.append((out, told))
+            found.append((out, reported))
         assert found[0] == found[1]
     assert repeat_count > 100

@@ -1,4 +1,4 @@
-"""The way back: calls as the client knows them, checked, whole and streamed, and those that must not reach it."""
+"""Calls in whole and streamed answers are changed back for the client and checked; some do not reach it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def frames(provider: str, *calls: Call) -> list[bytes]:
     return [*out, writer.close()]
 
 
-def heard(client: str, data: bytes) -> Response:
+def read_stream(client: str, data: bytes) -> Response:
     reader = find_codec(client).make_stream_reader()
     return fold([*reader.feed(data), *reader.close()])
 
@@ -163,7 +163,7 @@ def test_a_whole_answer_comes_back_in_the_clients_names_and_shapes(client: str, 
 def test_a_stream_comes_back_in_the_clients_names_and_shapes(client: str, provider: str) -> None:
     stream = asked(client, provider).start_stream()
     data = b"".join(stream.feed(piece) for piece in frames(provider, *MADE)) + stream.close()
-    assert calls_of(heard(client, data)) == MEANT
+    assert calls_of(read_stream(client, data)) == MEANT
     assert stream.failure is None
 
 
@@ -184,7 +184,7 @@ def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(clien
     assert stream.is_paused
     assert stream.rounds is not None
     assert [one.refusal for one in stream.rounds.intercepted] == ["The tool `patch` is not available. Use run."]
-    assert calls_of(heard(client, data)) == []
+    assert calls_of(read_stream(client, data)) == []
 
 
 def test_only_calls_that_are_reshaped_are_held() -> None:
@@ -218,7 +218,7 @@ def test_an_answer_with_bad_arguments_is_refused_in_the_clients_shape(client: st
     stream = asked(client, provider, REFUSING).start_stream()
     data = b"".join(map(stream.feed, frames(provider, BAD))) + stream.close()
     assert stream.failure is not None
-    assert heard(client, data).failure is not None
+    assert read_stream(client, data).failure is not None
 
 
 @pytest.mark.parametrize("client", CODECS)
@@ -231,7 +231,7 @@ def test_whole_numbers_are_put_right_in_streams_and_whole_answers(client: str) -
     )
     stream = exchange.start_stream()
     data = b"".join(map(stream.feed, frames("openai-chat", call))) + stream.close()
-    for response in (whole, heard(client, data)):
+    for response in (whole, read_stream(client, data)):
         [part] = [part for choice in response.choices for part in choice.parts if isinstance(part, Call)]
         assert "2.0" not in part.arguments
         assert json.loads(part.arguments) == {"command": ["ls"], "lines": 2}

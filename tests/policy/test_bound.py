@@ -1,4 +1,4 @@
-"""Seals under rules: whose they are, and what tells one set of rules from another."""
+"""Seals under policy rules: who their maker is, and how sets of rules are told apart."""
 
 from __future__ import annotations
 

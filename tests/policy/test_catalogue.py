@@ -1,4 +1,4 @@
-"""The catalogue holds together, has what the seeds name, and spells tools as the agents themselves do."""
+"""The catalogue of tools is consistent, complete, and has the names that the agents use."""
 
 from __future__ import annotations
 

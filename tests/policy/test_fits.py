@@ -1,4 +1,4 @@
-"""Values against schemas: the same verdict as a validator that others wrote, and whole numbers put right."""
+"""Values are validated against schemas as by an independent validator, and whole numbers are fixed."""
 
 from __future__ import annotations
 

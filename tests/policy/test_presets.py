@@ -1,4 +1,4 @@
-"""Every preset on whole exchanges: the request that goes out, and calls that come back, whole, streamed and replayed."""
+"""Every preset in whole exchanges: the request, and calls that come back whole, streamed and replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules do to a request: tools, names, parameters, choice, history and instructions."""
+"""What rules do to a request: tools, names, parameters, tool choice, history and instructions."""
 
 from __future__ import annotations
 

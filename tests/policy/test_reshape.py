@@ -1,4 +1,4 @@
-"""Every way to reshape a parameter: there and back, and nothing that it does not know."""
+"""Every conversion of a parameter: to the model and back, and values of other forms unchanged."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def test_what_goes_out_comes_back(name: str, data: st.DataObject) -> None:
 
 @given(value=ANYTHING)
 def test_nothing_that_a_model_writes_is_too_strange(value: Any) -> None:
-    for way in CONVERSIONS.values():
-        if not way.joined_parameter and not way.split_parameter:
-            way.to_client(value)
-            way.to_model(value)
+    for conversion in CONVERSIONS.values():
+        if not conversion.joined_parameter and not conversion.split_parameter:
+            conversion.to_client(value)
+            conversion.to_model(value)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What an operator does to tools on their way: rules as values, what they do to a request, and the way back."""
+"""Policy rules of an operator: `apply_rules.py` changes the tools of a request, `undo.py` changes calls back."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from toolwire.core import ids
 from toolwire.core.codec import Codec
+from toolwire.core.envelopes import EnvelopeEntry, write_envelope
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -51,7 +52,6 @@ from toolwire.core.json_values import is_object_text
 from toolwire.core.losses import Ledger
 from toolwire.policy.undo import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
 from toolwire.schema import ConvertedSchema, restore_arguments
-from toolwire.translation import seals
 from toolwire.translation.request_steps.tool_names import (
     FREEFORM,
     ToolNameMap,
@@ -165,7 +165,7 @@ class AnswerSteps(Struct, eq=False):
     choices_with_calls: list[int] = []
     broken_call: OpenPart | None = None
     """A call whose arguments are not a JSON object. The next event tells whether it was cut off."""
-    pending_entries: list[seals.EnvelopeEntry] = []
+    pending_entries: list[EnvelopeEntry] = []
     """Seals that go onto the next part."""
     client_calls: list[OpenPart] = []
     """All calls as the client gets them."""
@@ -423,14 +423,14 @@ class AnswerSteps(Struct, eq=False):
         if isinstance(part, Reasoning):
             return self._place_reasoning_seal(open_part, seal)
         if self.seal_slots.on_next_part:
-            self.pending_entries.append(seals.EnvelopeEntry("next", seal.maker, seal.value))
+            self.pending_entries.append(EnvelopeEntry("next", seal.maker, seal.value))
         return []
 
     def _place_reasoning_seal(self, open_part: OpenPart, seal: Seal) -> list[Event]:
         """Put the maker and seal of thinking into an envelope: in the thinking itself, or on the next part."""
         part = open_part.part
         text = part.text + "".join(open_part.pieces) if self.seal_slots.on_next_part else ""
-        entry = seals.EnvelopeEntry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
+        entry = EnvelopeEntry("reasoning", seal.maker, seal.value, text, part.form, part.hidden, part.id)
         if self.seal_slots.in_reasoning_beside:
             return [SealDelta(open_part.index, self._make_envelope([entry]))]
         self.pending_entries.append(entry)
@@ -441,13 +441,13 @@ class AnswerSteps(Struct, eq=False):
         self.ledger.note("seal-wrapped", source_path(part), "a seal travels in an envelope that names its maker")
         maker = self._with_maker(seal).maker
         if isinstance(part, Reasoning):
-            entry = seals.EnvelopeEntry("reasoning", maker, seal.value, "", part.form, part.hidden, part.id)
+            entry = EnvelopeEntry("reasoning", maker, seal.value, "", part.form, part.hidden, part.id)
         else:
-            entry = seals.EnvelopeEntry("next", maker, seal.value)
+            entry = EnvelopeEntry("next", maker, seal.value)
         return self._make_envelope([entry])
 
-    def _make_envelope(self, entries: list[seals.EnvelopeEntry]) -> Seal:
-        return Seal(self.context.client.name, seals.write_envelope(entries))
+    def _make_envelope(self, entries: list[EnvelopeEntry]) -> Seal:
+        return Seal(self.context.client.name, write_envelope(entries))
 
     def _take_pending_envelope(self, index: int) -> Event:
         entries, self.pending_entries = self.pending_entries, []
@@ -457,9 +457,9 @@ class AnswerSteps(Struct, eq=False):
         """An empty reasoning part that carries the seal of the part beside it."""
         seal = self._with_maker(seal)
         self.ledger.note("seal-wrapped", None, "a seal travels in an envelope beside its part")
-        return self._make_carrier_part(Reasoning(), [seals.EnvelopeEntry(position, seal.maker, seal.value)], choice)
+        return self._make_carrier_part(Reasoning(), [EnvelopeEntry(position, seal.maker, seal.value)], choice)
 
-    def _make_carrier_part(self, part: Part, entries: list[seals.EnvelopeEntry], choice: int) -> list[Event]:
+    def _make_carrier_part(self, part: Part, entries: list[EnvelopeEntry], choice: int) -> list[Event]:
         index = self.next_index
         self.next_index += 1
         return [PartStart(index, part, choice), SealDelta(index, self._make_envelope(entries)), PartEnd(index)]

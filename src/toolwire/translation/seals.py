@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from toolwire.core.codec import Constraints
-from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, read_envelope, write_envelope
+from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, read_envelope
 from toolwire.core.ir import (
     Call,
     Origin,
@@ -28,20 +28,6 @@ from toolwire.core.ir import (
     with_turns,
 )
 from toolwire.core.losses import Ledger
-
-__all__ = [
-    "ENVELOPE_PREFIX",
-    "TOOLWIRE_MAKER",
-    "EnvelopeEntry",
-    "is_made_by",
-    "keep_own_seals",
-    "open_envelopes",
-    "read_envelope",
-    "reasoning_from_entry",
-    "summaries_as_text",
-    "write_envelope",
-]
-
 
 VENDOR_MARK = "@"
 """Separates a maker from the vendor whose seal it carries: `openai-chat@google`."""

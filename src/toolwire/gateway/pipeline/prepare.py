@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Malformed
@@ -23,13 +24,12 @@ from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.server.request_body import has_ambiguous_model, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
-from toolwire.translation import seals
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 SHOW_CALLS_HEADER = "x-toolwire-calls"
 """A client that sends `x-toolwire-calls: show` sees the tool calls that the gateway runs."""
-_ENVELOPE_PREFIX = seals.ENVELOPE_PREFIX.encode()
+_ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
 async def prepare_request(call: GatewayCall, upstream: Upstream) -> PreparedRequest | AttemptFailed:

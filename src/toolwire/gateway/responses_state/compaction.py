@@ -5,7 +5,7 @@ A provider that speaks Responses compacts itself. For any other one the model is
 
 from __future__ import annotations
 
-from toolwire.core.envelopes import TOOLWIRE_MAKER, EnvelopeEntry, write_envelope
+from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, write_envelope
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
@@ -43,7 +43,6 @@ from toolwire.gateway.responses_state.response_objects import (
 from toolwire.gateway.responses_state.state_options import read_state_options
 from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.response import write_usage
-from toolwire.translation.seals import ENVELOPE_PREFIX
 
 COMPACT_PATH = f"{PATH}/compact"
 _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
