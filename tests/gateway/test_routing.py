@@ -127,11 +127,11 @@ def test_an_unknown_model_is_told_what_there_is(router: Router) -> None:
     found = router.route("cluade-haiku-4-5", None)
     assert isinstance(found, Failure)
     assert found.kind == "not_found"
-    assert found.message.startswith("there is no model `cluade-haiku-4-5` here. There is: claude-haiku-4-5, fast, ")
+    assert found.message.startswith("unknown model `cluade-haiku-4-5`. Available: claude-haiku-4-5, fast, ")
     assert "anthropic/*" in found.message
     nameless = router.route("", None)
     assert isinstance(nameless, Failure)
-    assert "names no model" in nameless.message
+    assert "does not name a model" in nameless.message
 
 
 def test_the_list_in_the_message_ends_somewhere(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""The gateway: the only floor with sockets, files and a clock. Any client's protocol in, any provider's out."""
+"""The gateway: any client's protocol in, any provider's out. The only package with sockets, files and a clock."""
 
 from __future__ import annotations
 

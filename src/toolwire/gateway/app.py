@@ -93,7 +93,7 @@ class Gateway:
     # --- one request ---
 
     async def handle_request(self, request: ClientRequest) -> None:
-        """Answer a request, from the own server or an ASGI server."""
+        """Answer a request, from the gateway's server or an ASGI server."""
         clock, path, headers = request.clock, request.path, request.headers
         routes = self._current_routes(clock)
         if path in routes.public_pages:

@@ -175,9 +175,6 @@ class AnswerStream(Protocol):
     def has_content(self) -> bool: ...
 
     @property
-    def ended(self) -> bool: ...
-
-    @property
     def has_complete_call(self) -> bool: ...
 
     rounds: Rounds | None

@@ -1,4 +1,4 @@
-"""From the name of a model to the providers that are asked for it, and the room in which each is spoken to."""
+"""Step 1 of the pipeline: from the name of a model to its providers, and the protocol for each."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from toolwire.gateway.config.problems import nearest_name
 from toolwire.protocols import find_codec
 
 MAX_CACHED_ROUTES = 2048
-"""Routes that are kept. Names come from clients, so there is no end of them."""
+"""Names come from clients, so their number is not limited otherwise."""
 MAX_SUGGESTIONS = 20
 
 
 class Target(Struct, frozen=True, cache_hash=True):
-    """One provider to ask, and for what."""
+    """One provider to ask, and the name of the model there."""
 
     provider: Provider
     model: str
     protocol: str = ""
-    """The only protocol to ask in, where a rule says so."""
+    """The protocol to use, if the configuration pins one."""
     max_output_tokens: int | None = None
 
 
 class Router:
-    """Finds targets. It belongs to one configuration; a new one gets a new router."""
+    """Finds the targets of a model, under one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -45,22 +45,22 @@ class Router:
         self._route_cache: dict[tuple[str, str], tuple[Target, ...] | Failure] = {}
 
     def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
-        """The first target and its fallbacks, in order."""
-        asked = (model, key.name if key is not None else "")
-        found = self._route_cache.get(asked)
+        """The target of a model and its fallbacks, in order. A Failure for the client if there is none."""
+        cache_key = (model, key.name if key is not None else "")
+        found = self._route_cache.get(cache_key)
         if found is None:
             found = self._find_route(model, key)
             if len(self._route_cache) >= MAX_CACHED_ROUTES:
                 self._route_cache.clear()
-            self._route_cache[asked] = found
+            self._route_cache[cache_key] = found
         return found
 
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
-        """The models that can be listed by name, as far as this key may use them."""
+        """The models with a fixed name that this key may use."""
         return tuple(ModelInfo(name, owner) for name, owner in self._list_names() if _is_allowed(key, name))
 
     def find_speaker(self, protocol: str) -> Provider | None:
-        """A provider for paths that only pass through: the first that speaks this protocol."""
+        """The first provider that speaks this protocol, for paths that are only forwarded."""
         for provider in self.config.providers.values():
             if protocol in provider.protocols and not provider.embedded and not provider.is_key_missing:
                 return provider
@@ -78,7 +78,7 @@ class Router:
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
     def _expand_targets(self, name: str, seen: frozenset[str]) -> Iterator[Target]:
-        """What a name stands for, then what its fallbacks stand for; a name within itself is passed over."""
+        """The target of a name, then those of its fallbacks. A name that falls back to itself is skipped."""
         found = self.resolve_name(name, is_fallback=bool(seen))
         if isinstance(found, Target):
             yield found
@@ -89,7 +89,8 @@ class Router:
                 yield from self._expand_targets(fallback, seen | {found.name})
 
     def resolve_name(self, name: str, is_fallback: bool) -> ModelRule | Target | None:
-        """What one name leads to. A client's `provider/model` may be caught by a pattern; a fallback's is meant so."""
+        """The rule or target of one name. Patterns come before `provider/model` in a client's request, but not in a
+        fallback: the operator means the provider."""
         if is_fallback:
             return (
                 self._exact_rules.get(name)
@@ -113,16 +114,16 @@ class Router:
         return Target(provider, rest) if provider is not None and slash and rest else None
 
     def _match_served(self, name: str) -> Target | None:
-        """A name that a provider is known to serve."""
+        """The provider that serves this name by default."""
         return next(
             (Target(provider, name) for pattern, provider in self._served_patterns if _matches_pattern(name, pattern)),
             None,
         )
 
-    # --- what there is ---
+    # --- lists and messages ---
 
     def _list_names(self) -> Iterator[tuple[str, str]]:
-        """Every name without a pattern in it, and who owns it; each once."""
+        """Every name that is not a pattern, once, with its provider."""
         seen: set[str] = set()
         rules = ((rule.name, rule.provider) for rule in self.config.models)
         served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
@@ -132,26 +133,26 @@ class Router:
                 yield name, owner
 
     def _unknown_model_message(self, name: str, key: ClientKey | None) -> str:
-        said = f"there is no model `{name}` here" if name else "the request names no model"
-        return f"{said}. {self._suggest_models(name, key)}"
+        problem = f"unknown model `{name}`" if name else "the request does not name a model"
+        return f"{problem}. {self._suggest_models(name, key)}"
 
     def _forbidden_model_message(self, name: str, key: ClientKey | None) -> str:
         owner = key.name if key is not None else ""
         return f"the key `{owner}` may not use the model `{name}`. {self._suggest_models(name, key)}"
 
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
-        """What could be asked for instead, the nearest first."""
+        """The models that the client can use, the most similar name first."""
         rules = [rule.name for rule in self.config.models]
         providers = self.config.providers.values()
-        ways = [pattern for pattern, _ in self._served_patterns] + [f"{p.name}/*" for p in providers if not p.embedded]
-        every = list(dict.fromkeys([*rules, *ways]))
-        usable = [way for way in every if _is_allowed(key, way)]
+        served = [pattern for pattern, _ in self._served_patterns]
+        prefixes = [f"{provider.name}/*" for provider in providers if not provider.embedded]
+        usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if _is_allowed(key, name)]
         if key is not None:
             usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
         near = nearest_name(name, usable)
-        shown = ([near] if near else []) + [way for way in usable if way != near]
+        shown = ([near] if near else []) + [name for name in usable if name != near]
         more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
-        return f"There is: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+        return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
 
 
 def _is_pattern(name: str) -> bool:
@@ -159,7 +160,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _matches_pattern(name: str, pattern: str) -> bool:
-    # Brackets are part of names here ("…[1m]"), not sets of characters.
+    # Brackets are part of some names ("…[1m]"), not sets of characters.
     return name == pattern or fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
@@ -167,56 +168,56 @@ def _is_allowed(key: ClientKey | None, name: str) -> bool:
     return key is None or any(_matches_pattern(name, pattern) for pattern in key.models)
 
 
-# --- rooms --------------------------------------------------------------------------------------------------------
+# --- protocols ---
 
 
 def choose_codec(target: Target, client: Codec, has_tools: Callable[[], bool]) -> Codec:
-    """The room to ask in, for a request that has tools or has none."""
+    """The codec to ask the target with."""
     with_tools, without = choose_codecs(target, client)
     return with_tools if with_tools is without or has_tools() else without
 
 
 def choose_codecs(target: Target, client: Codec) -> tuple[Codec, Codec]:
-    """The rooms to ask in with tools and without: the pinned one; else the client's own where the provider speaks it
-    and takes the model; else the provider's first that does. With the provider's quirks, which make it another room
-    than the client's."""
+    """The codecs to ask the target with, for requests with tools and without: that of the pinned protocol; else the
+    client's, if the provider supports the model in it; else the provider's first that does. Quirks of the provider make
+    it a different codec than the client's."""
     protocols, model = target.provider.protocols, target.model
     if target.protocol:
         pinned = codec_with_quirks(target.protocol, target.provider.quirks)
         return pinned, pinned
     spoken = [*([client] if client.name in protocols else []), *map(find_codec, protocols)]
-    # What is taken with tools is taken without.
-    takers = [place for place in spoken if place.supports_model(model, True)]
-    others = [place for place in spoken if place in takers or place.supports_model(model, False)]
-    with_tools, without = ((found or [find_codec(protocols[0])])[0].name for found in (takers, others))
+    # A protocol that supports a model with tools supports it without.
+    supporting = [codec for codec in spoken if codec.supports_model(model, True)]
+    others = [codec for codec in spoken if codec in supporting or codec.supports_model(model, False)]
+    with_tools, without = ((found or [find_codec(protocols[0])])[0].name for found in (supporting, others))
     return codec_with_quirks(with_tools, target.provider.quirks), codec_with_quirks(without, target.provider.quirks)
 
 
 @cache
 def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
-    """A room as servers with these quirks want it; the room itself when it has none of them."""
+    """The codec for servers with these quirks; the codec itself if it has none of them."""
     plain = find_codec(protocol)
     known = [plain.quirks[name] for name in quirks if name in plain.quirks]
     if not known:
         return plain
-    rules: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for quirk in known:
-        rules.update(quirk.constraints)
+        changes.update(quirk.constraints)
     return replace(
-        plain, constraints=replace(plain.constraints, **rules), write_request=_write_with_quirks(plain, known)
+        plain, constraints=replace(plain.constraints, **changes), write_request=_write_with_quirks(plain, known)
     )
 
 
 def _write_with_quirks(codec: Codec, quirks: list[Quirk]) -> Callable[[Request, Ledger], Object]:
-    """The writer of requests, with what the quirks do to the body after it."""
-    bodies = [quirk.rewrite_body for quirk in quirks if quirk.rewrite_body is not None]
-    if not bodies:
+    """The writer of requests, followed by the changes of the quirks."""
+    rewrites = [quirk.rewrite_body for quirk in quirks if quirk.rewrite_body is not None]
+    if not rewrites:
         return codec.write_request
 
     def write_request(request: Request, ledger: Ledger) -> Object:
         body = codec.write_request(request, ledger)
-        for bend in bodies:
-            body = bend(body, request.model, ledger)
+        for rewrite in rewrites:
+            body = rewrite(body, request.model, ledger)
         return body
 
     return write_request

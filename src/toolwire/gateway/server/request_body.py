@@ -38,7 +38,7 @@ _MAX_PLACES = 16
 
 
 def peek_body(body: bytes) -> Peek | None:
-    """None when this is no JSON object with keys of these types: then a room's reader knows better what is wrong."""
+    """The keys that routing needs. None if the body has not such keys: the codec's reader says what is wrong."""
     try:
         return _decode_peek(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
