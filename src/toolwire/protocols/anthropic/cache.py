@@ -1,4 +1,4 @@
-"""Cache breakpoints: reading and writing their marks, and setting them where a body from elsewhere has none."""
+"""Cache breakpoints (`cache_control`): reading, writing, and adding them to requests of other protocols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolwire.protocols.anthropic.names import CACHE_CONTROL_KEYS
 
 MAX_BREAKPOINTS = 4
 MIN_CACHED_CHARACTERS = 4096
-"""Shorter prompts (in characters) are never cached, so marks on them would say nothing."""
+"""Anthropic does not cache shorter prompts (counted in characters here)."""
 
 BREAKPOINT: Object = {"type": "ephemeral"}
 _TTLS = ("5m", "1h")
@@ -17,43 +17,41 @@ _CACHEABLE_BLOCKS = frozenset({"text", "image", "document", "search_result", "to
 
 
 def read_cache(node: Object, path: Path, reading: ReadContext) -> str | None:
-    if node.get("cache_control") is None:
+    """The `ttl` of a breakpoint, "" for the default, None if there is no breakpoint."""
+    breakpoint_ = get_object(node, "cache_control", path)
+    if breakpoint_ is None:
         return None
-    mark = get_object(node, "cache_control", path)
-    assert mark is not None
     here = (path, "cache_control")
-    for key in mark:
+    for key in breakpoint_:
         if key not in CACHE_CONTROL_KEYS:
             reading.note_unknown_field(here, key)
-    return get_text(mark, "ttl", here) or ""
+    return get_text(breakpoint_, "ttl", here) or ""
 
 
 def write_cache(out: Object, cache: str | None, ledger: Ledger, where: Path) -> None:
     if cache is None:
         return
-    mark: Object = {"type": "ephemeral"}
-    if cache in _TTLS:
-        mark["ttl"] = cache
-    elif cache:
-        mark["ttl"] = _TTLS[-1]
+    if cache and cache not in _TTLS:
         ledger.note("setting-mapped", where, f"the cache lifetime `{cache}` became `{_TTLS[-1]}`")
-    out["cache_control"] = mark
+        cache = _TTLS[-1]
+    out["cache_control"] = BREAKPOINT | ({"ttl": cache} if cache else {})
 
 
 def place_breakpoints(body: Object, add_missing: bool, mark_request: bool, ledger: Ledger) -> Object:
-    """A body from elsewhere: its own breakpoints as far as they are accepted, or new ones where they are wanted. Not
-    all servers know a mark for the `whole` request."""
+    """A body that was translated: with at most four of its breakpoints, or with new ones if it has none. Not all
+    servers know a breakpoint of the whole request."""
     if _is_short_and_unmarked(body):
         return body
-    steady, moving = _breakpoints_before_turns(body), _breakpoints_in_turns(body)
-    if steady or moving:
-        _limit_breakpoints(body, steady, moving, ledger)
+    before_turns, in_turns = _breakpoints_before_turns(body), _breakpoints_in_turns(body)
+    if before_turns or in_turns:
+        _limit_breakpoints(body, before_turns, in_turns, ledger)
         return body
     return _add_breakpoints(body, mark_request, ledger) if add_missing else body
 
 
 def _is_short_and_unmarked(body: Object) -> bool:
-    """Is it only text, without a mark, and too short for one? Told in one look, because a first request often is."""
+    """Is it only text, without a breakpoint, and too short for one? First requests often are, so this is checked
+    first."""
     if "cache_control" in body:
         return False
     size = 0
@@ -75,54 +73,54 @@ def _is_short_and_unmarked(body: Object) -> bool:
 
 
 def _add_breakpoints(body: Object, mark_request: bool, ledger: Ledger) -> Object:
-    """Breakpoints after the tools and after the instructions, told by these alone, and one for the whole that moves by
-    itself: so nothing that was sent once looks different when the conversation goes on."""
-    head = _prefix_length(body)
-    marks: Object = {}
-    if head >= MIN_CACHED_CHARACTERS:
+    """Breakpoints after the tools, after the system prompt, and for the whole request. They depend on nothing that
+    comes later, so the cached prefix stays the same when the conversation continues."""
+    prefix_length = _prefix_length(body)
+    marked: Object = {}
+    if prefix_length >= MIN_CACHED_CHARACTERS:
         tools = body.get("tools") or []
-        steady = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
-        if steady:
-            marks["tools"] = _with_breakpoint(tools, steady[-1])
+        loaded = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
+        if loaded:
+            marked["tools"] = _with_breakpoint(tools, loaded[-1])
         system = _as_blocks(body.get("system"))
-        if spot := _last_cacheable_block(system):
-            marks["system"] = _with_breakpoint(system, spot - 1)
-    if mark_request and _is_long_enough(body, head):
-        marks["cache_control"] = dict(BREAKPOINT)
-    if not marks:
+        if count := _count_to_last_cacheable(system):
+            marked["system"] = _with_breakpoint(system, count - 1)
+    if mark_request and _is_long_enough(body, prefix_length):
+        marked["cache_control"] = dict(BREAKPOINT)
+    if not marked:
         return body
-    ledger.note("breakpoint-added", None, f"{len(marks)} cache breakpoints were set")
-    return body | marks
+    ledger.note("breakpoint-added", None, f"{len(marked)} cache breakpoints were added")
+    return body | marked
 
 
 def move_breakpoint_to_last_block(body: Object) -> Object:
-    """The body with the mark of the whole on the last block that can bear it."""
+    """The body with the breakpoint of the whole request on the last block that can have one."""
     if "cache_control" not in body:
         return body
     out = {key: value for key, value in body.items() if key != "cache_control"}
     messages = body["messages"]
     for number in range(len(messages) - 1, -1, -1):
         message = messages[number]
-        if message["role"] == "user" and (spot := _last_cacheable_block(blocks := _as_blocks(message["content"]))):
-            marked = {**message, "content": _with_breakpoint(blocks, spot - 1, body["cache_control"])}
+        if message["role"] == "user" and (count := _count_to_last_cacheable(blocks := _as_blocks(message["content"]))):
+            marked = {**message, "content": _with_breakpoint(blocks, count - 1, body["cache_control"])}
             return out | {"messages": [*messages[:number], marked, *messages[number + 1 :]]}
     return out
 
 
 def _limit_breakpoints(body: Object, before_turns: list[Object], in_turns: list[Object], ledger: Ledger) -> None:
-    """Take away marks beyond the fourth, the earliest in the turns first: the later ones cover what they covered."""
-    spare = len(before_turns) + len(in_turns) - MAX_BREAKPOINTS
-    if spare <= 0:
+    """Remove breakpoints beyond the fourth, the earliest in the turns first: later ones cover the same prefix."""
+    surplus = len(before_turns) + len(in_turns) - MAX_BREAKPOINTS
+    if surplus <= 0:
         return
     for node in (*in_turns, *before_turns):
-        if spare and node is not body and "cache_control" in node:
+        if surplus and node is not body and "cache_control" in node:
             del node["cache_control"]
-            spare -= 1
-    ledger.note("cache-dropped", None, "cache breakpoints beyond the fourth were left out", "at most four are accepted")
+            surplus -= 1
+    ledger.note("cache-dropped", None, "cache breakpoints were left out", "Anthropic accepts four")
 
 
 def _prefix_length(body: Object) -> int:
-    """The characters of what stands before the turns. Counts only as far as needed."""
+    """The characters before the turns, counted only as far as needed."""
     size = _content_length(body.get("system"))
     for tool in body.get("tools") or ():
         if size >= MIN_CACHED_CHARACTERS:
@@ -139,7 +137,7 @@ def _tool_size(tool: Object) -> int:
 
 
 def _is_long_enough(body: Object, size: int) -> bool:
-    """Is the prompt long enough to be cached at all? Counts only as far as needed."""
+    """Is the prompt long enough to be cached?"""
     for message in body["messages"]:
         if size >= MIN_CACHED_CHARACTERS:
             break
@@ -169,8 +167,8 @@ def _as_blocks(content: Json) -> list[Object]:
     return content or []
 
 
-def _last_cacheable_block(blocks: list[Object]) -> int:
-    """The number of the last block that can carry a mark, counted from one; 0 when there is none."""
+def _count_to_last_cacheable(blocks: list[Object]) -> int:
+    """The number of blocks up to the last one that can have a breakpoint; 0 if none can."""
     for number in range(len(blocks), 0, -1):
         block = blocks[number - 1]
         if block.get("type") in _CACHEABLE_BLOCKS and (block["type"] != "text" or block["text"].strip()):
@@ -178,33 +176,23 @@ def _last_cacheable_block(blocks: list[Object]) -> int:
     return 0
 
 
-def _with_breakpoint(blocks: list[Object], number: int, mark: Object = BREAKPOINT) -> list[Object]:
-    marked = list(blocks)
-    marked[number] = {**blocks[number], "cache_control": dict(mark)}
-    return marked
+def _with_breakpoint(blocks: list[Object], number: int, cache_control: Object = BREAKPOINT) -> list[Object]:
+    return [*blocks[:number], {**blocks[number], "cache_control": dict(cache_control)}, *blocks[number + 1 :]]
 
 
 def _breakpoints_before_turns(body: Object) -> list[Object]:
-    """What bears a mark outside the turns."""
-    marks = [body] if body.get("cache_control") else []
-    for tool in body.get("tools") or ():
-        if tool.get("cache_control"):
-            marks.append(tool)
+    """The objects with a breakpoint outside the turns."""
     system = body.get("system")
-    if type(system) is list:
-        marks += [block for block in system if block.get("cache_control")]
-    return marks
+    nodes = [body, *(body.get("tools") or ()), *(system if isinstance(system, list) else ())]
+    return [node for node in nodes if node.get("cache_control")]
 
 
 def _breakpoints_in_turns(body: Object) -> list[Object]:
-    """What bears a mark in the turns: blocks, and parts of results."""
-    marks: list[Object] = []
+    """The blocks with a breakpoint in the turns, and those in results."""
+    marked: list[Object] = []
     for message in body["messages"]:
-        content = message["content"]
-        if type(content) is list:
-            for block in content:
-                if block.get("cache_control"):
-                    marks.append(block)
-                if "content" in block and type(block["content"]) is list:
-                    marks += [part for part in block["content"] if isinstance(part, dict) and part.get("cache_control")]
-    return marks
+        for block in message["content"] if type(message["content"]) is list else ():
+            inner = block.get("content")
+            nodes = (block, *inner) if type(inner) is list else (block,)
+            marked += [node for node in nodes if isinstance(node, dict) and node.get("cache_control")]
+    return marked

@@ -1,8 +1,11 @@
-"""The block that stands for earlier turns."""
+"""Content blocks: text, thinking, tool calls, tool results, images, documents and summaries."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable
+from typing import Any
 
 from toolwire.core.ir import (
     Call,
@@ -39,65 +42,36 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.cache import read_cache, write_cache
-from toolwire.protocols.anthropic.media import read_document, read_image, write_media
-from toolwire.protocols.anthropic.names import (
-    CITATION_KEYS,
-    DIRECT_TOOL_USE_KEYS,
-    NAME,
-    OTHER_CITATION_KEYS,
-    RAW_ARGUMENTS_KEY,
-    REDACTED_THINKING_KEYS,
-    SEARCH_RESULT_KEYS,
-    TEXT_KEYS,
-    THINKING_BLOCK_KEYS,
-    TOOL_REFERENCE_KEYS,
-    TOOL_RESULT_KEYS,
-    TOOL_USE_KEYS,
-    is_foreign,
-    is_own,
-    key_set,
-    own_seal_value,
-)
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
 from toolwire.protocols.anthropic.provider_tools import (
     TOOL_BY_RESULT_TYPE,
-    is_called_directly,
+    known_call_keys,
     read_provider_call,
     read_provider_result,
     write_provider_call,
     write_provider_result,
 )
 
-_SUMMARY_KEYS = key_set("type", "content", "encrypted_content")
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+PDF_TYPE = "application/pdf"
+PLAIN_TEXT_TYPE = "text/plain"
+_TEXT_FILE_TYPES = ("application/json", "application/xml")
+
+_BASE64_PREFIXES = {"/9j/": "image/jpeg", "iVBOR": "image/png", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+"""How the base64 of each kind of image begins."""
 
 
 class ResponseReadContext(ReadContext):
-    """Of an answer. Only who asked for a summary in this protocol gets one, so there it is carried whole."""
-
-
-def read_summary(block: Object, path: Path, reading: ReadContext) -> Part:
-    if isinstance(reading, ResponseReadContext):
-        return Opaque("compaction", reading.whole_origin(block, path))
-    encrypted = get_text(block, "encrypted_content", path)
-    seal = Seal(NAME, encrypted) if encrypted else None
-    return Summary(get_text(block, "content", path) or "", seal, origin=reading.read_origin(block, path, _SUMMARY_KEYS))
-
-
-def write_summary(part: Summary, ledger: Ledger, in_response: bool) -> Object | None:
-    if part.origin is not None and part.origin.protocol != NAME:
-        ledger.note("part-dropped", source_path(part), "a summary that only its maker can read was left out")
-        return None
-    out: Object = {"type": "compaction", "content": part.text or None}
-    if part.seal is not None:
-        out["encrypted_content"] = part.seal.value
-    return restore_original_keys(out, part.origin, NAME)
+    """The context of an answer. A compaction block in one is carried whole: only clients of Anthropic ask for it."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """The parts of a content field; a string stands for one block of text."""
+    """The parts of a content field, which is a string or a list of blocks."""
     if isinstance(value, str):
         return (Text(value, (), None, None, Origin(NAME, path, value)),) if value else ()
     if not isinstance(value, list):
@@ -114,8 +88,8 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, .
 
 
 def read_part(block: Json, path: Path, reading: ReadContext) -> Part:
-    """A block of any kind. The readers of text, calls and results have a short way for the ordinary keys alone: where
-    these are there, their number says that no other is."""
+    """A block of any type. The readers of text, calls and results compare the number of keys first: if the usual ones
+    are there and no others, there is nothing else to look at."""
     if not isinstance(block, dict):
         raise_wrong_type(path, "a content block", block)
     kind = block.get("type")
@@ -126,31 +100,24 @@ def read_part(block: Json, path: Path, reading: ReadContext) -> Part:
 
 
 def _read_text(block: Object, path: Path, reading: ReadContext) -> Part:
-    plain = block.get("text")
-    if len(block) == 2 and type(plain) is str:
-        return Text(plain, (), None, None, Origin(NAME, path, block))
+    text = block.get("text")
+    if len(block) == 2 and type(text) is str:
+        return Text(text, (), None, None, Origin(NAME, path, block))
     text = require_text(block, "text", path)
-    cited = block.get("citations")
-    citations = read_citations(cited, (path, "citations"), reading) if cited else ()
-    cache = read_cache(block, path, reading) if "cache_control" in block else None
-    return Text(text, citations, cache, None, reading.read_origin(block, path, TEXT_KEYS))
-
-
-def read_citations(value: Json, path: Path, reading: ReadContext) -> tuple[Citation, ...]:
-    if not isinstance(value, list):
-        raise_wrong_type(path, "an array of citations", value)
-    return tuple(
-        [read_citation(expect_object(item, here), here, reading) for item, here in items_with_paths(value, path)]
-    )
+    items = items_with_paths(get_list(block, "citations", path) or [], (path, "citations"))
+    citations = tuple([read_citation(expect_object(item, here), here, reading) for item, here in items])
+    cache = read_cache(block, path, reading)
+    return Text(text, citations, cache, None, reading.read_origin(block, path, names.TEXT_KEYS))
 
 
 def read_citation(item: Object, path: Path, reading: ReadContext) -> Citation:
     kind = item.get("type")
-    known = CITATION_KEYS.get(kind, OTHER_CITATION_KEYS) if isinstance(kind, str) else OTHER_CITATION_KEYS
-    url = get_text(item, "url" if "url" in known else "source", path) if known is not OTHER_CITATION_KEYS else ""
-    title = get_text(item, "title" if "title" in known else "document_title", path)
-    quote = get_text(item, "cited_text", path)
-    return Citation(url or "", title or "", quote or "", origin=reading.read_origin(item, path, known))
+    known = names.CITATION_KEYS.get(kind if isinstance(kind, str) else "", names.OTHER_CITATION_KEYS)
+    url, title, quote = (
+        next((get_text(item, key, path) or "" for key in keys if key in known), "")
+        for keys in (("url", "source"), ("title", "document_title"), ("cited_text",))
+    )
+    return Citation(url, title, quote, origin=reading.read_origin(item, path, known))
 
 
 def _read_reasoning(block: Object, path: Path, reading: ReadContext) -> Part:
@@ -158,27 +125,26 @@ def _read_reasoning(block: Object, path: Path, reading: ReadContext) -> Part:
     return Reasoning(
         get_text(block, "thinking", path) or "",
         seal=Seal(NAME, signature) if signature else None,
-        origin=reading.read_origin(block, path, THINKING_BLOCK_KEYS),
+        origin=reading.read_origin(block, path, names.THINKING_BLOCK_KEYS),
     )
 
 
 def _read_redacted_reasoning(block: Object, path: Path, reading: ReadContext) -> Part:
     seal = Seal(NAME, require_text(block, "data", path))
-    return Reasoning(hidden=True, seal=seal, origin=reading.read_origin(block, path, REDACTED_THINKING_KEYS))
+    return Reasoning(hidden=True, seal=seal, origin=reading.read_origin(block, path, names.REDACTED_THINKING_KEYS))
 
 
 def _read_call(block: Object, path: Path, reading: ReadContext) -> Part:
-    id, name, given = block.get("id"), block.get("name"), block.get("input")
-    if len(block) == 4 and id.__class__ is name.__class__ is str and given.__class__ is dict:
-        return Call(id, name, encode_text(given), origin=Origin(NAME, path, block))
-    given = get_object(block, "input", path)
-    cache = read_cache(block, path, reading) if "cache_control" in block else None
+    id, name, arguments = block.get("id"), block.get("name"), block.get("input")
+    if len(block) == 4 and id.__class__ is name.__class__ is str and arguments.__class__ is dict:
+        return Call(id, name, encode_text(arguments), origin=Origin(NAME, path, block))
+    arguments = get_object(block, "input", path)
     return Call(
         get_text(block, "id", path) or "",
         require_text(block, "name", path),
-        "" if given is None else encode_text(given),
-        cache=cache,
-        origin=reading.read_origin(block, path, DIRECT_TOOL_USE_KEYS if is_called_directly(block) else TOOL_USE_KEYS),
+        "" if arguments is None else encode_text(arguments),
+        cache=read_cache(block, path, reading),
+        origin=reading.read_origin(block, path, known_call_keys(block, names.TOOL_USE_KEYS)),
     )
 
 
@@ -187,29 +153,85 @@ def _read_result(block: Object, path: Path, reading: ReadContext) -> Part:
     if type(content) is str and type(id) is str and len(block) == (4 if type(error) is bool else 3) and content:
         text = Text(content, (), None, None, Origin(NAME, (path, "content"), content))
         return Result(id, (text,), error, origin=Origin(NAME, path, block))
-    cache = read_cache(block, path, reading) if "cache_control" in block else None
     return Result(
         get_text(block, "tool_use_id", path) or "",
         () if content is None else read_content(content, (path, "content"), reading),
         get_bool(block, "is_error", path),
-        cache=cache,
-        origin=reading.read_origin(block, path, TOOL_RESULT_KEYS),
+        cache=read_cache(block, path, reading),
+        origin=reading.read_origin(block, path, names.TOOL_RESULT_KEYS),
     )
 
 
 def _read_tool_reference(block: Object, path: Path, reading: ReadContext) -> Part:
-    return ToolReference(require_text(block, "tool_name", path), reading.read_origin(block, path, TOOL_REFERENCE_KEYS))
+    return ToolReference(
+        require_text(block, "tool_name", path), reading.read_origin(block, path, names.TOOL_REFERENCE_KEYS)
+    )
 
 
 def _read_search_result(block: Object, path: Path, reading: ReadContext) -> Part:
-    """A found passage is text to everybody else, with its title and source above it."""
-    here = (path, "content")
-    passages = get_list(block, "content", path) or []
-    texts = [require_text(expect_object(item, at), "text", at) for item, at in items_with_paths(passages, here)]
-    head = [get_text(block, "title", path), get_text(block, "source", path)]
-    text = "\n".join([line for line in head if line] + texts)
-    cache = read_cache(block, path, reading)
-    return Text(text, cache=cache, origin=reading.read_origin(block, path, SEARCH_RESULT_KEYS))
+    """A search result that the client gives as content: text, with the title and the source above it."""
+    passages = items_with_paths(get_list(block, "content", path) or [], (path, "content"))
+    texts = [require_text(expect_object(item, here), "text", here) for item, here in passages]
+    text = "\n".join([*filter(None, (get_text(block, key, path) for key in ("title", "source"))), *texts])
+    origin = reading.read_origin(block, path, names.SEARCH_RESULT_KEYS)
+    return Text(text, cache=read_cache(block, path, reading), origin=origin)
+
+
+def _read_summary(block: Object, path: Path, reading: ReadContext) -> Part:
+    if isinstance(reading, ResponseReadContext):
+        return Opaque("compaction", reading.whole_origin(block, path))
+    encrypted = get_text(block, "encrypted_content", path)
+    return Summary(
+        get_text(block, "content", path) or "",
+        Seal(NAME, encrypted) if encrypted else None,
+        origin=reading.read_origin(block, path, names.COMPACTION_KEYS),
+    )
+
+
+def _read_media(block: Object, path: Path, reading: ReadContext) -> Part:
+    """An image or a document; one whose source is of an unknown type is carried whole."""
+    is_image = block["type"] == "image"
+    fields = _read_source(get_object(block, "source", path) or {}, (path, "source"))
+    if fields is None:
+        return Opaque(block["type"], reading.whole_origin(block, path))
+    return Media(
+        "image" if is_image else "file",
+        name="" if is_image else get_text(block, "title", path) or "",
+        cache=read_cache(block, path, reading),
+        origin=reading.read_origin(block, path, names.IMAGE_KEYS if is_image else names.DOCUMENT_KEYS),
+        **fields,
+    )
+
+
+def _read_source(source: Object, path: Path) -> dict[str, Any] | None:
+    match source.get("type"):
+        case "base64":
+            return {"mime": get_text(source, "media_type", path) or "", "data": require_text(source, "data", path)}
+        case "text":
+            mime = get_text(source, "media_type", path) or PLAIN_TEXT_TYPE
+            return {"mime": mime, "data": _encode_base64(require_text(source, "data", path))}
+        case "url":
+            return {"url": require_text(source, "url", path)}
+        case "file":
+            return {"file": require_text(source, "file_id", path)}
+        case "content":
+            text = _read_text_content(source.get("content"))
+            return None if text is None else {"mime": PLAIN_TEXT_TYPE, "data": _encode_base64(text)}
+    return None
+
+
+def _read_text_content(content: Json) -> str | None:
+    """The text of a document that is given in blocks; None if some of them are not text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return None
+    texts = [block.get("text") if isinstance(block, dict) else None for block in content]
+    return None if None in texts else "\n".join(map(str, texts))
+
+
+def _encode_base64(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
 PART_READERS: dict[str, Callable[[Object, Path, ReadContext], Part]] = {
@@ -220,10 +242,10 @@ PART_READERS: dict[str, Callable[[Object, Path, ReadContext], Part]] = {
     "tool_result": _read_result,
     "tool_reference": _read_tool_reference,
     "search_result": _read_search_result,
-    "image": read_image,
-    "document": read_document,
+    "image": _read_media,
+    "document": _read_media,
     "server_tool_use": read_provider_call,
-    "compaction": read_summary,
+    "compaction": _read_summary,
     **dict.fromkeys(TOOL_BY_RESULT_TYPE, read_provider_result),
 }
 
@@ -244,93 +266,70 @@ def write_parts(parts: tuple[Part, ...], ledger: Ledger, in_response: bool) -> l
 
 
 def write_part(part: Part, ledger: Ledger, in_response: bool) -> Object | None:
-    """One block, or None when it cannot stand here. In an answer more can be told than in a history: what goes to the
-    provider must bear its own signatures."""
+    """One block, or None if there is none for the part. Anthropic refuses thinking without its signature in a history;
+    in an answer it is fine."""
     origin = part.origin
-    if origin is not None and is_verbatim(origin, NAME) and (in_response or not _is_unsigned_reasoning(part)):
-        wire: Json = origin.wire
-        return wire if isinstance(wire, dict) else {"type": "text", "text": wire}
+    is_unsigned = isinstance(part, Reasoning) and part.seal is None
+    if origin is not None and is_verbatim(origin, NAME) and (in_response or not is_unsigned):
+        return origin.wire if isinstance(origin.wire, dict) else {"type": "text", "text": origin.wire}
     return PART_WRITERS[type(part)](part, ledger, in_response)
 
 
 def write_content(parts: tuple[Part, ...], origin: Origin | None, ledger: Ledger) -> str | list[Object]:
     """A content field: one plain text as a string, unless its node had blocks before."""
-    if origin is None or origin.protocol != NAME:
-        if len(parts) == 1 and type(parts[0]) is Text and (text := _plain_text(parts[0])):
-            return text
-        blocks = write_parts(parts, ledger, False)
-        return collapse_single_text(blocks) if len(blocks) == 1 else blocks
+    if len(parts) == 1 and type(part := parts[0]) is Text and not is_own(origin) and not is_own(part.origin):
+        # Most results and user turns: one text without anything else.
+        is_plain = part.cache is None and part.seal is None and not part.citations
+        if is_plain and part.text and not part.text.isspace():
+            return part.text
     blocks = write_parts(parts, ledger, False)
-    had_blocks = isinstance(origin.wire, dict) and isinstance(origin.wire.get("content"), list)
-    return blocks if had_blocks else collapse_single_text(blocks)
-
-
-def _plain_text(part: Text) -> str:
-    """The short way for what most results and turns of the user hold: one text from elsewhere with nothing to it."""
-    origin, text = part.origin, part.text
-    if part.citations or part.cache is not None or part.seal is not None or text.isspace():
-        return ""
-    return text if origin is None or origin.protocol != NAME else ""
+    if is_own(origin) and isinstance(origin.wire, dict) and isinstance(origin.wire.get("content"), list):
+        return blocks
+    return collapse_single_text(blocks)
 
 
 def collapse_single_text(blocks: list[Object]) -> str | list[Object]:
-    """One plain text is said as a string."""
+    """The text of a single plain text block."""
     if len(blocks) == 1 and blocks[0]["type"] == "text" and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
     return blocks
 
 
-def _is_unsigned_reasoning(part: Part) -> bool:
-    return isinstance(part, Reasoning) and part.seal is None
-
-
 def _write_text(part: Text, ledger: Ledger, in_response: bool) -> Object | None:
     if part.seal is not None:
-        ledger.note("seal-dropped", source_path(part), "the seal of a text was taken off")
+        ledger.note("seal-dropped", source_path(part), "the signature of a text was removed")
     text = part.text
     if not text or (not in_response and text.isspace()):
         if text or part.citations:
-            ledger.note("empty-omitted", source_path(part), "text of white space alone was left out")
+            ledger.note("empty-omitted", source_path(part), "text of only white space was left out")
         return None
     out: Object = {"type": "text", "text": text}
     if part.citations:
-        cited = [
-            wire for item in part.citations if (wire := write_citation(item, part, ledger, in_response)) is not None
-        ]
-        if cited:
-            out["citations"] = cited
+        citations = [write_citation(item, part, ledger, in_response) for item in part.citations]
+        if any(citations):
+            out["citations"] = [wire for wire in citations if wire is not None]
     if part.cache is not None:
         write_cache(out, part.cache, ledger, source_path(part))
     origin = part.origin
-    if origin is None or origin.protocol != NAME or not _is_text_block(origin.wire):
-        return out
-    return restore_original_keys(out, origin, NAME)
-
-
-def _is_text_block(wire: Json) -> bool:
-    return isinstance(wire, dict) and wire.get("type") == "text"
+    # A text may come from another type of block (a search result), whose keys do not belong here.
+    is_text_block = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == "text"
+    return restore_original_keys(out, origin, NAME) if is_text_block else out
 
 
 def write_citation(item: Citation, part: Part, ledger: Ledger, in_response: bool) -> Object | None:
-    """Only places on the web can be told without the provider's own numbering of documents."""
+    """A citation of a web page. Other citations name documents by Anthropic's own numbers, so they cannot be made."""
     origin = item.origin
-    if origin is not None and is_verbatim(origin, NAME):
-        wire: Object = origin.wire
+    if (wire := intact_wire(origin)) is not None:
         return wire
+    where = source_path(item) or source_path(part)
     if not item.url or (not in_response and is_foreign(origin or part.origin)):
-        ledger.note(
-            "citation-dropped",
-            source_path(item) or source_path(part),
-            f"a citation of `{item.url or item.title}` was left out",
-        )
+        ledger.note("citation-dropped", where, f"a citation of `{item.url or item.title}` was left out")
         return None
     quote = item.quote
     if item.start is not None and item.end is not None:
         quote = quote or (part.text[item.start : item.end] if isinstance(part, Text) else "")
-        ledger.note(
-            "citation-mapped", source_path(item) or source_path(part), "a citation names its text instead of its place"
-        )
+        ledger.note("citation-mapped", where, "a citation quotes its text instead of giving its position")
     out = {"type": "web_search_result_location", "cited_text": quote, "url": item.url, "title": item.title or None}
     return restore_original_keys(out | {"encrypted_index": ""}, origin, NAME)
 
@@ -338,7 +337,7 @@ def write_citation(item: Citation, part: Part, ledger: Ledger, in_response: bool
 def _write_reasoning(part: Reasoning, ledger: Ledger, in_response: bool) -> Object | None:
     value = own_seal_value(part.seal)
     if part.seal is not None and value is None:
-        ledger.note("seal-dropped", source_path(part), "the seal of another maker was taken off")
+        ledger.note("seal-dropped", source_path(part), "the signature of another provider was removed")
     if value is not None:
         if part.hidden:
             return {"type": "redacted_thinking", "data": value}
@@ -357,22 +356,18 @@ def _write_refusal(part: Refusal, ledger: Ledger, in_response: bool) -> Object |
 
 def _write_call(part: Call, ledger: Ledger, in_response: bool) -> Object | None:
     if part.seal is not None:
-        ledger.note("seal-dropped", source_path(part), "the seal of a call was taken off")
+        ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
     if part.item and is_foreign(part.origin):
         ledger.note("no-counterpart", source_path(part), f"the second id `{part.item}` of a call was left out")
-    given: Json = raw_object_or_none(part.arguments) if part.kind != "custom" else None
-    if given is None:
-        ledger.note(
-            "arguments-wrapped",
-            source_path(part),
-            f"the arguments of `{part.name}` stand as text under `{RAW_ARGUMENTS_KEY}`",
-        )
-        given = {RAW_ARGUMENTS_KEY: part.arguments}
-    out: Object = {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
+    arguments: Json = raw_object_or_none(part.arguments) if part.kind != "custom" else None
+    if arguments is None:
+        what = f"the arguments of `{part.name}` are sent as text under `{names.RAW_ARGUMENTS_KEY}`"
+        ledger.note("arguments-wrapped", source_path(part), what)
+        arguments = {names.RAW_ARGUMENTS_KEY: part.arguments}
+    out: Object = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
     if part.cache is not None:
         write_cache(out, part.cache, ledger, source_path(part))
-    origin = part.origin
-    return out if origin is None or origin.protocol != NAME else restore_original_keys(out, origin, NAME)
+    return restore_original_keys(out, part.origin, NAME)
 
 
 def _write_result(part: Result, ledger: Ledger, in_response: bool) -> Object | None:
@@ -380,23 +375,81 @@ def _write_result(part: Result, ledger: Ledger, in_response: bool) -> Object | N
     if not content:
         content = ""
         if part.error:
-            ledger.note("default-added", source_path(part), "a failed result without content says `error`")
+            ledger.note("default-added", source_path(part), "a failed result without content got the text `error`")
             content = "error"
     out: Object = {"type": "tool_result", "tool_use_id": part.id, "content": content}
     if part.error is not None:
         out["is_error"] = part.error
     if part.cache is not None:
         write_cache(out, part.cache, ledger, source_path(part))
-    origin = part.origin
-    return out if origin is None or origin.protocol != NAME else restore_original_keys(out, origin, NAME)
+    return restore_original_keys(out, part.origin, NAME)
 
 
 def _write_media(part: Media, ledger: Ledger, in_response: bool) -> Object | None:
+    where = source_path(part)
     if in_response:
-        ledger.note("media-dropped", source_path(part), f"{part.mime or part.kind} in an answer was left out")
+        ledger.note("media-dropped", where, f"{part.mime or part.kind} in an answer was left out")
         return None
-    out = write_media(part, ledger)
-    return None if out is None else restore_original_keys(out, part.origin, NAME)
+    if part.file and is_foreign(part.origin):
+        ledger.note("media-dropped", where, f"the file `{part.file}` is stored at another provider")
+        return None
+    if part.kind == "image":
+        for field, value in (("detail", part.detail), ("name", part.name)):
+            if value and (field, value) != ("detail", "auto"):
+                ledger.note("no-counterpart", where, f"the {field} `{value}` of an image was left out")
+    source = _write_image_source(part) if part.kind == "image" else _write_document_source(part, ledger)
+    if source is None:
+        ledger.note("media-dropped", where, f"{part.mime or part.kind} was left out")
+        return None
+    out: Object = {"type": "image" if part.kind == "image" else "document", "source": source}
+    if part.kind == "file" and part.name:
+        out["title"] = part.name
+    if part.seal is not None:
+        ledger.note("seal-dropped", where, f"the signature of a part of type {part.kind} was removed")
+    write_cache(out, part.cache, ledger, where)
+    return restore_original_keys(out, part.origin, NAME)
+
+
+def _write_image_source(part: Media) -> Object | None:
+    if not part.data:
+        return _write_url_or_file(part)
+    # The first bytes say more than the type that the client gave.
+    mime = next((mime for start, mime in _BASE64_PREFIXES.items() if part.data.startswith(start)), part.mime)
+    return {"type": "base64", "media_type": mime, "data": part.data} if mime in IMAGE_TYPES else None
+
+
+def _write_document_source(part: Media, ledger: Ledger) -> Object | None:
+    if part.kind != "file":
+        return None
+    if not part.data:
+        return _write_url_or_file(part)
+    if part.mime == PDF_TYPE or part.data.startswith("JVBERi"):
+        return {"type": "base64", "media_type": PDF_TYPE, "data": part.data}
+    if part.mime and not part.mime.startswith("text/") and part.mime not in _TEXT_FILE_TYPES:
+        return None
+    try:
+        text = base64.b64decode(part.data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    if part.mime not in ("", PLAIN_TEXT_TYPE):
+        ledger.note("setting-mapped", source_path(part), f"a file of type `{part.mime}` is sent as `{PLAIN_TEXT_TYPE}`")
+    return {"type": "text", "media_type": PLAIN_TEXT_TYPE, "data": text}
+
+
+def _write_url_or_file(part: Media) -> Object | None:
+    if part.url:
+        return {"type": "url", "url": part.url}
+    return {"type": "file", "file_id": part.file} if part.file else None
+
+
+def _write_summary(part: Summary, ledger: Ledger, in_response: bool) -> Object | None:
+    if is_foreign(part.origin):
+        ledger.note("part-dropped", source_path(part), "a summary that only its provider can read was left out")
+        return None
+    out: Object = {"type": "compaction", "content": part.text or None}
+    if part.seal is not None:
+        out["encrypted_content"] = part.seal.value
+    return restore_original_keys(out, part.origin, NAME)
 
 
 def _write_tool_reference(part: ToolReference, ledger: Ledger, in_response: bool) -> Object | None:
@@ -404,7 +457,7 @@ def _write_tool_reference(part: ToolReference, ledger: Ledger, in_response: bool
 
 
 def _write_tools_added(part: ToolsAdded, ledger: Ledger, in_response: bool) -> Object | None:
-    ledger.note("part-dropped", source_path(part), "tools that were added on the way were left out")
+    ledger.note("part-dropped", source_path(part), "tools that were added during the conversation were left out")
     return None
 
 
@@ -426,6 +479,6 @@ PART_WRITERS: dict[type, Callable[..., Object | None]] = {
     ProviderResult: write_provider_result,
     ToolReference: _write_tool_reference,
     ToolsAdded: _write_tools_added,
-    Summary: write_summary,
+    Summary: _write_summary,
     Opaque: _write_opaque,
 }

@@ -1,45 +1,66 @@
-"""Errors, whole and inside a stream: the same body in both places."""
+"""Errors: the same object as a body and in a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
 from toolwire.core.json_values import Json, Object
-from toolwire.core.provenance import ReadContext, is_verbatim
-from toolwire.protocols.anthropic.names import (
-    CONTEXT_OVERFLOW,
-    CONTEXT_OVERFLOWS,
-    ERROR_BODY_KEYS,
-    ERROR_BY_KIND,
-    KIND_BY_ERROR_TYPE,
-    NAME,
+from toolwire.core.provenance import ReadContext
+from toolwire.protocols.anthropic.names import ERROR_BODY_KEYS, NAME, intact_wire
+
+KIND_BY_ERROR_TYPE: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        "invalid_request_error": ("invalid", 400),
+        "authentication_error": ("authentication", 401),
+        "billing_error": ("billing", 402),
+        "permission_error": ("permission", 403),
+        "not_found_error": ("not_found", 404),
+        "conflict_error": ("conflict", 409),
+        "request_too_large": ("too_large", 413),
+        "rate_limit_error": ("rate", 429),
+        "api_error": ("server", 500),
+        "timeout_error": ("deadline", 504),
+        "overloaded_error": ("overloaded", 529),
+    }
 )
+"""Anthropic's error types, each with its kind of failure and its HTTP status."""
+
+ERROR_BY_KIND: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {kind: (error_type, status) for error_type, (kind, status) in KIND_BY_ERROR_TYPE.items()}
+    | {
+        "context": ("invalid_request_error", 400),
+        "unprocessable": ("invalid_request_error", 400),
+        "timeout": ("timeout_error", 408),
+        "quota": ("rate_limit_error", 429),
+        "cancelled": ("api_error", 499),
+        "upstream": ("api_error", 502),
+    }
+)
+"""The error type and the HTTP status that are written for each kind of failure."""
+
+CONTEXT_OVERFLOW = "prompt is too long"
+CONTEXT_OVERFLOWS = (CONTEXT_OVERFLOW, "exceed context limit", "context window", "input is too long")
+"""How Anthropic says that a prompt does not fit: only in the message, there is no error type for it."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
-    """Whatever came instead of an answer: an error of this wire, or a page of something in between."""
+    """A failure from a body of any shape: Anthropic's error, or the page of a proxy."""
     reading = ReadContext(NAME)
     retry_after = read_retry_after(headers)
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        message = error if isinstance(error, str) else body if isinstance(body, str) else ""
-        said = message.strip()[:2000] or f"the provider answered with status {status} and no explanation"
+        text = error if isinstance(error, str) else body if isinstance(body, str) else ""
+        message = text.strip()[:2000] or f"the provider answered with status {status} and no explanation"
         kind = failure_kind_for_status(status)
-        return Failure(
-            kind,
-            said,
-            status or STATUS_BY_FAILURE_KIND[kind],
-            retry_after=retry_after,
-            origin=reading.whole_origin(body, None),
-        )
-    given = error.get("type")
-    word = given if isinstance(given, str) else ""
-    text = error.get("message")
-    message = text if isinstance(text, str) and text else word or "the provider gave no reason"
-    kind, usual = KIND_BY_ERROR_TYPE.get(word, (failure_kind_for_status(status), status))
+        status = status or STATUS_BY_FAILURE_KIND[kind]
+        return Failure(kind, message, status, retry_after=retry_after, origin=reading.whole_origin(body, None))
+    error_type, message = _text_field(error, "type"), _text_field(error, "message")
+    message = message or error_type or "the provider gave no reason"
+    kind, usual_status = KIND_BY_ERROR_TYPE.get(error_type, (failure_kind_for_status(status), status))
     if kind in ("invalid", "too_large") and any(words in message.lower() for words in CONTEXT_OVERFLOWS):
         kind = "context"
     details = error.get("details")
@@ -47,27 +68,30 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     return Failure(
         kind,
         message,
-        status if status >= 400 else usual or STATUS_BY_FAILURE_KIND[kind],
-        code if isinstance(code, str) else word,
+        status if status >= 400 else usual_status or STATUS_BY_FAILURE_KIND[kind],
+        code if isinstance(code, str) else error_type,
         retry_after=retry_after,
         origin=reading.read_origin(body, None, ERROR_BODY_KEYS),
     )
 
 
+def _text_field(node: Object, key: str) -> str:
+    value = node.get(key)
+    return value if isinstance(value, str) else ""
+
+
 def write_error(failure: Failure) -> ErrorReply:
-    word, usual = ERROR_BY_KIND.get(failure.kind, ("api_error", 500))
-    status = _error_status(failure, usual)
-    headers = write_retry_after(failure.retry_after)
-    origin = failure.origin
-    if origin is not None and is_verbatim(origin, NAME) and isinstance(origin.wire, dict) and "error" in origin.wire:
-        return ErrorReply(status, origin.wire, headers)
-    return ErrorReply(status, write_error_body(failure, word), headers)
+    error_type, usual_status = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
+    body = intact_wire(failure.origin)
+    if body is None or "error" not in body:
+        body = _write_error_body(failure, error_type)
+    return ErrorReply(_error_status(failure, usual_status), body, write_retry_after(failure.retry_after))
 
 
-def write_error_body(failure: Failure, error_type: str) -> Object:
+def _write_error_body(failure: Failure, error_type: str) -> Object:
     message = failure.message or failure.code or error_type
     if failure.kind == "context" and CONTEXT_OVERFLOW not in message.lower():
-        # Agents shorten their history when they meet these words.
+        # Claude Code shortens its history when it reads these words.
         message = f"{CONTEXT_OVERFLOW}: {message}"
     error: Object = {"type": error_type, "message": message}
     if failure.code and failure.code not in KIND_BY_ERROR_TYPE:
@@ -75,11 +99,11 @@ def write_error_body(failure: Failure, error_type: str) -> Object:
     return {"type": "error", "error": error}
 
 
-def _error_status(failure: Failure, default: int) -> int:
-    """The status decides which exception a client raises, so it must suit the kind."""
-    given = failure.status
+def _error_status(failure: Failure, usual_status: int) -> int:
+    """Anthropic's SDKs choose the exception by the status, so it must suit the kind."""
+    status = failure.status
     if failure.kind in ("server", "upstream", "deadline", "timeout", "cancelled"):
-        return given if 400 <= given < 600 else default
-    if failure.kind == "invalid" and given >= 400 and failure_kind_for_status(given) == "invalid":
-        return given
-    return default
+        return status if 400 <= status < 600 else usual_status
+    if failure.kind == "invalid" and status >= 400 and failure_kind_for_status(status) == "invalid":
+        return status
+    return usual_status

@@ -1,4 +1,4 @@
-"""The list of models, page by page."""
+"""Endpoints, headers, credentials, token counting and the list of models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_model_entry(card: ModelInfo) -> Object:
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:
-    """The page behind `after_id`, or the one before `before_id`; an id that is not there begins at the beginning."""
+    """The page after `after_id` or before `before_id`; the first page if that id is unknown."""
     limit = _page_size(query.get("limit", ""))
     places = {card.id: place for place, card in enumerate(cards)}
     before = places.get(query.get("before_id", ""))
@@ -52,27 +52,24 @@ def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> 
 
 
 def _page_size(requested: str) -> int:
-    return (
-        min(max(1, int(requested)), MAX_PAGE_SIZE)
-        if requested.isascii() and requested.isdecimal() and len(requested) < 10
-        else DEFAULT_PAGE_SIZE
-    )
+    is_number = requested.isascii() and requested.isdecimal() and len(requested) < 10
+    return min(max(1, int(requested)), MAX_PAGE_SIZE) if is_number else DEFAULT_PAGE_SIZE
 
 
 PATH = "/v1/messages"
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
 OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
-"""The versions there are. The old one takes everything that the new one takes."""
+"""The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
 
 COUNT_TOKENS_KEYS = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control speed mcp_servers
     context_management""".split()
 )
-"""What the endpoint that counts takes."""
+"""What `count_tokens` accepts."""
 
 OAUTH_TOKEN_PREFIX = "sk-ant-oat"
-"""Tokens of a person begin so; they are shown another way than keys."""
+"""OAuth tokens of Claude subscriptions begin like this; they go into another header than API keys."""
 
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "anthropic-ratelimit-{what}-{field}",
@@ -82,7 +79,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 
 
 def request_path(model: str, stream: bool) -> str:
-    """One path for all: model and stream flag stand in the body."""
     return PATH
 
 
@@ -94,33 +90,28 @@ def write_credential(key: str) -> tuple[str, str]:
 
 
 def extra_headers(model: str, body: bytes, client_headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The version, and the client's betas: all of them, because the provider alone knows which still mean something.
-    Nothing that our own writer writes needs one."""
-    chosen = ("anthropic-version", choose_version(model, body, client_headers.get("anthropic-version", "")))
+    """`anthropic-version`, and all betas of the client: only the provider knows which of them still matter."""
+    version = ("anthropic-version", choose_version(model, body, client_headers.get("anthropic-version", "")))
     beta = client_headers.get("anthropic-beta", "")
-    return (chosen, ("anthropic-beta", beta)) if beta else (chosen,)
+    return (version, ("anthropic-beta", beta)) if beta else (version,)
 
 
 def choose_version(model: str, body: bytes, requested: str) -> str:
-    """The client's, if it exists and the body fits it. A word that only looks like a setting, such as a parameter of a
-    tool, leads to the old version, which is never wrong."""
-    find = body.find  # `in` costs ten times as much: it makes an error first, and drops it
+    """The client's version if it exists and the body fits it. A false match, such as a tool parameter named
+    `temperature`, only leads to the old version, which always works."""
+    find = body.find  # ten times as fast as `in`
     if requested == OLD_VERSION or find(b'"temperature"') >= 0 or find(b'"top_p"') >= 0 or find(b'"top_k"') >= 0:
         return OLD_VERSION
     if requested == NEW_VERSION:
         return NEW_VERSION
-    # Models that sample may stand at servers that never heard of the new one, which may refuse documents and citations:
-    # those in the model's own turn, and these in the user's.
+    # Servers with older models may not know the new version. It may also refuse documents in assistant turns and
+    # citations in user turns.
     if family(model).sampling or find(b'"document"') >= 0 or find(b'"citations"') >= 0:
         return OLD_VERSION
     return NEW_VERSION
 
 
 # --- counting -------------------------------------------------------------------------------------------------------
-
-
-def _count_tokens_path(_model: str) -> str:
-    return COUNT_TOKENS_PATH
 
 
 def _write_count_request(body: Object, model: str) -> Object:
@@ -130,10 +121,6 @@ def _write_count_request(body: Object, model: str) -> Object:
 def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
-
-
-def _write_count_response(tokens: int) -> Object:
-    return {"input_tokens": tokens}
 
 
 HTTP = Http(
@@ -165,10 +152,10 @@ HTTP = Http(
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     token_count=TokenCountEndpoint(
-        path=_count_tokens_path,
+        path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
         write_body=_write_count_request,
         read_count=_read_count_response,
-        write_count=_write_count_response,
+        write_count=lambda tokens: {"input_tokens": tokens},
     ),
 )

@@ -1,4 +1,4 @@
-"""What the families of models allow. A model that is not known here is taken as an older, permissive one."""
+"""What Claude models accept, by family. An unknown model counts as an older, permissive one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import Quirk
-from toolwire.core.json_values import Object
-from toolwire.core.losses import Ledger
 from toolwire.protocols.anthropic.cache import move_breakpoint_to_last_block
 
 Version: TypeAlias = tuple[int, int]
@@ -30,40 +28,42 @@ _PROVIDER_TOOLS = frozenset({"web_search", "web_fetch", "code_execution"})
 
 
 def supports_provider_tool(tool: str, model: str, has_functions: bool) -> bool:
-    """Models of other makers are served in this protocol too, mostly without its tools."""
+    """Other vendors' models are served in Anthropic's protocol too, mostly without these tools."""
     return tool in _PROVIDER_TOOLS and not _OTHER_VENDORS.match(model)
 
 
 class Family(Struct, frozen=True, kw_only=True):
+    """What the models of a family accept."""
+
     default_tokens: int
-    """The limit that is written when the client set none."""
-    most_tokens: int | None = None
+    """The `max_tokens` that is written if the client set none."""
+    max_tokens: int | None = None
     """The highest limit that is accepted; None when unknown."""
     sampling: bool = False
     """Are temperature, top_p and top_k accepted?"""
     one_sampling: bool = False
-    """Are temperature and top_p refused when they come together?"""
+    """Are temperature and top_p refused together?"""
     thinking: Literal["", "budget", "either", "adaptive", "given"] = "adaptive"
-    """What it takes: nothing, a budget, either, an effort alone; "given" writes whatever is asked."""
+    """What it accepts: nothing, a budget, an effort ("adaptive") or either; "given" writes what the client asked."""
     thinks_unasked: bool = False
     off: Literal["", "disabled", "between_tools"] = "disabled"
-    """How thinking is switched off, if it can be."""
+    """The `thinking.type` that switches thinking off; "" if it cannot be."""
     efforts: tuple[str, ...] = ()
     off_efforts: tuple[str, ...] = ALL_EFFORTS
-    """The efforts that may stand beside switched-off thinking."""
+    """The efforts that are accepted while thinking is off."""
     forcing: bool = True
     """Can the model be made to call a tool?"""
     binds_prefix: bool = False
-    """Are its thoughts bound to the tools and turns before them?"""
+    """Is its thinking only valid after the same tools and turns?"""
     formats: bool = True
     """Is a schema for the answer accepted?"""
     prefill: bool = False
-    """May the model's own turn be the last one?"""
+    """May the last turn be an assistant turn, which the model continues?"""
 
 
 _CLAUDE_5_5 = Family(
     default_tokens=128_000,
-    most_tokens=128_000,
+    max_tokens=128_000,
     thinks_unasked=True,
     off="",
     efforts=ALL_EFFORTS,
@@ -75,9 +75,9 @@ _CLAUDE_4_7 = replace(_CLAUDE_5, thinks_unasked=False, off_efforts=ALL_EFFORTS)
 _CLAUDE_4_6 = replace(
     _CLAUDE_4_7, default_tokens=64_000, sampling=True, one_sampling=True, thinking="either", efforts=EFFORTS_TO_MAX
 )
-_CLAUDE_4_5 = replace(_CLAUDE_4_6, most_tokens=64_000, thinking="budget", efforts=(), prefill=True)
+_CLAUDE_4_5 = replace(_CLAUDE_4_6, max_tokens=64_000, thinking="budget", efforts=(), prefill=True)
 _CLAUDE_4 = replace(_CLAUDE_4_5, default_tokens=32_000, one_sampling=False, formats=False)
-_CLAUDE_3 = replace(_CLAUDE_4, default_tokens=4_096, most_tokens=4_096, thinking="")
+_CLAUDE_3 = replace(_CLAUDE_4, default_tokens=4_096, max_tokens=4_096, thinking="")
 
 FAMILY_ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
     (("fable", "mythos"), (0, 0), _CLAUDE_5_5),
@@ -89,16 +89,16 @@ FAMILY_ROWS: tuple[tuple[tuple[str, ...], Version, Family], ...] = (
     ((), (4, 7), _CLAUDE_4_7),
     ((), (4, 6), _CLAUDE_4_6),
     ((), (4, 5), _CLAUDE_4_5),
-    (("opus",), (4, 0), replace(_CLAUDE_4, most_tokens=32_000)),
+    (("opus",), (4, 0), replace(_CLAUDE_4, max_tokens=32_000)),
     ((), (4, 0), _CLAUDE_4),
-    ((), (3, 7), replace(_CLAUDE_4, most_tokens=128_000)),
-    ((), (3, 5), replace(_CLAUDE_3, default_tokens=8_192, most_tokens=8_192)),
+    ((), (3, 7), replace(_CLAUDE_4, max_tokens=128_000)),
+    ((), (3, 5), replace(_CLAUDE_3, default_tokens=8_192, max_tokens=8_192)),
     ((), (0, 0), _CLAUDE_3),
 )
-"""Lines (none: every line), the version from which the row holds, and its facts; the first row that fits counts."""
+"""Model lines (none: every line), the first version, and the family; the first row that matches counts."""
 
 AS_GIVEN = Family(default_tokens=0, sampling=True, thinking="given", prefill=True)
-"""For requests that were made for this wire: what their client asked for is between it and its model."""
+"""For requests of Anthropic's own clients, which know their model: everything is written as it came."""
 
 UNKNOWN_FAMILY = Family(default_tokens=16_384, sampling=True, thinking="budget", prefill=True)
 
@@ -113,17 +113,17 @@ MID_SYSTEM_MODELS = re.compile(
     r"|(?:fable|mythos)-(?:[5-9]|[1-9]\d)(?!\d)).*",
     re.DOTALL,
 )
-"""Models that take instructions between the turns."""
+"""Models that accept system turns between the other turns."""
 
 
 @lru_cache(maxsize=256)
 def family(model: str) -> Family:
-    """The facts about a model, from its name."""
-    found = _MODEL_NAME.search(model)
-    if found is None or (found["major"] is None and found["line"] not in ("fable", "mythos")):
+    """The family of a model, from its name."""
+    match = _MODEL_NAME.search(model)
+    if match is None or (match["major"] is None and match["line"] not in ("fable", "mythos")):
         return UNKNOWN_FAMILY
-    line = found["last"] or found["line"] or ""
-    version = (int(found["major"] or 0), int(found["minor"] or 0))
+    line = match["last"] or match["line"] or ""
+    version = (int(match["major"] or 0), int(match["minor"] or 0))
     for lines, since, facts in FAMILY_ROWS:
         if (not lines or line in lines) and version >= since:
             return facts
@@ -131,23 +131,16 @@ def family(model: str) -> Family:
 
 
 def can_force_tools(model: str, thinks: bool | None) -> bool:
-    """Can the model be made to call a tool? One that thinks with a budget has to stop thinking for it."""
+    """Can the model be made to call a tool? Not while it thinks with a budget."""
     facts = family(model)
     return facts.forcing and not (thinks and facts.thinking == "budget")
-
-
-# --- Where servers differ: bodies bent to what they take. A body is never changed in place ---
-
-
-def move_cache_breakpoint(body: Object, _model: str, _ledger: Ledger) -> Object:
-    return move_breakpoint_to_last_block(body)
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
     {
         "block-cache": Quirk(
             about="knows cache breakpoints on blocks only, none for the whole request",
-            rewrite_body=move_cache_breakpoint,
+            rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
         ),
         "no-hosted-tools": Quirk(
             about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}

@@ -1,4 +1,4 @@
-"""Tools that the provider runs itself: what they were asked and what they found."""
+"""Tools that Anthropic runs itself: their calls (`server_tool_use`) and results (`…_tool_result`)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from toolwire.core.json_values import (
     raw_object_or_none,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, restore_original_keys
+from toolwire.core.provenance import ReadContext, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
 from toolwire.protocols.anthropic.names import (
-    DIRECT_PROVIDER_RESULT_KEYS,
-    DIRECT_TOOL_USE_KEYS,
     NAME,
     PROVIDER_RESULT_KEYS,
+    SOURCE_KEYS,
     TOOL_USE_KEYS,
+    intact_wire,
     is_foreign,
     is_own,
-    key_set,
 )
 
 TOOL_BY_RESULT_TYPE = {
@@ -53,14 +52,12 @@ TOOL_BY_RESULT_TYPE = {
 }
 SUPPORTED_TOOLS = frozenset(TOOL_BY_RESULT_TYPE.values())
 
-_SOURCE_KEYS = key_set("type", "url", "title")
 _PROVIDER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 
 
-def is_called_directly(block: Object) -> bool:
-    """`caller: direct` is what its absence says too."""
-    caller = block.get("caller")
-    return caller is None or (isinstance(caller, dict) and caller.get("type") == "direct" and len(caller) == 1)
+def known_call_keys(block: Object, keys: frozenset[str]) -> frozenset[str]:
+    """`keys`, and `caller` where it is `{"type": "direct"}`, because that is the default."""
+    return keys | {"caller"} if "caller" in block and block["caller"] in (None, {"type": "direct"}) else keys
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -70,23 +67,22 @@ def read_provider_call(block: Object, path: Path, reading: ReadContext) -> Part:
     name = get_text(block, "name", path) or ""
     if name not in SUPPORTED_TOOLS:
         return Opaque("server_tool_use", reading.whole_origin(block, path))
-    given = get_object(block, "input", path)
-    origin = reading.read_origin(block, path, DIRECT_TOOL_USE_KEYS if is_called_directly(block) else TOOL_USE_KEYS)
-    return ProviderCall(get_text(block, "id", path) or "", name, "" if given is None else encode_text(given), origin)
+    arguments = get_object(block, "input", path)
+    return ProviderCall(
+        get_text(block, "id", path) or "",
+        name,
+        "" if arguments is None else encode_text(arguments),
+        reading.read_origin(block, path, known_call_keys(block, TOOL_USE_KEYS)),
+    )
 
 
 def read_provider_result(block: Object, path: Path, reading: ReadContext) -> Part:
-    kind = block["type"]
-    content = block.get("content")
-    fields = _RESULT_READERS[TOOL_BY_RESULT_TYPE[kind]](content, (path, "content"), reading)
+    tool = TOOL_BY_RESULT_TYPE[block["type"]]
+    fields = _RESULT_READERS[tool](block.get("content"), (path, "content"), reading)
     if fields is None:
-        return Opaque(kind, reading.whole_origin(block, path))
-    origin = reading.read_origin(
-        block, path, DIRECT_PROVIDER_RESULT_KEYS if is_called_directly(block) else PROVIDER_RESULT_KEYS
-    )
-    id = get_text(block, "tool_use_id", path) or ""
-    sources, text, error = fields
-    return ProviderResult(id, TOOL_BY_RESULT_TYPE[kind], sources, text, error, origin)
+        return Opaque(block["type"], reading.whole_origin(block, path))
+    origin = reading.read_origin(block, path, known_call_keys(block, PROVIDER_RESULT_KEYS))
+    return ProviderResult(get_text(block, "tool_use_id", path) or "", tool, *fields, origin)
 
 
 _ResultFields = tuple[tuple[Citation, ...], str, str]
@@ -104,7 +100,7 @@ def _read_search_sources(content: Json, path: Path, reading: ReadContext) -> _Re
         Citation(
             get_text(item, "url", (path, number)) or "",
             get_text(item, "title", (path, number)) or "",
-            origin=reading.read_origin(item, (path, number), _SOURCE_KEYS),
+            origin=reading.read_origin(item, (path, number), SOURCE_KEYS),
         )
         for number, item in enumerate(content)
     )
@@ -145,20 +141,14 @@ _RESULT_READERS = {
 
 
 NO_PROTOCOL = ""
-"""The protocol of what we made up for a client in this wire's shape: its provider never sealed that."""
+"""The protocol of blocks that Toolwire made for an Anthropic client from another provider's answer."""
 
 
 def disown_unsealed_parts(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
-    """An earlier answer of another provider, which stands in this wire's shape because the client has no other: its
-    searches and citations bear no seal, and would be refused. None when there are no such."""
-    for part in parts:
-        if type(part) is ProviderResult or (type(part) is Text and part.citations):
-            break
-    else:
-        return None
+    """The parts of an earlier answer that Toolwire translated: searches and citations without Anthropic's encrypted
+    values, which Anthropic would refuse, no longer count as its own. None if there are none."""
     unsealed = {part.id for part in parts if type(part) is ProviderResult and _is_unsealed_search(part)}
-    cites = any(type(part) is Text and _has_unsealed_citation(part) for part in parts)
-    if not unsealed and not cites:
+    if not unsealed and not any(type(part) is Text and _has_unsealed_citation(part) for part in parts):
         return None
     return tuple([_disown_part(part, unsealed) for part in parts])
 
@@ -167,8 +157,8 @@ def _disown_part(part: Part, unsealed: set[str]) -> Part:
     if isinstance(part, (ProviderCall, ProviderResult)) and part.id in unsealed:
         return replace(part, origin=_disown_origin(part.origin))
     if isinstance(part, Text) and _has_unsealed_citation(part):
-        cited = tuple([replace(one, origin=_disown_origin(one.origin)) for one in part.citations])
-        return replace_fields(part, citations=cited)
+        citations = tuple([replace(one, origin=_disown_origin(one.origin)) for one in part.citations])
+        return replace_fields(part, citations=citations)
     return part
 
 
@@ -179,18 +169,13 @@ def _disown_origin(origin: Origin | None) -> Origin | None:
 def _is_unsealed_search(part: ProviderResult) -> bool:
     if part.tool != "web_search" or part.error or part.origin is None:
         return False
-    found = part.origin.wire.get("content")
-    return not found or any(not item.get("encrypted_content") for item in found)
+    pages = part.origin.wire.get("content")
+    return not pages or any(not page.get("encrypted_content") for page in pages)
 
 
 def _has_unsealed_citation(part: Text) -> bool:
-    return any(_citation_seal(one) is not None and not _citation_seal(one) for one in part.citations)
-
-
-def _citation_seal(citation: Citation) -> str | None:
-    """The seal of a citation of a search; None where it has no place for one."""
-    wire = citation.origin.wire if citation.origin is not None else None
-    return wire.get("encrypted_index") if isinstance(wire, dict) else None
+    wires = [citation.origin.wire for citation in part.citations if citation.origin is not None]
+    return any(isinstance(wire, dict) and wire.get("encrypted_index") == "" for wire in wires)
 
 
 def offers_provider_tools(request: Request | None) -> bool:
@@ -199,7 +184,7 @@ def offers_provider_tools(request: Request | None) -> bool:
 
 
 class ProviderToolUse:
-    """The provider's own tools in one answer: which were used, and which results a client still waits for."""
+    """The provider tools of one answer: which were used, and which calls have no result yet."""
 
     __slots__ = ("_cited_titles", "_missing_results", "_offers_search", "may_cite_by_position", "used")
 
@@ -207,14 +192,14 @@ class ProviderToolUse:
         tools = [tool for tool in request.tools if isinstance(tool, ProviderTool)] if request is not None else []
         self.used: list[str] = []
         self.may_cite_by_position = request is None or bool(tools)
-        """May a citation come that names its place in the text alone?"""
+        """May there be a citation that gives only its position in the text?"""
         self._offers_search = bool(tools) and any(tool.tool == "web_search" for tool in tools)
         self._missing_results: dict[str, Part] = {}
         self._cited_titles: dict[str, str] = {}
 
     def add_call(self, part: ProviderCall) -> None:
         self.used.append(part.tool)
-        # Who speaks this wire sends the result sooner or later; others may never.
+        # Anthropic always sends a result; OpenAI, for instance, does not.
         if part.tool in ("web_search", "web_fetch") and is_foreign(part.origin):
             self._missing_results[part.id] = ProviderResult(part.id, part.tool)
 
@@ -230,12 +215,12 @@ class ProviderToolUse:
         return bool(self._missing_results)
 
     def take_missing_results(self) -> list[Part]:
-        """Empty results for searches that have none: clients count results."""
+        """Empty results for calls that have none: Anthropic's clients expect one for each."""
         parts, self._missing_results = list(self._missing_results.values()), {}
         return parts
 
     def take_final_parts(self, finish: Finish | None, seed: str) -> list[Part]:
-        """What is still missing at the end. An answer that cites the web has searched, also where nobody said so."""
+        """Results that are still missing at the end, and a search if the answer cites web pages without one."""
         if finish is not None and finish.kind == "pause":
             return []
         parts = self.take_missing_results()
@@ -249,8 +234,8 @@ class ProviderToolUse:
 def add_missing_results(
     parts: tuple[Part, ...], tool_use: ProviderToolUse, finish: Finish | None, seed: str
 ) -> tuple[Part, ...]:
-    """The parts of an answer, with what clients wait for."""
-    given = {part.id for part in parts if isinstance(part, ProviderResult)}
+    """The parts of an answer, with a result for each call of a provider tool."""
+    answered = {part.id for part in parts if isinstance(part, ProviderResult)}
     out: list[Part] = []
     for part in parts:
         if isinstance(part, Text):
@@ -261,14 +246,14 @@ def add_missing_results(
         out.append(part)
         if isinstance(part, ProviderCall):
             tool_use.add_call(part)
-            if part.id in given:
+            if part.id in answered:
                 tool_use.add_result(ProviderResult(part.id, part.tool))
     out += tool_use.take_final_parts(finish, seed)
     return tuple(out) if len(out) > len(parts) else parts
 
 
 def write_tool_use_counts(used: Sequence[str]) -> Object:
-    """How often which tool was used, as usage tells it."""
+    """`usage.server_tool_use`."""
     searches, fetches = used.count("web_search"), used.count("web_fetch")
     if not searches and not fetches:
         return {}
@@ -279,26 +264,27 @@ def write_tool_use_counts(used: Sequence[str]) -> Object:
 
 
 def write_provider_call_id(id: str) -> str:
-    """The wire demands a prefix and fewer characters than call ids have."""
+    """Anthropic's ids of these calls begin with `srvtoolu_`."""
     return id if _PROVIDER_CALL_ID.fullmatch(id) else f"srvtoolu_{hex_digest(id, 24)}"
 
 
 def write_provider_call(part: ProviderCall, ledger: Ledger, in_response: bool) -> Object | None:
     if not _can_write(part, ledger, in_response):
         return None
-    given = raw_object_or_none(part.arguments)
+    arguments = raw_object_or_none(part.arguments)
     out = {
         "type": "server_tool_use",
         "id": write_provider_call_id(part.id),
         "name": part.tool,
-        "input": {"input": part.arguments} if given is None else given,
+        "input": {"input": part.arguments} if arguments is None else arguments,
     }
     return restore_original_keys(out, part.origin, NAME)
 
 
 def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: bool) -> Object | None:
     if not _can_write(part, ledger, in_response):
-        return None if in_response else _write_result_as_text(part, ledger)
+        text = None if in_response else provider_result_as_text(part, ledger)
+        return None if text is None else {"type": "text", "text": text.text}
     kind = f"{part.tool}_tool_result"
     content: Json
     if part.error:
@@ -306,7 +292,7 @@ def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: boo
     elif part.tool == "web_search":
         content = [_write_source(source) for source in part.sources]
         if part.text:
-            ledger.note("part-dropped", source_path(part), "the text that a search found was left out")
+            ledger.note("part-dropped", source_path(part), "the text of a search result was left out")
     elif part.tool == "web_fetch":
         content = _write_fetched_page(part)
     else:
@@ -316,23 +302,21 @@ def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: boo
 
 
 def _can_write(part: ProviderCall | ProviderResult, ledger: Ledger, in_response: bool) -> bool:
-    """In an answer they are told as they are; in a history the provider wants results that it sealed itself."""
+    """In a history Anthropic accepts only its own results, because they are encrypted."""
     if part.tool in SUPPORTED_TOOLS and (in_response or not is_foreign(part.origin)):
         return True
     if in_response or isinstance(part, ProviderCall):
         what = "call" if isinstance(part, ProviderCall) else "result"
-        ledger.note("part-dropped", source_path(part), f"a {what} of the provider's own `{part.tool}` was left out")
+        ledger.note("part-dropped", source_path(part), f"a {what} of the provider tool `{part.tool}` was left out")
     return False
 
 
 def _write_source(source: Citation) -> Object:
-    origin = source.origin
-    if origin is not None and is_verbatim(origin, NAME):
-        page: Object = origin.wire
-        return page
+    if (wire := intact_wire(source.origin)) is not None:
+        return wire
     page = {"type": "web_search_result", "url": source.url, "title": source.title}
-    sealed: Object = {} if is_own(origin) else {"encrypted_content": "", "page_age": None}
-    return restore_original_keys(page | sealed, origin, NAME)
+    sealed: Object = {} if is_own(source.origin) else {"encrypted_content": "", "page_age": None}
+    return restore_original_keys(page | sealed, source.origin, NAME)
 
 
 def _write_fetched_page(part: ProviderResult) -> Object:
@@ -340,8 +324,3 @@ def _write_fetched_page(part: ProviderResult) -> Object:
     source = {"type": "text", "media_type": "text/plain", "data": part.text}
     document = {"type": "document", "source": source, "title": page.title or None}
     return {"type": "web_fetch_result", "url": page.url, "content": document, "retrieved_at": None}
-
-
-def _write_result_as_text(part: ProviderResult, ledger: Ledger) -> Object | None:
-    text = provider_result_as_text(part, ledger)
-    return None if text is None else {"type": "text", "text": text.text}

@@ -1,4 +1,4 @@
-"""How much to think: an effort, a budget, or a mode, as the model's family takes it."""
+"""Thinking settings: `thinking` (off, a budget, or adaptive) and `output_config.effort`."""
 
 from __future__ import annotations
 
@@ -53,19 +53,16 @@ def read_reasoning_settings(body: Object, effort: str | None, reading: ReadConte
 def write_reasoning_settings(
     request: Request, facts: Family, max_tokens: int, forced: bool, ledger: Ledger
 ) -> ReasoningSettings:
-    """What the client asked for, in the words of the model's family."""
+    """`thinking` and the effort, as the model's family accepts them."""
     thinking = request.settings.thinking
     if thinking is None:
         return None, None
-    if facts.thinking == "given" and is_verbatim(thinking.origin, NAME):
-        wire: Object | None = thinking.origin.wire if thinking.origin is not None else None
-        return wire, thinking.effort or None
     where = request.settings.where.get("thinking")
     if facts.thinking == "given":
-        return _write_as_given(thinking, where, ledger)
+        return _write_as_given(thinking, where, ledger), thinking.effort or None
     if not facts.thinking:
         if not _is_off(thinking):
-            ledger.note("no-counterpart", where, "the wish to think was left out", "this model does not think")
+            ledger.note("no-counterpart", where, "the thinking setting was left out", "this model does not think")
         return None, None
     if _is_off(thinking):
         return _write_off(thinking, facts, where, ledger)
@@ -80,18 +77,17 @@ def write_reasoning_settings(
     return restore_original_keys(_add_display(out, thinking, where, ledger), thinking.origin, NAME), None
 
 
-def _write_as_given(thinking: Thinking, where: Path, ledger: Ledger) -> ReasoningSettings:
-    word = _WIRE_THINKING_MODES.get(thinking.mode)
+def _write_as_given(thinking: Thinking, where: Path, ledger: Ledger) -> Object | None:
+    if thinking.origin is not None and is_verbatim(thinking.origin, NAME):
+        wire: Object | None = thinking.origin.wire
+        return wire
     if thinking.budget is not None:
-        word = "enabled"
-    if word is None:
-        return None, thinking.effort or None
-    out: Object = {"type": word}
-    if thinking.budget is not None:
-        out["budget_tokens"] = thinking.budget
-    return restore_original_keys(
-        _add_display(out, thinking, where, ledger), thinking.origin, NAME
-    ), thinking.effort or None
+        out: Object = {"type": "enabled", "budget_tokens": thinking.budget}
+    elif mode := _WIRE_THINKING_MODES.get(thinking.mode):
+        out = {"type": mode}
+    else:
+        return None
+    return restore_original_keys(_add_display(out, thinking, where, ledger), thinking.origin, NAME)
 
 
 def _is_off(thinking: Thinking) -> bool:
@@ -100,17 +96,17 @@ def _is_off(thinking: Thinking) -> bool:
 
 def _write_off(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> ReasoningSettings:
     if facts.off != "disabled":
-        word = facts.off or "the lowest effort"
-        ledger.note("thinking-mapped", where, f"switched-off thinking became {word}", "this model always thinks")
+        instead = facts.off or "the lowest effort"
+        ledger.note("thinking-mapped", where, f"switched-off thinking became {instead}", "this model always thinks")
         return ({"type": facts.off}, None) if facts.off else (None, facts.efforts[0])
     effort: str | None = None
     if thinking.effort not in ("", "none") and facts.efforts:
-        effort = nearest_effort(thinking.effort, tuple(word for word in facts.efforts if word in facts.off_efforts))
+        effort = nearest_effort(thinking.effort, tuple(one for one in facts.efforts if one in facts.off_efforts))
     return {"type": "disabled"}, effort
 
 
 def _has_budget(thinking: Thinking) -> bool:
-    """A negative budget leaves it to the model."""
+    """Is there a budget? A negative one leaves it to the model (Gemini)."""
     return thinking.budget is not None and thinking.budget > 0
 
 
@@ -151,23 +147,23 @@ def _add_display(out: Object, thinking: Thinking, where: Path, ledger: Ledger) -
 
 
 def _fit_budget(budget: int, max_tokens: int, where: Path, ledger: Ledger) -> int:
-    fitting = max(budget, MIN_BUDGET)
-    if fitting >= max_tokens:
-        # Half for thinking, half for the answer: a budget of all but one token leaves nothing to say.
-        fitting = max(MIN_BUDGET, max_tokens // 2)
-    if fitting != budget:
-        ledger.note("setting-clamped", where, f"the budget of {budget} tokens became {fitting}")
-    return fitting
+    accepted = max(budget, MIN_BUDGET)
+    if accepted >= max_tokens:
+        # Half for thinking and half for the answer: with less the answer would be cut off.
+        accepted = max(MIN_BUDGET, max_tokens // 2)
+    if accepted != budget:
+        ledger.note("setting-clamped", where, f"the budget of {budget} tokens became {accepted}")
+    return accepted
 
 
 def _budget_obstacle(request: Request, max_tokens: int, forced: bool) -> str:
-    """Why a budget of thinking would be refused here; "" when nothing stands against it."""
+    """Why Anthropic would refuse a thinking budget; "" if it would not."""
     if forced:
-        return "a demanded call excludes it, and what the client demands comes first"
+        return "Anthropic refuses it together with a forced call"
     if max_tokens <= MIN_BUDGET:
-        return f"the limit of {max_tokens} tokens leaves no room for it"
+        return f"the limit of {max_tokens} tokens is too low for it"
     if _has_calls_without_reasoning(request):
-        return "the turn that made the calls does not begin with a thought of this model"
+        return "the turn with the calls does not begin with thinking that Anthropic signed"
     return ""
 
 

@@ -104,8 +104,8 @@ class _OpenBlock:
                 self.wire[key] = held + value if isinstance(held, str) and isinstance(value, str) else value
 
 
-_EVENT_KEYS = key_set("type", "index", "delta", "content_block", "message", "usage")
-_MESSAGE_DELTA_KEYS = key_set("stop_reason", "stop_sequence", "stop_details")
+_EVENT_KEYS = key_set("type index delta content_block message usage")
+_MESSAGE_DELTA_KEYS = key_set("stop_reason stop_sequence stop_details")
 
 _EVENT_PATH: Path = (None, "event")
 _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
@@ -345,7 +345,7 @@ class StreamReader:
             return
         grows, key = row
         if len(delta) > 2:
-            self._reading.read_origin(delta, at, key_set("type", key))
+            self._reading.read_origin(delta, at, frozenset({"type", key}))
         if grows != block.delta_kind:
             self._fail_stream(f"a {kind} cannot stand in block {_number_text(node.get('index'))}")
         elif key == "citation":

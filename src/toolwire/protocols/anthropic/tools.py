@@ -1,14 +1,14 @@
-"""Tools and the choice among them."""
+"""Tools, the tool choice, and the schemas of arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import itemgetter
 from types import MappingProxyType
+from typing import Literal
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import AnyTool, Opaque, Origin, ProviderTool, Request, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Request, Tool, ToolChoice, ToolName, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -23,7 +23,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, is_verbatim, restore_original_keys
+from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.protocols.anthropic.cache import read_cache, write_cache
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import (
@@ -33,6 +33,7 @@ from toolwire.protocols.anthropic.names import (
     PROVIDER_TOOL_KEYS,
     TOOL_CHOICE_KEYS,
     TOOL_KEYS,
+    intact_wire,
     is_foreign,
     is_own,
 )
@@ -54,10 +55,11 @@ PROVIDER_TOOL_VERSIONS: Mapping[str, str] = MappingProxyType(
         "code_execution": "code_execution_20250825",
     }
 )
-"""The provider's own tools, each with a version that every model takes; later ones are known by their prefix."""
+"""The tools that Anthropic runs, each with a version that every model accepts. Other versions are read by their
+prefix."""
 
 MAX_STRICT_TOOLS = 20
-"""How many tools of a request can be enforced strictly."""
+"""Anthropic accepts `strict` on at most this many tools of a request."""
 
 NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 
@@ -65,36 +67,24 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-_TOOLS_PATH: Path = (None, "tools")
-_plain_tool_fields = itemgetter("name", "description", "input_schema")
-
-
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
-    read: list[AnyTool] = []
-    for number, tool in enumerate(get_list(body, "tools", None) or ()):
-        read.append(_read_tool(tool, (_TOOLS_PATH, number), reading))
-    return tuple(read)
+    tools = items_with_paths(get_list(body, "tools", None) or [], (None, "tools"))
+    return tuple([_read_tool(tool, path, reading) for tool, path in tools])
 
 
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
-    try:
-        name, description, parameters = _plain_tool_fields(value)
-        if len(value) == 3 and name.__class__ is description.__class__ is str and parameters.__class__ is dict:
-            origin = Origin(NAME, path, value)
-            return Tool(name, description, parameters, "function", None, "", "", None, None, None, None, origin)
-    except (KeyError, TypeError):
-        pass  # it has other keys, or is no object
     tool = expect_object(value, path)
     kind = get_text(tool, "type", path) or "custom"
     if kind == "custom":
-        return _read_function(tool, path, reading)
-    hosted = next((name for name in PROVIDER_TOOL_VERSIONS if kind.startswith(f"{name}_")), None)
-    if hosted is not None:
-        return _read_provider_tool(hosted, tool, path, reading)
-    own = find_client_tool(kind)
-    if own is None:
+        known, kind = TOOL_KEYS, "function"
+        description, parameters = get_text(tool, "description", path), get_object(tool, "input_schema", path)
+    elif provider_tool := _find_provider_tool(kind):
+        return _read_provider_tool(provider_tool, tool, path, reading)
+    elif client_tool := find_client_tool(kind):
+        known = CLIENT_TOOL_KEYS
+        description, parameters = client_tool
+    else:
         return Opaque(kind, reading.whole_origin(tool, path))
-    description, parameters = own
     return Tool(
         require_text(tool, "name", path),
         description,
@@ -103,20 +93,13 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
         strict=get_bool(tool, "strict", path),
         defer=get_bool(tool, "defer_loading", path),
         cache=read_cache(tool, path, reading),
-        origin=reading.read_origin(tool, path, CLIENT_TOOL_KEYS),
+        origin=reading.read_origin(tool, path, known),
     )
 
 
-def _read_function(tool: Object, path: Path, reading: ReadContext) -> Tool:
-    return Tool(
-        require_text(tool, "name", path),
-        get_text(tool, "description", path),
-        get_object(tool, "input_schema", path),
-        strict=get_bool(tool, "strict", path),
-        defer=get_bool(tool, "defer_loading", path),
-        cache=read_cache(tool, path, reading),
-        origin=reading.read_origin(tool, path, TOOL_KEYS),
-    )
+def _find_provider_tool(kind: str) -> str:
+    """The common name of a provider tool from its type, such as `web_search_20250305`."""
+    return next((name for name in PROVIDER_TOOL_VERSIONS if kind.startswith(f"{name}_")), "")
 
 
 def _read_provider_tool(name: str, tool: Object, path: Path, reading: ReadContext) -> ProviderTool:
@@ -142,37 +125,36 @@ def _read_provider_tool(name: str, tool: Object, path: Path, reading: ReadContex
     )
 
 
-_CHOICE_MODES: Mapping[str, ToolChoice] = MappingProxyType(
-    {"auto": ToolChoice("auto"), "any": ToolChoice("required"), "none": ToolChoice("none"), "tool": ToolChoice("one")}
+CHOICE_MODES: Mapping[str, Literal["auto", "required", "none", "one"]] = MappingProxyType(
+    {"auto": "auto", "any": "required", "none": "none", "tool": "one"}
 )
-_AUTO_CHOICE: Object = {"type": "auto"}
-_WIRE_CHOICE_MODES = {choice.mode: word for word, choice in _CHOICE_MODES.items()}
+_CHOICE_TYPES: Mapping[str, str] = {mode: word for word, mode in CHOICE_MODES.items()}
 
 
 def read_tool_choice(body: Object, reading: ReadContext) -> tuple[ToolChoice | None, bool | None]:
-    """The choice, and whether several calls in one turn are welcome: the wire keeps both in one object."""
+    """The tool choice, and whether parallel calls are allowed: Anthropic has both in one object."""
     choice = get_object(body, "tool_choice", None)
     if choice is None:
         return None, None
     path = (None, "tool_choice")
-    if choice == _AUTO_CHOICE:
-        return ToolChoice("auto", (), False, Origin(NAME, path, choice)), None
-    word = require_text(choice, "type", path)
-    if word not in _CHOICE_MODES:
-        raise Malformed((path, "type"), f"expected one of {', '.join(_CHOICE_MODES)}, got `{word}`")
-    single = get_bool(choice, "disable_parallel_tool_use", path)
-    names = (_read_tool_name(require_text(choice, "name", path), body),) if word == "tool" else ()
+    kind = require_text(choice, "type", path)
+    if kind not in CHOICE_MODES:
+        raise Malformed((path, "type"), f"expected one of {', '.join(CHOICE_MODES)}, got `{kind}`")
+    tools = (_read_tool_name(require_text(choice, "name", path), body),) if kind == "tool" else ()
     origin = reading.read_origin(choice, path, TOOL_CHOICE_KEYS)
-    return ToolChoice(_CHOICE_MODES[word].mode, names, origin=origin), None if single is None else not single
+    parallel = _read_parallel(get_bool(choice, "disable_parallel_tool_use", path))
+    return ToolChoice(CHOICE_MODES[kind], tools, origin=origin), parallel
+
+
+def _read_parallel(disabled: bool | None) -> bool | None:
+    return None if disabled is None else not disabled
 
 
 def _read_tool_name(name: str, body: Object) -> ToolName:
-    """One of the provider's own tools has a name like all others; its declaration tells."""
+    """A choice names a provider tool like any other; only its declaration says what it is."""
     for tool in body.get("tools") or ():
         if isinstance(tool, dict) and tool.get("name") == name and isinstance(kind := tool.get("type"), str):
-            return ToolName(
-                name, next((one for one in PROVIDER_TOOL_VERSIONS if kind.startswith(f"{one}_")), "function")
-            )
+            return ToolName(name, _find_provider_tool(kind) or "function")
     return ToolName(name)
 
 
@@ -180,34 +162,25 @@ def _read_tool_name(name: str, body: Object) -> ToolName:
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    written: list[Object] = []
-    for tool in tools:
-        wire = _write_tool(tool, ledger)
-        if wire is not None:
-            written.append(wire)
-    if written and written[0].get("defer_loading"):
-        written = _undefer_if_all_deferred(written, tools, ledger)
-    if len(written) <= MAX_STRICT_TOOLS or len([wire for wire in written if wire.get("strict")]) <= MAX_STRICT_TOOLS:
+    written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+    all_deferred = bool(written) and all(wire.get("defer_loading") for wire in written)
+    too_many_strict = len(written) > MAX_STRICT_TOOLS < sum(bool(wire.get("strict")) for wire in written)
+    if not (all_deferred or too_many_strict) or not all(is_foreign(tool.origin) for tool in tools):
         return written
-    if not all(is_foreign(tool.origin) for tool in tools):
-        return written
-    ledger.note("no-counterpart", None, "no tool is enforced strictly", f"at most {MAX_STRICT_TOOLS} can be")
-    return [{key: value for key, value in wire.items() if key != "strict"} for wire in written]
-
-
-def _undefer_if_all_deferred(written: list[Object], tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    """Not all can be deferred: of tools from elsewhere none is, then."""
-    if not all(wire.get("defer_loading") for wire in written) or not all(is_foreign(tool.origin) for tool in tools):
-        return written
-    for tool in tools:
-        ledger.note("no-counterpart", source_path(tool), "the tool is not deferred", "nothing here could load it")
-    return [{key: value for key, value in wire.items() if key != "defer_loading"} for wire in written]
+    if all_deferred:
+        for tool in tools:
+            ledger.note("no-counterpart", source_path(tool), "the tool is not deferred", "no tool here could load it")
+    if too_many_strict:
+        ledger.note(
+            "no-counterpart", None, "`strict` was removed from all tools", f"at most {MAX_STRICT_TOOLS} have it"
+        )
+    removed = {"defer_loading"} if all_deferred else set()
+    removed |= {"strict"} if too_many_strict else set()
+    return [{key: value for key, value in wire.items() if key not in removed} for wire in written]
 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
-    origin = tool.origin
-    if origin is not None and is_verbatim(origin, NAME):
-        wire: Object = origin.wire
+    if (wire := intact_wire(tool.origin)) is not None:
         return wire
     if isinstance(tool, Tool):
         return _write_function(tool, ledger)
@@ -235,31 +208,31 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
     if tool.grammar is not None:
         ledger.note("no-counterpart", source_path(tool), f"the grammar of `{tool.name}` was left out")
     if tool.cache is not None and tool.defer:
-        ledger.note(
-            "cache-dropped", source_path(tool), f"`{tool.name}` is loaded later, so no breakpoint can stand on it"
-        )
-    elif tool.cache is not None:
+        what = f"the cache breakpoint on `{tool.name}` was left out"
+        ledger.note("cache-dropped", source_path(tool), what, "Anthropic accepts none on a deferred tool")
+    else:
         write_cache(out, tool.cache, ledger, source_path(tool))
-    origin = tool.origin
-    return out if origin is None or origin.protocol != NAME else restore_original_keys(out, origin, NAME)
+    return restore_original_keys(out, tool.origin, NAME)
 
 
 def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     if tool.parameters is None:
-        ledger.note("schema-added", source_path(tool), f"`{tool.name}` takes no arguments")
+        ledger.note("schema-added", source_path(tool), f"`{tool.name}` got a schema without arguments")
         return NO_PARAMETERS
     if has_object_root(tool.parameters) or not is_foreign(tool.origin):
         return tool.parameters
-    return write_object_root(tool.parameters, source_path(tool), f"`{tool.name}`", ledger)
+    converted = convert_tool_schema(tool.parameters)
+    _note_schema_changes(converted.changes, source_path(tool), f"`{tool.name}`", ledger)
+    return converted.schema
 
 
 def _write_strict(tool: Tool, out: Object, ledger: Ledger) -> bool | None:
-    """A promise that the provider will refuse to keep is not asked for."""
+    """`strict`, unless Anthropic would refuse it for this schema."""
     if not tool.strict or not is_foreign(tool.origin) or "input_schema" not in out:
         return tool.strict
-    schema, hindrance = make_strict_schema(out["input_schema"], source_path(tool), f"`{tool.name}`", ledger)
-    if hindrance:
-        ledger.note("no-counterpart", source_path(tool), f"`{tool.name}` is not enforced strictly", hindrance)
+    schema, problem = make_strict_schema(out["input_schema"], source_path(tool), f"`{tool.name}`", ledger)
+    if problem:
+        ledger.note("no-counterpart", source_path(tool), f"`strict` of `{tool.name}` was left out", problem)
         return None
     out["input_schema"] = schema
     return True
@@ -269,24 +242,23 @@ def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
     where = source_path(tool)
     version = PROVIDER_TOOL_VERSIONS.get(tool.tool)
     if version is None:
-        ledger.note("tool-dropped", where, f"the provider's own tool `{tool.tool}` was left out")
+        ledger.note("tool-dropped", where, f"the provider tool `{tool.tool}` was left out")
         return None
-    if tool.origin is not None and is_own(tool.origin):
+    if is_own(tool.origin):
         version = tool.origin.wire["type"]
     out: Object = {"type": version, "name": tool.tool}
-    said = {
+    options: Object = {
         "max_uses": tool.max_uses,
         "allowed_domains": list(tool.allowed_domains) or None,
         "blocked_domains": list(tool.blocked_domains) or None,
         "user_location": {"type": "approximate", **tool.location} if tool.location else None,
     }
     if tool.tool == "code_execution":
-        said = {}
-    if said.get("allowed_domains") and said.pop("blocked_domains", None):
-        ledger.note(
-            "no-counterpart", where, "blocked domains were left out", "allowed and blocked ones exclude each other"
-        )
-    out |= {key: value for key, value in said.items() if value is not None}
+        options = {}
+    if options.get("allowed_domains") and options.pop("blocked_domains", None):
+        why = "Anthropic accepts either allowed or blocked domains"
+        ledger.note("no-counterpart", where, "blocked domains were left out", why)
+    out |= {key: value for key, value in options.items() if value is not None}
     if tool.context_size:
         ledger.note("no-counterpart", where, f"the context size `{tool.context_size}` of a search was left out")
     write_cache(out, tool.cache, ledger, where)
@@ -294,48 +266,44 @@ def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
 
 
 def select_allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tuple[AnyTool, ...]:
-    """There is no choice of a subset here: the others are not offered. Models whose thoughts are bound to the tools
-    before them keep them all, because they would refuse their own history."""
+    """Anthropic has no choice of a subset of tools, so the others are left out. Models whose thinking is only valid
+    after the same tools keep all of them: they would refuse their own history."""
     choice = request.choice
     if choice is None or choice.mode != "allowed":
         return request.tools
     where = source_path(choice)
     names = {tool.name for tool in choice.tools}
     if facts.binds_prefix:
-        ledger.note("choice-weakened", where, "all tools stay on offer", "the model's thoughts are bound to its tools")
+        ledger.note("choice-weakened", where, "all tools are offered", "the model's thinking is bound to its tools")
         return request.tools
-    kept = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in names)
-    if not kept:
+    allowed = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in names)
+    if not allowed:
         return request.tools
     ledger.note("choice-mapped", where, "only the allowed tools are offered")
     for tool in request.tools:
-        if tool not in kept:
-            ledger.note("choice-mapped", source_path(tool), "the tool is not offered, because the choice leaves it out")
-    return kept
+        if tool not in allowed:
+            ledger.note("choice-mapped", source_path(tool), "the tool was left out, because it is not allowed")
+    return allowed
 
 
 def write_tool_choice(request: Request, facts: Family, has_tools: bool, ledger: Ledger) -> Object | None:
-    """The choice and the wish for single calls, in one object; nothing without tools."""
+    """`tool_choice` with `disable_parallel_tool_use`; None without tools."""
     choice, parallel = request.choice, request.settings.parallel
-    if has_tools and parallel is None and choice is not None and choice.mode == "auto" and not is_own(choice.origin):
-        return {"type": "auto"}
     forced = choice is not None and (
         choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
     )
     if not has_tools:
         if forced:
-            ledger.note(
-                "choice-weakened", source_path(choice), "the demand for a call was left out", "there are no tools"
-            )
+            ledger.note("choice-weakened", source_path(choice), "the forced call was left out", "there are no tools")
         return None
     origin = choice.origin if choice is not None else None
     refused = forced and not facts.forcing
-    if origin is not None and not refused and is_verbatim(origin, NAME) and _has_same_parallel(origin.wire, parallel):
-        wire: Object = origin.wire
+    wire = intact_wire(origin)
+    if wire is not None and not refused and parallel == _read_parallel(wire.get("disable_parallel_tool_use")):
         return wire
     out: Object = {"type": "auto"}
     if refused:
-        what, why = "the model may call a tool, it need not", "this model cannot be forced"
+        what, why = "the model may, but need not call a tool", "this model cannot be forced to"
         ledger.note("choice-weakened", source_path(choice), what, why)
     elif choice is not None:
         out = _write_choice_mode(choice)
@@ -349,16 +317,13 @@ def write_tool_choice(request: Request, facts: Family, has_tools: bool, ledger: 
 def _write_choice_mode(choice: ToolChoice) -> Object:
     if choice.mode == "one" and choice.tools:
         return {"type": "tool", "name": choice.tools[0].name}
-    if choice.mode == "allowed":
-        if not choice.tools:
-            return {"type": "none"}
-        return {"type": "any" if choice.required else "auto"}
-    return {"type": _WIRE_CHOICE_MODES.get(choice.mode, "auto")}
+    mode: str = choice.mode
+    if mode == "allowed":
+        mode = "none" if not choice.tools else "required" if choice.required else "auto"
+    return {"type": _CHOICE_TYPES["auto" if mode == "one" else mode]}
 
 
-def _has_same_parallel(wire: Object, parallel: bool | None) -> bool:
-    single = wire.get("disable_parallel_tool_use")
-    return parallel == (None if single is None else not single)
+# --- tools that Anthropic defines and the client runs -----------------------------------------------------------------
 
 
 def _string_schema(description: str, **more: Json) -> Object:
@@ -442,8 +407,8 @@ CLIENT_TOOLS: Mapping[str, tuple[str, Object]] = MappingProxyType(
         ),
     }
 )
-"""Tools that the client runs but the provider defines, by the prefix of their type: what they do and what they take, so
-that other models can be offered them as functions."""
+"""Descriptions and schemas by the prefix of the type, so that these tools can be offered to other models as
+functions."""
 
 
 def find_client_tool(kind: str) -> tuple[str, Object] | None:
@@ -452,11 +417,13 @@ def find_client_tool(kind: str) -> tuple[str, Object] | None:
     return next((row for prefix, row in CLIENT_TOOLS.items() if kind.startswith(prefix)), None)
 
 
-# --- Schemas from elsewhere, as this wire takes them ---
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+_UNION_KEYS = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 def convert_tool_schema(schema: Json, model: str = "") -> ConvertedSchema:
-    """Arguments: an object at the root, no union there, plain names; for every model alike."""
+    """A schema with an object at the root and no union there, as all of Anthropic's models need it."""
     if is_flat_object(schema):
         return ConvertedSchema(schema)
     plain = convert_to_standard(schema)
@@ -465,21 +432,12 @@ def convert_tool_schema(schema: Json, model: str = "") -> ConvertedSchema:
 
 
 def has_object_root(schema: Json) -> bool:
-    """Is an object at the root, as the steps before the writer leave it?"""
+    """Is the root an object without a union?"""
     return isinstance(schema, dict) and schema.get("type") == "object" and _UNION_KEYS.isdisjoint(schema)
 
 
-_UNION_KEYS = frozenset({"anyOf", "oneOf", "allOf"})
-
-
-def write_object_root(schema: Json, where: Path, owner: str, ledger: Ledger) -> Json:
-    made = convert_tool_schema(schema)
-    _note_schema_changes(made.changes, where, owner, ledger)
-    return made.schema
-
-
 def make_strict_schema(schema: Json, where: Path, owner: str, ledger: Ledger) -> tuple[Json, str]:
-    """A schema that the provider can enforce, and what stands against that, if something does."""
+    """A schema that Anthropic accepts with `strict`, and "" or why there is none."""
     plain = convert_to_standard(schema)
     made = convert_to_strict(plain.schema, STRICT_WITH_OPTIONAL)
     problems = strict_problems(made.schema, STRICT_WITH_OPTIONAL)
