@@ -295,7 +295,7 @@ def test_where_a_demand_and_thinking_exclude_each_other(
         status, answer = posted(base, body)
     if choice == "refuse" and not can:
         assert (status, talk.asked) == (400, [])
-        assert "cannot be made to call a tool while it thinks" in answer["error"]["message"]
+        assert "cannot be forced to call a tool while it thinks" in answer["error"]["message"]
         return
     assert status == 200
     demanded = '"w"' in json.dumps(talk.asked[0].body.get("tool_choice") or talk.asked[0].body.get("toolConfig"))

@@ -43,8 +43,8 @@ def undo(validate: str) -> PolicyUndo:
         ('{"command":["ls"],"lines":2.5}', None, "/lines: expected a whole number, got a number"),
         ('{"lines":1}', None, "the arguments: `command` is missing"),
         ('{"command":"ls"}', None, "/command: expected an array, got a string"),
-        ('{"command":["ls"', None, "the arguments are no JSON object"),
-        ("[]", None, "the arguments are no JSON object"),
+        ('{"command":["ls"', None, "the arguments are not a JSON object"),
+        ("[]", None, "the arguments are not a JSON object"),
     ],
 )
 @pytest.mark.parametrize("validate", ["report", "retry", "refuse"])

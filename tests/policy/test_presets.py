@@ -430,6 +430,6 @@ def test_tools_speak_of_each_other_by_their_new_names() -> None:
     assert said == "Writes. Look with Read first, and use 'replace' for changes."  # which is not declared here
     [loss] = [loss for loss in translation.losses if loss.code == "policy-cleaned"]
     assert (loss.what, loss.why) == (
-        "the instructions now speak of `Read` instead of `read_file`",
+        "the instructions now mention `Read` instead of `read_file`",
         "the rule `read_file as Read`",
     )

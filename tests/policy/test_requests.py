@@ -356,7 +356,7 @@ def test_a_demand_that_cannot_be_made_is_weakened_or_refused_as_the_rule_says() 
     made, _ = apply_rules(request, (Rule(choice="weaken"),), ledger, never)
     assert made.choice == ToolChoice("auto")
     assert ledger.codes == ("policy-choice",)
-    with pytest.raises(Malformed, match="cannot be made to call a tool; the rule `r` refuses"):
+    with pytest.raises(Malformed, match="cannot be forced to call a tool; the rule `r` refuses"):
         apply_rules(request, (Rule(name="r", choice="refuse"),), Ledger("", ""), never)
     kept, _ = apply_rules(request, (Rule(choice="weaken"),), Ledger("", ""), lambda model, thinks: True)
     assert kept is request

@@ -247,12 +247,12 @@ class StreamChecker(Struct, eq=False):
         if self._open_parts:
             return _grammar_failure(f"the answer ends while part {min(self._open_parts)} is open")
         if not self._ended_choices:
-            return _grammar_failure("the answer ends without a reason")
+            return _grammar_failure("the answer ends without a finish reason")
         return None
 
 
 def _misplaced_event_failure(checker: StreamChecker, event: Event) -> Failure | None:
-    return _grammar_failure(f"{type(event).__name__} cannot stand here: the stream is {checker.state}")
+    return _grammar_failure(f"{type(event).__name__} is not allowed here: the stream is {checker.state}")
 
 
 CHECKS_BY_STATE: Mapping[StreamState, Mapping[type, Callable[[StreamChecker, Any], Failure | None] | None]] = {

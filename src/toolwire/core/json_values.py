@@ -130,7 +130,7 @@ def explain_decode_error(data: bytes | str, error: Exception) -> str:
         return f"not JSON: {bad}"
     lone = _LONE_SURROGATE.search(text)
     if lone:
-        return f"half of a surrogate pair ({lone[0][:6]}) at character {lone.start()}; it stands for no character"
+        return f"half of a surrogate pair ({lone[0][:6]}) at character {lone.start()}, which is not a character"
     return f"not JSON: {error}"
 
 

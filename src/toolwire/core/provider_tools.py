@@ -66,10 +66,10 @@ def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | No
     found = provider_result_text(result)
     if not found.strip():
         ledger.note(
-            "part-dropped", source_path(result), f"an empty result of the provider's own `{result.tool}` was left out"
+            "part-dropped", source_path(result), f"an empty result of the provider's tool `{result.tool}` was left out"
         )
         return None
-    ledger.note("hosted-as-text", source_path(result), f"what `{result.tool}` found became text")
+    ledger.note("hosted-as-text", source_path(result), f"the result of the provider's tool `{result.tool}` became text")
     return Text(f"[{result.tool} found]\n{found}")
 
 

@@ -82,7 +82,7 @@ def _parallel_setting(request: Request, application: _RuleApplication) -> bool |
     )
     if rule is None or rule.parallel is request.settings.parallel:
         return None
-    what = "several calls at once are allowed" if rule.parallel else "one call at a time"
+    what = "several calls in one turn were allowed" if rule.parallel else "only one call in a turn was allowed"
     application.note_loss("policy-setting", request.settings.where.get("parallel"), what, rule)
     return rule.parallel
 
@@ -127,12 +127,12 @@ class _RuleApplication:
             name = tool_name(tool)
             rule = self.effects_on(name).dropped_by
             if rule is not None:
-                self._drop_tool(tool, name, rule, f"`{name.name}` is not offered")
+                self._drop_tool(tool, name, rule, f"`{name.name}` was removed")
         for rule in self.rules:
             if rule.max_tools is not None:
                 left = [tool for tool in self.declared_tools if _tool_key(tool_name(tool)) not in self.dropped_tools]
                 for tool in tools_over_limit(left, rule, self.request.choice):
-                    what = f"`{tool_name(tool).name}` is not offered: {rule.max_tools} tools are the limit"
+                    what = f"`{tool_name(tool).name}` was removed: the limit is {rule.max_tools} tools"
                     self._drop_tool(tool, tool_name(tool), rule, what)
 
     def _drop_tool(self, tool: AnyTool, name: ToolName, rule: Rule, what: str) -> None:
@@ -149,7 +149,7 @@ class _RuleApplication:
         while (clash := _find_clash([_tool_key(name) for name in remaining], wanted)) is not None:
             tool = next(name for name in remaining if _tool_key(name) == clash)
             rule = self.effects_on(tool).rules_by_effect["rename"]
-            what = f"`{clash[1]}` keeps its name: `{wanted.pop(clash)}` is another tool's"
+            what = f"`{clash[1]}` keeps its name: another tool is called `{wanted.pop(clash)}`"
             self.note_loss("policy-skipped", None, what, rule)
         self.model_names = wanted
         self.declared_keys = {_tool_key(tool_name(tool)) for tool in self.declared_tools}
@@ -186,7 +186,7 @@ class _RuleApplication:
             self.note_loss(
                 "policy-renamed",
                 source_path(tool),
-                f"`{tool.name}` is called `{new}`",
+                f"`{tool.name}` was renamed to `{new}`",
                 effect.rules_by_effect["rename"],
             )
         changes |= self._description_changes(tool, effect)
@@ -194,7 +194,7 @@ class _RuleApplication:
         strict = effect.value("strict")
         if strict is not None and strict is not tool.strict and tool.kind == FUNCTION:
             changes["strict"] = strict
-            what = f"`{tool.name}` is {'held' if strict else 'not held'} to its schema"
+            what = f"`strict` of `{tool.name}` was set to {'true' if strict else 'false'}"
             self.note_loss("policy-setting", source_path(tool), what, effect.rules_by_effect["strict"])
         return replace_fields(tool, **changes) if changes else tool
 
@@ -207,7 +207,7 @@ class _RuleApplication:
         if text == old:
             return {}
         rule = effect.rules_by_effect.get("description") or effect.rules_by_effect.get("describe_at_most")
-        self.note_loss("policy-described", source_path(tool), f"`{tool.name}` has another description", rule)
+        self.note_loss("policy-described", source_path(tool), f"the description of `{tool.name}` was changed", rule)
         return {"description": text}
 
     def _parameter_changes(self, tool: Tool, effect: ToolEffects) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class _RuleApplication:
             self.note_loss(
                 "policy-reshaped",
                 source_path(tool),
-                f"`{tool.name}` has another schema",
+                f"the schema of `{tool.name}` was replaced",
                 effect.rules_by_effect["schema"],
             )
             return {"parameters": dict(schema)}
@@ -239,7 +239,7 @@ class _RuleApplication:
         if schema == tool.parameters:
             return {}
         hidden = ", ".join(f"`{name}`" for name in fitting.hidden)
-        what = f"`{tool.name}` has other parameters{f', and none for {hidden}' if hidden else ''}"
+        what = f"the parameters of `{tool.name}` were changed{f'; hidden are {hidden}' if hidden else ''}"
         self.note_loss("policy-reshaped", source_path(tool), what, rule)
         return {"parameters": schema}
 
@@ -265,7 +265,7 @@ class _RuleApplication:
         if not changes:
             return call
         if _tool_key(name) not in self.declared_keys:  # a declared tool is reported where it is declared
-            what = f"a call of `{call.name}` goes out as one of `{changes.get('name', call.name)}`"
+            what = f"a call of `{call.name}` was sent as a call of `{changes.get('name', call.name)}`"
             rule = effect.rules_by_effect.get("rename")
             self.note_loss("policy-renamed" if "name" in changes else "policy-reshaped", source_path(call), what, rule)
         return replace_fields(call, **changes)
@@ -351,7 +351,7 @@ class _RuleApplication:
         mentions = ToolMentions(replacements)
         cleaned = clean_mentions(request, mentions)
         for word in sorted(mentions.found_names):
-            new = f"now speak of `{replacements[word]}` instead of" if replacements[word] else "no longer speak of"
+            new = f"now mention `{replacements[word]}` instead of" if replacements[word] else "no longer mention"
             self.note_loss("policy-cleaned", None, f"the instructions {new} `{word}`", rules[word])
         return cleaned
 
@@ -405,7 +405,7 @@ class _RuleApplication:
 
 
 def _rule_label(rule: Rule | None) -> str:
-    return f"the rule `{rule.name}`" if rule is not None and rule.name else "a rule of the operator"
+    return f"the rule `{rule.name}`" if rule is not None and rule.name else "a policy rule"
 
 
 def _tool_key(name: ToolName) -> ToolKey:
@@ -473,7 +473,7 @@ def adjust_tool_choice(
     if choice is None:
         return None
     if request.tools and not tools:
-        ledger.note("policy-choice", source_path(choice), "the choice was left out: no tools are left")
+        ledger.note("policy-choice", source_path(choice), "the tool choice was left out: no tools are left")
         return None
     if choice.tools:
         choice = _rename_choice(choice, rename_tool, ledger)
@@ -485,12 +485,12 @@ def adjust_tool_choice(
         or can_force_tools(request.model, _is_thinking(request))
     ):
         return choice
-    why = "this model cannot be made to call a tool" + (
+    why = "this model cannot be forced to call a tool" + (
         " while it thinks" if can_force_tools(request.model, False) else ""
     )
     if rule.choice == "refuse":
         raise Malformed(source_path(request.choice), f"{why}; the rule `{rule.name}` refuses such a choice")
-    ledger.note("policy-choice", source_path(choice), "the model may call a tool, it need not", why)
+    ledger.note("policy-choice", source_path(choice), "the model may call a tool, but need not", why)
     if choice.mode == "allowed":
         return replace_fields(choice, required=False)
     return replace_fields(choice, mode="auto", tools=())
@@ -515,16 +515,18 @@ def _rename_choice(choice: ToolChoice, rename_tool: RenameTool, ledger: Ledger) 
         return choice
     removed = [tool.name for tool in choice.tools if rename_tool(tool) is None]
     if not removed:
-        ledger.note("policy-choice", source_path(choice), f"the choice names {', '.join(tool.name for tool in tools)}")
+        ledger.note(
+            "policy-choice", source_path(choice), f"the tool choice names {', '.join(tool.name for tool in tools)}"
+        )
         return replace_fields(choice, tools=tools)
     listed = ", ".join(f"`{name}`" for name in removed)
     if tools:
-        ledger.note("policy-choice", source_path(choice), f"{listed} cannot be chosen any more")
+        ledger.note("policy-choice", source_path(choice), f"{listed} was removed from the tool choice")
         return replace_fields(choice, tools=tools)
     if choice.mode == "allowed":
-        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {listed} was, and is gone")
+        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {listed} was, and it was removed")
         return replace_fields(choice, mode="none", tools=(), required=False)
-    ledger.note("policy-choice", source_path(choice), f"the choice of {listed} became `auto`")
+    ledger.note("policy-choice", source_path(choice), f"the tool choice of {listed} became `auto`")
     return replace_fields(choice, mode="auto", tools=())
 
 

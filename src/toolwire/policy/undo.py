@@ -111,7 +111,7 @@ class PolicyUndo(Struct, frozen=True):
             return named
         arguments = decode_object_or_none(call.arguments)
         if arguments is None:
-            return self._report_problems(named, found, ["the arguments are no JSON object"], ledger)
+            return self._report_problems(named, found, ["the arguments are not a JSON object"], ledger)
         restored: Object = arguments
         if found.shape is not None:
             restored = found.shape.to_client(restored)

@@ -368,14 +368,14 @@ class AnswerSteps(Struct, eq=False):
         if original is not None:
             fields = {"name": original.name, "kind": original.kind, "namespace": original.namespace}
             if call.name not in context.tool_names.names:
-                self.ledger.note("name-rewritten", source_path(call), f"`{call.name}` was taken for `{original.name}`")
+                self.ledger.note("name-rewritten", source_path(call), f"`{call.name}` was read as `{original.name}`")
         if self.seal_slots.is_cross_protocol:
             id = self._client_call_id(call)
             if id != call.id:
                 fields["id"] = id
             if not context.has_request:
                 self.ledger.note(
-                    "request-missing", source_path(call), f"`{call.name}` is given as the provider called it"
+                    "request-missing", source_path(call), f"`{call.name}` keeps the name that the provider used"
                 )
         if not fields:
             return call
@@ -396,14 +396,14 @@ class AnswerSteps(Struct, eq=False):
         if not id:
             count = len(context.used_call_ids.union(self.used_ids))
             id = ids.derive_id("call_", context.seed, count, call.name)
-            self.ledger.note("id-added", source_path(call), f"the call of `{call.name}` has the id `{id}`")
+            self.ledger.note("id-added", source_path(call), f"the call of `{call.name}` got the id `{id}`")
         elif used or not ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
             self.has_renamed_ids = True
             salt = f"#{len(context.used_call_ids.union(self.used_ids))}" if used else ""
             escaped = "" if used else ids.escape_id(id, rules.call_id_pattern, rules.max_call_id_length)
             limit = min(rules.max_call_id_length, ids.MAX_SAFE_ID_LENGTH)
             id = escaped or ids.make_legal_id(id, rules.call_id_pattern, limit, salt)
-            self.ledger.note("id-rewritten", source_path(call), f"the call `{call.id}` has the id `{id}`")
+            self.ledger.note("id-rewritten", source_path(call), f"the call `{call.id}` got the id `{id}`")
         self.used_ids.add(id)
         return id
 
@@ -419,7 +419,7 @@ class AnswerSteps(Struct, eq=False):
         if self.seal_slots.has_no_slot:
             self.unslotted_parts.append((open_part.choice, part))
             return []
-        self.ledger.note("seal-wrapped", source_path(part), "a seal travels in an envelope")
+        self.ledger.note("seal-wrapped", source_path(part), "a seal was put into an envelope")
         if isinstance(part, Reasoning):
             return self._place_reasoning_seal(open_part, seal)
         if self.seal_slots.on_next_part:
@@ -438,7 +438,7 @@ class AnswerSteps(Struct, eq=False):
 
     def _wrap_seal_in_place(self, part: Any, seal: Seal) -> Seal:
         """The seal in an envelope, for a client of the provider's protocol."""
-        self.ledger.note("seal-wrapped", source_path(part), "a seal travels in an envelope that names its maker")
+        self.ledger.note("seal-wrapped", source_path(part), "a seal was put into an envelope that names its maker")
         maker = self._with_maker(seal).maker
         if isinstance(part, Reasoning):
             entry = EnvelopeEntry("reasoning", maker, seal.value, "", part.form, part.hidden, part.id)
@@ -456,7 +456,7 @@ class AnswerSteps(Struct, eq=False):
     def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[Event]:
         """An empty reasoning part that carries the seal of the part beside it."""
         seal = self._with_maker(seal)
-        self.ledger.note("seal-wrapped", None, "a seal travels in an envelope beside its part")
+        self.ledger.note("seal-wrapped", None, "a seal was put into an envelope beside its part")
         return self._make_carrier_part(Reasoning(), [EnvelopeEntry(position, seal.maker, seal.value)], choice)
 
     def _make_carrier_part(self, part: Part, entries: list[EnvelopeEntry], choice: int) -> list[Event]:
@@ -470,11 +470,11 @@ class AnswerSteps(Struct, eq=False):
         """Report the seals that the client cannot carry, when their choice has ended (None: all choices)."""
         for number, part in [pair for pair in self.unslotted_parts if choice is None or pair[0] == choice]:
             if not self.context.uses_memory:
-                code, what = "seal-dropped", "a seal has no slot here; a gateway's store can keep it"
+                code, what = "seal-dropped", "a seal was left out; a gateway with a store would keep it"
             elif number in self.choices_with_calls and isinstance(part, (Call, Reasoning, Text)):
-                code, what = "seal-kept", "a seal is kept until its turn comes back"
+                code, what = "seal-kept", "a seal was stored until its turn comes back"
             else:
-                code, what = "seal-dropped", "a seal has no slot here, and nothing in its turn to keep it by"
+                code, what = "seal-dropped", "a seal was left out: its turn has no call to store it by"
             self.ledger.note(code, source_path(part), what)
         self.unslotted_parts = [pair for pair in self.unslotted_parts if choice is not None and pair[0] != choice]
 

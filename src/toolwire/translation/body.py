@@ -36,7 +36,7 @@ def _check_encodable(body: Json) -> Json:
     except UnicodeEncodeError as bad:
         half = ascii(bad.object[bad.start])[1:-1]
         path = _find_text(body, bad.object, None)
-        raise Malformed(path, f"half of a surrogate pair ({half}); it stands for no character") from None
+        raise Malformed(path, f"half of a surrogate pair ({half}), which is not a character") from None
     return body
 
 

@@ -100,7 +100,7 @@ def _output_limit(requested: int | None, options: Options) -> tuple[int, str] | 
     """The new output limit and the reason for it; None where it stays as requested."""
     most, limit = options.model_output_limit, options.max_output_tokens
     if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
-        return most, "the model gives no more, by its provider's words"
+        return most, "the provider says that the model allows no more"
     if limit is not None and (requested is None or requested > limit):
         return limit, "the operator set a limit"
     return None

@@ -224,7 +224,7 @@ def _keep_turn_seals(turn: Turn, maker: str, constraints: Constraints, is_follow
         seal: Seal | None = getattr(part, "seal", None)
         is_foreign = seal is not None and not is_made_by(seal, maker)
         if is_foreign and seal is not None and seal.value:
-            ledger.note("seal-dropped", source_path(part) or source_path(turn), "a seal of another maker was taken off")
+            ledger.note("seal-dropped", source_path(part) or source_path(turn), "a seal of another maker was left out")
         if why:
             ledger.note("reasoning-dropped", source_path(part) or source_path(turn), f"{why} was left out")
             continue
@@ -258,9 +258,9 @@ def _reason_to_drop(
     if _has_foreign_seal(part, maker) or (seal is None and has_foreign_neighbour):
         return "thinking of another maker"
     if not is_followed:
-        return "reasoning that leads to nothing"
+        return "reasoning without output after it"
     if constraints.needs_signed_reasoning and (seal is None or not seal.value):
-        return "thinking that bears no seal"
+        return "thinking without a signature"
     return ""
 
 

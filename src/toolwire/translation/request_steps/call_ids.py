@@ -41,7 +41,7 @@ class _CallIds:
         if id == call.id:
             return call
         code = "id-rewritten" if call.id else "id-added"
-        self.ledger.note(code, source_path(call), f"the call has the id `{id}`")
+        self.ledger.note(code, source_path(call), f"the call got the id `{id}`")
         return replace_fields(call, id=id)
 
     def _choose_id(self, call: Call) -> str:
@@ -85,7 +85,7 @@ class _CallIds:
         if id == result.id:
             return result
         code = "id-rewritten" if result.id else "id-added"
-        self.ledger.note(code, source_path(result), f"the result belongs to the call `{id}`")
+        self.ledger.note(code, source_path(result), f"the result got the id of its call, `{id}`")
         return replace_fields(result, id=id)
 
     def _find_call_id(self, name: str) -> str:

@@ -262,7 +262,7 @@ def _claim_result(
     batch.results[result.id] = result
     if history[-1] is not batch:
         ledger.note(
-            "turn-moved", source_path(result), f"the result of `{result.name or result.id}` was moved behind its call"
+            "turn-moved", source_path(result), f"the result of `{result.name or result.id}` was moved after its call"
         )
     return True
 
@@ -270,7 +270,7 @@ def _claim_result(
 def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
     """A result without a call, as text."""
     ledger.note(
-        "result-as-text", source_path(result), f"the result `{result.name or result.id}` has no call, it became text"
+        "result-as-text", source_path(result), f"the result `{result.name or result.id}` has no call and became text"
     )
     label = (
         f"[Result of an earlier call of `{result.name}`]"
@@ -312,7 +312,7 @@ def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledge
             if not constraints.needs_result_for_every_call or call.later:
                 continue
             ledger.note(
-                "result-added", source_path(call), f"the call of `{call.name}` had no result, it got one that says so"
+                "result-added", source_path(call), f"the call of `{call.name}` had no result and got one that says so"
             )
             failed = True if constraints.result_error_style == "flag" else None
             result = Result(id, (Text(RESULT_UNAVAILABLE),), failed, call.name, call.kind, call.namespace)
@@ -344,7 +344,7 @@ def ensure_user_first(request: Request, ledger: Ledger) -> Request:
     if position is None or turns[position].role == "user":
         return request
     ledger.note(
-        "turn-added", source_path(turns[position]), "a user's turn was put before the first turn of the assistant"
+        "turn-added", source_path(turns[position]), "a user turn was added before the first turn of the assistant"
     )
     first = Turn("user", (Text(CONTINUE),))
     return replace_fields(request, turns=(*turns[:position], first, *turns[position:]))

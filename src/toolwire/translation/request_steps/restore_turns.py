@@ -128,11 +128,11 @@ class _TurnRestorer:
         answer = RejoinedAnswer(run, record, self._is_from_maker(record), self._find_provider_id)
         if answer.has_lost_seals:
             what = (
-                "another maker's and stays here"
+                "of another maker, and was not used"
                 if answer.matches_client
-                else "of words that were edited, and stays here"
+                else "of text that was edited, and was not used"
             )
-            self._note_dropped_seal(run[0], f"what is kept of this turn is {what}")
+            self._note_dropped_seal(run[0], f"the stored record of this turn is {what}")
         turns = answer.turns()
         self.seen_ids.update(piece.id for piece in record.pieces if isinstance(piece, HiddenCallPiece))
         if turns[-1].role == "tool":
@@ -158,19 +158,19 @@ class _TurnRestorer:
         """The record, or None and a loss where it cannot be used."""
         record = decode_record(data)
         if record is None:
-            self._note_dropped_seal(turn, "what is kept of this turn was written by another version and cannot be read")
+            self._note_dropped_seal(turn, "the stored record of this turn is of another version and cannot be read")
             return None
         if record.fingerprint and record.fingerprint != turn_fingerprint(calls, plain_text(turn.parts)):
             self._note_dropped_seal(
-                turn, f"what is kept for the id `{call.id}` belongs to another turn, or this one was edited"
+                turn, f"the stored record for the id `{call.id}` is of another turn, or this turn was edited"
             )
             return None
         if not self._is_from_maker(record):
-            self._note_dropped_seal(turn, "what is kept of this turn is another maker's and stays here")
+            self._note_dropped_seal(turn, "the stored record of this turn is of another maker and was not used")
             return None
         if record.context_digest and record.context_digest != self.prefix_digests.digest_before(self.turn_index):
             self._note_dropped_seal(
-                turn, "what is kept of this turn is bound to what stood before it, and that has changed"
+                turn, "the stored record of this turn was not used, because the turns before it have changed"
             )
             return None
         return record
@@ -197,7 +197,7 @@ class _TurnRestorer:
 
     def _drop_idle_reasoning(self, weaver: _TurnWeaver, turn: Turn, what: str) -> None:
         if weaver.drop_reasoning():
-            self.ledger.note("reasoning-dropped", source_path(turn), f"thinking was left out that led to {what} gone")
+            self.ledger.note("reasoning-dropped", source_path(turn), f"thinking was left out: it led to {what} gone")
 
     def _find_provider_id(self, piece: ClientCallPiece) -> str:
         """The provider's id of a call, unless an earlier call has it."""

@@ -199,7 +199,7 @@ def _drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
     if not duplicates:
         return request
     for tool in duplicates:
-        ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was declared before, with the same parameters")
+        ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was declared twice with the same parameters")
     return replace_fields(
         request, tools=tuple([tool for tool in request.tools if not any(tool is one for one in duplicates)])
     )
@@ -251,9 +251,7 @@ def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
     if changes:
         _note_renaming(tool, changes, namer)
     if _is_unknown_kind(tool.kind, namer, tool):
-        namer.ledger.note(
-            "tool-wrapped", source_path(tool), f"the {tool.kind} tool `{tool.name}` is offered as a function"
-        )
+        namer.ledger.note("tool-wrapped", source_path(tool), f"the {tool.kind} tool `{tool.name}` became a function")
         changes["kind"] = "function"
         if tool.kind == FREEFORM:
             changes |= {"parameters": FREEFORM_INPUT_SCHEMA, "description": freeform_description(tool), "grammar": None}
@@ -302,10 +300,10 @@ def _note_renaming(tool: Tool, changes: dict[str, object], namer: _Namer) -> Non
         namer.ledger.note(
             "namespace-flattened",
             source_path(tool),
-            f"`{tool.namespace}` / `{tool.name}` is called `{changes.get('name', tool.name)}`",
+            f"`{tool.namespace}` / `{tool.name}` was renamed to `{changes.get('name', tool.name)}`",
         )
     elif "name" in changes:
-        namer.ledger.note("name-rewritten", source_path(tool), f"`{tool.name}` is called `{changes['name']}`")
+        namer.ledger.note("name-rewritten", source_path(tool), f"`{tool.name}` was renamed to `{changes['name']}`")
 
 
 def freeform_description(tool: Tool) -> str:
@@ -322,7 +320,7 @@ def _rename_choice(choice: ToolChoice, namer: _Namer) -> ToolChoice:
     if tools == choice.tools:
         return choice
     namer.ledger.note(
-        "name-rewritten", source_path(choice), f"the choice names {', '.join(tool.name for tool in tools)}"
+        "name-rewritten", source_path(choice), f"the tool choice names {', '.join(tool.name for tool in tools)}"
     )
     return replace_fields(choice, tools=tools)
 
@@ -356,7 +354,7 @@ def _rename_call(call: Call, namer: _Namer) -> Call:
         "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
     )
     namer.ledger.note(
-        code, source_path(call), f"a call of `{call.name}` goes out as `{changes.get('name', call.name)}`"
+        code, source_path(call), f"a call of `{call.name}` was sent as `{changes.get('name', call.name)}`"
     )
     return replace_fields(call, **changes)
 
@@ -370,7 +368,7 @@ def _rename_result(result: Result, namer: _Namer) -> Result:
         changes["kind"] = kind
     if "name" in changes:
         namer.ledger.note(
-            "name-rewritten", source_path(result), f"a result of `{result.name}` goes out as `{changes['name']}`"
+            "name-rewritten", source_path(result), f"a result of `{result.name}` was sent as `{changes['name']}`"
         )
     return replace_fields(result, **changes) if changes else result
 

@@ -27,7 +27,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
 
 _OPTION_FIELDS = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
-NO_PROVIDER_TOOLS = "this server runs no tools itself"
+NO_PROVIDER_TOOLS = "this server does not run tools"
 EMPTY_RESULT = "nothing was found"
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -78,7 +78,7 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
             ledger.note(
                 "tool-dropped",
                 source_path(tool),
-                f"the provider's own tool `{tool.tool}` was left out",
+                f"the provider's tool `{tool.tool}` was left out",
                 NO_PROVIDER_TOOLS,
             )
         else:
@@ -92,7 +92,7 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
         ledger.note(
             "choice-weakened",
             source_path(request.choice),
-            "a tool that was left out cannot be chosen",
+            "the tool choice names a tool that was left out",
             NO_PROVIDER_TOOLS,
         )
     return replace_fields(request, tools=tuple(kept), choice=choice)
@@ -107,7 +107,7 @@ def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], 
             continue
         function = substitutes[tool.tool]
         ledger.note(
-            "tool-substituted", source_path(tool), f"`{function.name}` stands in for the provider's own `{tool.tool}`"
+            "tool-substituted", source_path(tool), f"`{function.name}` replaces the provider's tool `{tool.tool}`"
         )
         for option in _OPTION_FIELDS:
             if getattr(tool, option):

@@ -80,7 +80,7 @@ def _map_mid_system_turn(
     if accepted and before == "user" and after == "assistant":
         return turn if turn.role == "system" else replace_fields(turn, role="system")
     ledger.note(
-        "role-mapped", source_path(turn), f"an instruction in the middle (role `{turn.role}`) became a user's text"
+        "role-mapped", source_path(turn), f"an instruction in the middle (role `{turn.role}`) became a user turn"
     )
     return replace_fields(turn, role="user")
 
@@ -126,7 +126,7 @@ def mark_failed_results(request: Request, constraints: Constraints, ledger: Ledg
 def _flag_to_text(result: Result, ledger: Ledger) -> Result:
     if not result.error:
         return result
-    ledger.note("error-marked", source_path(result), "the failed result begins with a mark in its text")
+    ledger.note("error-marked", source_path(result), "the failed result is marked at the start of its text")
     first = result.content[0] if result.content else None
     if isinstance(first, Text):
         if first.text.startswith(ERROR_MARK):
@@ -191,13 +191,13 @@ def _move_media_of_result(
                 "media-dropped",
                 source_path(part),
                 "media in a result became a line of text",
-                "binary_results is `summary`",
+                "the option `binary_results` is `summary`",
             )
             continue
         ledger.note(
             "media-moved",
             source_path(part),
-            "media in a result follow in a user's turn, a line of text stands for them",
+            "media in a result were moved into a user turn and replaced by a line of text",
         )
         moved.extend((Text(f"[Returned by the call {result.id}]"), part))
     return result if is_same(content, result.content) else replace_fields(result, content=tuple(content), value=None)
@@ -238,7 +238,7 @@ def _is_empty_text(part: Part, ledger: Ledger) -> bool:
         # The provider may have written it itself, and signed the turn.
         return False
     if part.text:
-        ledger.note("empty-omitted", source_path(part), "text of white space alone was left out")
+        ledger.note("empty-omitted", source_path(part), "text of only white space was left out")
     return True
 
 
@@ -294,7 +294,10 @@ def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], led
         parts = tuple(part for part in turn.parts if id(part) not in dropped)
         if len(parts) < len(turn.parts):
             ledger.note(
-                "reasoning-dropped", source_path(turn), "thinking was left out", "it is bound to the tools before it"
+                "reasoning-dropped",
+                source_path(turn),
+                "thinking was left out",
+                "it is bound to the tools of that time",
             )
             turn = replace_fields(turn, parts=parts)
         if parts or not turn.parts:
@@ -331,12 +334,12 @@ def _collect_tools(part: ToolsAdded, tools: dict[tuple[str, str], AnyTool], ledg
     for number, tool in enumerate(part.tools):
         key = (tool.namespace, tool.name) if isinstance(tool, Tool) else ("", f"#{len(tools)}.{number}")
         tools.setdefault(key, replace_fields(tool, defer=None) if isinstance(tool, Tool) and tool.defer else tool)
-    ledger.note("tools-merged", source_path(part), "tools that were added on the way stand in the list of tools")
+    ledger.note("tools-merged", source_path(part), "tools added in the conversation were moved to the list of tools")
     return [tool.name for tool in part.tools if isinstance(tool, Tool)]
 
 
 def _clear_defer(tool: AnyTool, loaded: set[str], ledger: Ledger) -> AnyTool:
     if not isinstance(tool, Tool) or not tool.defer or tool.name not in loaded:
         return tool
-    ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded on the way and is no longer deferred")
+    ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded and is no longer deferred")
     return replace_fields(tool, defer=None)
