@@ -185,7 +185,7 @@ def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvide
         assert _chat(process.port, "before").status == 200
         file.write_text("no toml at all")
         process.signal(signal.SIGHUP)
-        process.says("no valid TOML")
+        process.says("invalid TOML at column")
         assert _chat(process.port, "before").status == 200
         file.unlink()
         process.signal(signal.SIGHUP)
@@ -323,8 +323,8 @@ def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("route", "what"),
     [
-        ("fast", "--route: `fast` is no route"),
-        ("fast=", "--route: `fast=` is no route"),
+        ("fast", "--route: invalid route `fast`"),
+        ("fast=", "--route: invalid route `fast=`"),
         ("fast=nobody/x", "--route: `fast=nobody/x`: unknown provider `nobody`"),
     ],
 )
