@@ -32,6 +32,7 @@ from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.telemetry.record import ExchangeCapture
+from toolwire.protocols import CODECS
 
 if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
     from toolwire.gateway.responses_state.service import ResponsesService
@@ -52,7 +53,13 @@ class Pipeline:
         self._responses_service = responses_service
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
+        self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
         self._may_hide_calls = bool(mcp_servers) or bool(runtime.policy)
+        codecs = CODECS.values() if responses_service.repository.is_enabled else ()
+        self._stored_seal_protocols = frozenset(
+            codec.name for codec in codecs if self._may_hide_calls or not codec.constraints.seal_slots
+        )
+        """Protocols whose clients cannot carry all signatures and hidden calls themselves."""
 
     async def serve_call(self, request: ClientRequest, call: GatewayCall, endpoint: EndpointMatch) -> None:
         """Answer a call, from its body to the last byte of the answer."""
@@ -99,12 +106,12 @@ class Pipeline:
         """The first answer that a target gives. If none does, the failure of the first."""
         started = call.clock()
         available = targets if len(targets) == 1 else self._available_targets(targets, started)
+        deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
-        deadline = started + (self.runtime.config.server.timeouts.all_attempts or float("inf"))
-        for number, target in enumerate(available, 1):
+        for target in available:
             answer = await self._try_target(call, target)
             if type(answer) is AttemptFailed:
-                answer = await self._retry_target(call, target, answer, number == len(available), deadline)
+                answer = await self._retry_target(call, target, answer, target is available[-1], deadline)
             if type(answer) is not AttemptFailed:
                 return answer
             first_failure = first_failure or answer
@@ -205,9 +212,8 @@ class Pipeline:
         self, call: GatewayCall, targets: tuple[Target, ...]
     ) -> Reply | AttemptFailed | StreamReplay | None:
         """Add stored turns and gateway tools. None: go on; else this is the answer already."""
-        codec, service = call.client_codec, self._responses_service
-        # Clients of such protocols cannot carry all signatures and hidden calls themselves.
-        if service.repository.is_enabled and (self._may_hide_calls or not codec.constraints.seal_slots):
+        service = self._responses_service
+        if call.client_codec.name in self._stored_seal_protocols:
             call.signature_store = service.signatures.for_owner(owner_of(call.caller.key))
         if self._may_hide_calls:
             call.expect_hidden_calls = True

@@ -36,12 +36,12 @@ async def relay_answer(
     request: ClientRequest, call: GatewayCall, answer: Reply | StartedStream | AttemptFailed | StreamReplay
 ) -> None:
     """Send the client its answer, whatever it came to."""
-    if isinstance(answer, StartedStream):
+    if type(answer) is Reply:
+        await send_reply(request, call, answer if call.recorder is None else await call.recorder.save_reply(answer))
+    elif isinstance(answer, StartedStream):
         await _send_stream(request, call, answer)
     elif isinstance(answer, StreamReplay):
-        await send_frames(request, call, answer.frames)
-    elif isinstance(answer, Reply):
-        await send_reply(request, call, answer if call.recorder is None else await call.recorder.save_reply(answer))
+        await _send_frames(request, call, answer.frames)
     else:
         call.record.failure = answer.failure.kind
         if call.recorder is not None and answer.reply.status == 200:  # a Responses object with the status `failed`
@@ -79,7 +79,7 @@ async def _send_stream(request: ClientRequest, call: GatewayCall, started: Start
     await relay_stream(call, started, output if record.capture is None else record.capture.capture_sink(output))
 
 
-async def send_frames(request: ClientRequest, call: GatewayCall, frames: AsyncIterator[bytes]) -> None:
+async def _send_frames(request: ClientRequest, call: GatewayCall, frames: AsyncIterator[bytes]) -> None:
     """Send the stream of a stored response."""
     http, record = call.client_codec.http, call.record
     headers = {"content-type": http.stream_content_type, "cache-control": "no-cache"}
