@@ -56,7 +56,7 @@ def provider() -> Iterator[Provider]:
 
 def configuration(url: str, target: str, port: int, more: str = "") -> str:
     """Every model goes to the provider that speaks this protocol; nothing is tried twice, and none ever rests."""
-    lines = [f'[server]\nport = {port}\nretries = 0\ncooldown_after = 1000000\nlog = "none"\nloopback = false']
+    lines = [f'[server]\nport = {port}\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\nloopback = false']
     for protocol in PROTOCOLS:
         base = url if protocol in ("anthropic", "gemini") else f"{url}/v1"
         lines.append(f'[providers.p-{protocol}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
