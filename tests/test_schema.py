@@ -20,7 +20,7 @@ from toolwire import schema as s
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema.descriptions import describe_name
 from toolwire.schema.references import COPY_BUDGET
-from toolwire.schema.validate_schema import POINTS_NOWHERE
+from toolwire.schema.validate_schema import NO_TARGET
 
 CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {
     "object_root": s.convert_to_object_root,
@@ -456,8 +456,8 @@ def test_changes_name_the_place_in_the_schema_that_was_given() -> None:
         "/$schema: `$schema` was left out",
         "/$defs/A/additionalProperties: `additionalProperties` was left out",
         "/$defs/A/properties/c/multipleOf: `multipleOf` became a sentence of the description",
-        f'/properties/a~1b: the property "a/b" is called `{next(iter(made.renames))}`',
-        '/properties/b/$ref: "#/$defs/none" points nowhere and was left out',
+        f'/properties/a~1b: the property "a/b" was renamed `{next(iter(made.renames))}`',
+        '/properties/b/$ref: "#/$defs/none" has no target and was left out',
     ]
     assert made.changes[0].path_from(((None, "tools"), 3)) == (((None, "tools"), 3), "$schema")
 
@@ -656,7 +656,7 @@ def test_plain_json_schema(given: Any, wanted: Any) -> None:
 def test_an_unknown_type_is_reported() -> None:
     made = s.convert_to_standard({"type": "object", "properties": {"a": {"type": "gizmo"}}})
     assert made.schema == {"type": "object", "properties": {"a": {}}}
-    assert texts(made) == ['/properties/a/type: "gizmo" names no type; the name was left out']
+    assert texts(made) == ['/properties/a/type: "gizmo" is not a type and was left out']
 
 
 # --- strictness -----------------------------------------------------------------------------------------------------
@@ -686,7 +686,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
         "/properties/c/anyOf/1/minimum: `minimum` cannot be enforced",
         "/$defs/B/properties/next/anyOf/0/$ref: a schema that contains itself cannot be enforced",
     ]),
-    "no object": ({"type": "array", "items": STRING}, s.STRICT_ALL_REQUIRED, [": the root must be an object, and no union"]),
+    "no object": ({"type": "array", "items": STRING}, s.STRICT_ALL_REQUIRED, [": the root must be an object and not a union"]),
     "true": (True, s.STRICT_ALL_REQUIRED, [": the schema must be an object"]),
     "open and optional": (
         {"type": "object", "properties": {"a": STRING}},
@@ -717,7 +717,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
             "$defs": {"A": STRING},
         },
         s.STRICT_ALL_REQUIRED,
-        ["/properties/a/$ref: a reference must stand alone"],
+        ["/properties/a/$ref: `$ref` cannot be combined with other keywords"],
     ),
     "missing things": (
         {
@@ -728,7 +728,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
         },
         s.STRICT_ALL_REQUIRED,
         [
-            '/required: "d" is required but no property',
+            '/required: "d" is required but not a property',
             "/properties/a: a type is missing",
             "/properties/b: `items` is missing",
             "/properties/c: `properties` is missing",
@@ -742,7 +742,7 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
     "a reference to nowhere": (
         {"type": "object", "properties": {"a": {"$ref": "#/x"}}, "additionalProperties": False},
         s.STRICT_WITH_OPTIONAL,
-        ['/properties/a/$ref: "#/x" points nowhere'],
+        ['/properties/a/$ref: "#/x" has no target'],
     ),
 }  # fmt: skip
 
@@ -871,8 +871,8 @@ def test_missing_descriptions_are_found_and_filled() -> None:
 
 PROBLEMS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
     "none": ({"type": "object", "properties": {"type": {"$ref": "#"}}, "additionalProperties": False}, []),
-    "an unknown type": ({"properties": {"a/b": {"type": "dict"}}}, [("/properties/a~1b/type", '"dict" is no type')]),
-    "required twice": ({"required": ["a", "a"]}, [("/required", "names something twice")]),
+    "an unknown type": ({"properties": {"a/b": {"type": "dict"}}}, [("/properties/a~1b/type", '"dict" is not a type')]),
+    "required twice": ({"required": ["a", "a"]}, [("/required", "contains a name twice")]),
     "required as a flag": (
         {"properties": {"a": {"required": True}}},
         [("/properties/a/required", "must be an array of names, not true or false")],
@@ -880,13 +880,13 @@ PROBLEMS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
     "properties as an array": ({"properties": []}, [("/properties", "must be an object, not an array")]),
     "no schema": ({"items": 3}, [("/items", "a schema is an object, true or false, not a whole number")]),
     "nothing": (None, [("", "a schema is an object, true or false, not null")]),
-    "a reference to nowhere": ({"$ref": "#/$defs/x"}, [("/$ref", '"#/$defs/x" points nowhere in this schema')]),
+    "a reference to nowhere": ({"$ref": "#/$defs/x"}, [("/$ref", '"#/$defs/x" has no target in this schema')]),
     "a reference elsewhere": ({"$ref": "https://example.com/schema"}, []),
     "a negative count": ({"minLength": -1}, [("/minLength", "must not be negative")]),
-    "an empty union": ({"anyOf": []}, [("/anyOf", "must hold at least one schema")]),
+    "an empty union": ({"anyOf": []}, [("/anyOf", "must contain at least one schema")]),
     "a bad pattern": (
         {"pattern": "("},
-        [("/pattern", '"(" is no regular expression: missing ), unterminated subpattern at position 0')],
+        [("/pattern", '"(" is not a valid regular expression: missing ), unterminated subpattern at position 0')],
     ),
     "a pattern of ECMAScript": ({"pattern": r"^\p{L}+(?<year>\d{4})$"}, []),
     "a pattern that Python frowns at": ({"pattern": "[[a]"}, []),
@@ -1040,7 +1040,7 @@ def as_json(value: Any) -> Any:
 @settings(LAW, max_examples=250)
 @given(schema=SCHEMAS)
 def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
-    ours = [problem for problem in s.schema_problems(schema) if POINTS_NOWHERE not in problem[1]]
+    ours = [problem for problem in s.schema_problems(schema) if NO_TARGET not in problem[1]]
     assert (not ours) == META_SCHEMA.is_valid(as_json(schema)), ours
 
 

@@ -115,7 +115,7 @@ MISTAKES = [
     ("[policy.reshape]\na = { to = 'x', as = 'scv' }", (3, "unknown conversion `scv`", "did you mean `csv`?")),
     ("reshape = { a = { to = 'x' } }", (2, "`as` is missing", "")),
     ("reshape = { a = { two = 'x', as = 'csv' } }", (2, "unknown key `two`", "did you mean `to`?")),
-    ("[policy.schema]\ntype = 'object'\n[policy.schema.properties.a]\ntype = 'strng'", (5, 'invalid JSON Schema at /properties/a/type: "strng" is no type', "")),
+    ("[policy.schema]\ntype = 'object'\n[policy.schema.properties.a]\ntype = 'strng'", (5, 'invalid JSON Schema at /properties/a/type: "strng" is not a type', "")),
     ("schema = { type = 'string' }", (2, "the parameters of a tool must be an object", 'add `type = "object"`')),
     ("parameters = { a = 'x' }\nschema = { type = 'object', properties = { y = {} } }", (3, "the schema has no parameter `x`", "choose from: y")),
     ("hide = ['a']\nparameters = { a = 'x' }", (3, "`a` is in `hide` too", "a hidden parameter cannot be renamed")),

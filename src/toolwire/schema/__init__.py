@@ -1,8 +1,9 @@
-"""JSON Schema and its dialects: conversions that say what they changed, and checks. Pure functions, no room's words.
+"""JSON Schema and its dialects: conversions that report their changes, and checks. All are pure functions.
 
-`standard` reads other dialects into plain JSON Schema. `object_root`, `subset`, `structured` and `describe` write what
-a target demands. `problems`, `strict_problems` and `missing_descriptions` only look. A schema that is nested absurdly
-raises `wire.Malformed`; nothing else is raised, whatever stands where a schema should stand.
+`convert_to_standard` reads any dialect into JSON Schema 2020-12. `convert_to_object_root` (OpenAI, Anthropic),
+`convert_to_openapi_subset` (Gemini), `convert_to_strict` and `add_descriptions` write what a provider demands.
+`schema_problems`, `strict_problems` and `missing_descriptions` only check. Only a schema
+that is nested too deeply raises an exception, `Malformed`.
 """
 
 from toolwire.schema.descriptions import add_descriptions, missing_descriptions

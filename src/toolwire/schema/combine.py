@@ -1,4 +1,4 @@
-"""Two schemas as one: both at once (`allOf`, a reference beside other keywords), or either of several objects."""
+"""Combine schemas: the intersection of two (`allOf`, or a `$ref` beside other keywords), or one object for several."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from toolwire.schema.keywords import (
 )
 
 NoteChange: TypeAlias = Callable[[str], None]
-"""Where a combination says what it could not keep."""
+"""Reports what a combination could not keep."""
 
 UNSATISFIABLE_TYPE: list[str] = []
 """The value of `type` in a schema that no value can satisfy."""
 
 
-# --- both -----------------------------------------------------------------------------------------------------------
+# --- intersection ---
 
 
 def intersect_schemas(first: Object, second: Object, note: NoteChange) -> Object:
-    """A schema that demands what both demand; inner schemas that meet are left as an `allOf` of the two."""
+    """A schema for values that match both. Two inner schemas at the same place become an `allOf`."""
     if not first or first == second:
         return second
     out = dict(first)
@@ -41,12 +41,12 @@ def intersect_schemas(first: Object, second: Object, note: NoteChange) -> Object
             elif key == "const":
                 out["type"] = UNSATISFIABLE_TYPE
             elif key not in ANNOTATION_KEYWORDS:
-                note(f"one of two different `{key}` that hold together was left out")
+                note(f"one of two different values of `{key}` was left out")
     return out
 
 
 def _intersect_inner(first: Json, second: Json) -> Json:
-    """Two inner schemas; combined only when someone descends to them."""
+    """The intersection of two inner schemas, left as an `allOf` until a conversion reaches it."""
     if first is True or first == {} or first == second:
         return second
     if second is True or second == {}:
@@ -57,7 +57,7 @@ def _intersect_inner(first: Json, second: Json) -> Json:
 
 
 def type_names(value: Json) -> list[str]:
-    """The plain names of a `type` keyword's value, each once; unknown names are left out."""
+    """The standard names in the value of `type`, without repetitions and unknown names."""
     if isinstance(value, str) and value in TYPE_NAMES:
         return [value]
     names = (type_name(item) for item in (value if isinstance(value, list) else [value]))
@@ -138,12 +138,12 @@ _COMBINERS: dict[str, Callable[[Json, Json], Json]] = {
 }
 
 
-# --- either ---------------------------------------------------------------------------------------------------------
+# --- alternatives ---
 
 
 def merge_alternatives(options: list[Object], note: NoteChange) -> Object:
-    """One object for several: every property that any of them has, what all of them require, and a sentence that
-    says which belong together."""
+    """One object for several alternatives: the properties of all, required only if all require it, and a description of
+    the alternatives."""
     properties: dict[str, list[Json]] = {}
     for option in options:
         for name, child in _properties_of(option).items():
@@ -153,8 +153,8 @@ def merge_alternatives(options: list[Object], note: NoteChange) -> Object:
     out: Object = {"type": "object"}
     if properties:
         out["properties"] = {name: _merge_property(children) for name, children in properties.items()}
-    demanded = [set(string_items(option.get("required"))) for option in options]
-    required = [name for name in string_items(options[0].get("required")) if all(name in names for names in demanded)]
+    lists = [set(string_items(option.get("required"))) for option in options]
+    required = [name for name in string_items(options[0].get("required")) if all(name in names for names in lists)]
     if required:
         out["required"] = required
     if all(option.get("additionalProperties") is False for option in options):
@@ -201,7 +201,7 @@ def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
 
 
 def _fixed_value_text(child: Json) -> str:
-    """The one value that a property of an alternative must have."""
+    """The only value that a property of an alternative may have."""
     if not isinstance(child, dict):
         return ""
     if "const" in child:
@@ -211,7 +211,7 @@ def _fixed_value_text(child: Json) -> str:
 
 
 def _merge_property(children: list[Json]) -> Json:
-    """One schema for a property that alternatives describe differently: their values together, or an `anyOf`."""
+    """One schema for a property of several alternatives: their enums joined, or an `anyOf`."""
     variants = unique_values(children)
     if len(variants) == 1:
         return variants[0]
@@ -238,7 +238,7 @@ def _listed_values(child: Json) -> list[Json] | None:
 
 
 def unique_values(items: list[Json]) -> list[Json]:
-    """Each item once, in order."""
+    """The items in order, without repetitions."""
     found: dict[bytes, Json] = {}
     for item in items:
         found.setdefault(canonical_key(item), item)
@@ -246,7 +246,7 @@ def unique_values(items: list[Json]) -> list[Json]:
 
 
 def canonical_key(item: Json) -> bytes:
-    """What tells JSON values apart; unlike Python's own equality it knows `true` from `1`."""
+    """A key for comparing JSON values; unlike Python's equality it distinguishes `true` from `1`."""
     try:
         return encode(item)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Descriptions of properties: which are missing, and how one is made of the property's name."""
+"""Descriptions: which properties lack one, one made from the name, and constraints expressed as sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def missing_descriptions(schema: Json) -> list[str]:
-    """The places of all properties that no description stands at, as JSON Pointers into the schema."""
+    """JSON Pointers of all properties without a description."""
     if all_schemas_pass(schema, _has_described_properties):
         return []
     refuse_deep_nesting(schema)
@@ -44,7 +44,7 @@ def missing_descriptions(schema: Json) -> list[str]:
 
 
 def add_descriptions(schema: Json) -> ConvertedSchema:
-    """The schema with a description at every property: a missing one is made of the name."""
+    """The schema with a description for every property; a missing one is made from the name."""
     if all_schemas_pass(schema, _has_described_properties):
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
@@ -69,7 +69,7 @@ def describe_name(name: str) -> str:
 
 def _is_described(child: Json) -> bool:
     if child.__class__ is not dict:
-        return child is not True  # nothing can be said of what is forbidden, or no schema
+        return child is not True  # `false` and invalid schemas need no description
     text = child.get("description")
     return text.__class__ is str and bool(text) and not text.isspace()
 
@@ -88,11 +88,11 @@ def _add_missing_descriptions(node: Object, path: Path, notes: ChangeLog) -> Obj
         if not _is_described(child) and (child is True or isinstance(child, dict)):
             text = describe_name(name)
             properties[name] = {**({} if child is True else child), "description": text}
-            notes.add((((path, "properties"), name)), f"the description `{text}` was made of the name")
+            notes.add((((path, "properties"), name)), f"the description `{text}` was made from the name")
     return {**node, "properties": properties}
 
 
-# --- What a keyword demands, as a sentence, for dialects that lack the keyword ---
+# --- constraints as sentences, for dialects that lack the keyword ---
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Json], str]]] = {
@@ -135,7 +135,7 @@ _TYPELESS_KEYWORDS: Final = frozenset({"not", "deprecated"})
 
 
 def keyword_sentence(key: str, value: Json) -> str:
-    """What one keyword demands; "" when there are no short words for it."""
+    """The constraint of one keyword as a sentence; "" if there is none."""
     say = _SENTENCES.get(key)
     if say is not None:
         return say(value)
@@ -146,7 +146,7 @@ def keyword_sentence(key: str, value: Json) -> str:
 
 
 def keyword_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]]:
-    """The keywords of a node that speak of this type and that only words can say, each with its sentence."""
+    """The keywords of a node that concern this type and that Gemini's subset lacks, each with its sentence."""
     if _SENTENCES.keys().isdisjoint(flat):
         return
     family = KEYWORDS_BY_TYPE.get("number" if kind == "integer" else kind, frozenset())
@@ -160,7 +160,7 @@ def keyword_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def allowed_value_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]]:
-    """The values of an `enum` that can only be told: numbers, flags, and the empty string among strings."""
+    """An `enum` that Gemini's subset does not allow, as a sentence: numbers, booleans, or with an empty string."""
     key = "enum" if "enum" in flat else "const"
     values = flat.get("enum") if "enum" in flat else [flat["const"]] if "const" in flat else None
     if not isinstance(values, list) or kind in ("", "null"):
@@ -186,7 +186,7 @@ def _is_of_type(kind: str, value: Json) -> bool:
 
 
 def append_sentences(description: str, added: list[str]) -> str:
-    """A description with sentences behind it."""
+    """A description with sentences added at its end."""
     text = description.rstrip()
     if text and text[-1] not in ".!?:;":
         text += "."

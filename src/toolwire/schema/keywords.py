@@ -1,7 +1,7 @@
-"""What all dialects of JSON Schema share: where schemas stand inside a schema, and how a conversion reports itself.
+"""The keywords of JSON Schema, iteration over inner schemas, and the report of a conversion.
 
-A key is a keyword only at a keyword's place: a property called `type` or `$ref` is a name, never a keyword. So every
-walk goes from schema to schema along the tables here, and never blindly through the JSON.
+A property called `type` or `$ref` is a name and not a keyword. So every function goes from schema to schema along the
+tables here, and never through the JSON as such.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SINGLE_SCHEMA_KEYWORDS: Final = frozenset(
 )
 """Keywords whose value is a schema."""
 SCHEMA_LIST_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
-"""Keywords whose value is an array of schemas; `items` was one in older drafts."""
+"""Keywords whose value is an array of schemas; `items` may be one in older drafts."""
 SCHEMA_MAP_KEYWORDS: Final = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-"""Keywords whose value holds schemas by name."""
+"""Keywords whose value is an object of schemas by name."""
 NESTING_KEYWORDS: Final = SINGLE_SCHEMA_KEYWORDS | SCHEMA_LIST_KEYWORDS | SCHEMA_MAP_KEYWORDS
 UNION_KEYWORDS: Final = ("anyOf", "oneOf")
 REFERENCE_KEYWORDS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -46,16 +46,16 @@ TYPE_ALIASES: Final[Mapping[str, str]] = {
     "dict": "object", "map": "object", "list": "array", "tuple": "array", "set": "array", "float": "number",
     "double": "number", "int": "integer", "long": "integer", "str": "string", "bool": "boolean", "none": "null",
 }  # fmt: skip
-"""Names of programming languages' types that schemas in the wild use."""
+"""Type names of programming languages that real schemas use."""
 NUMBERED_TYPES: Final[Mapping[int, str]] = dict(
     enumerate(("string", "number", "integer", "boolean", "array", "object", "null"), 1)
 )
-"""Some clients send the number of an enum's member."""
+"""Some Gemini clients send the number of the protobuf enum member."""
 
 ANNOTATION_KEYWORDS: Final = frozenset(
     {"title", "description", "default", "example", "examples", "$comment", "deprecated"}
 )
-"""Keywords that demand nothing of a value."""
+"""Keywords that do not constrain a value."""
 
 KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset(
@@ -69,11 +69,11 @@ KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset("pattern minLength maxLength contentEncoding contentMediaType contentSchema".split()),
     "number": frozenset("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()),
 }
-"""Keywords that speak of one type only; a schema that names no type is guessed by them."""
+"""Keywords that concern one type only. They tell the type of a schema without `type`."""
 
 
 class SchemaChange(Struct, frozen=True):
-    """One thing that a conversion did, or found: where in the schema that was given, and what."""
+    """One change of a conversion, or one finding of a check, with its place in the original schema."""
 
     path: Path
     what: str
@@ -83,7 +83,7 @@ class SchemaChange(Struct, frozen=True):
         return json_pointer(self.path)
 
     def path_from(self, root: Path) -> Path:
-        """The same place, seen from the body that holds the schema at `root`."""
+        """The place in the body that contains the schema at `root`."""
         keys = []
         path = self.path
         while path is not None:
@@ -95,19 +95,19 @@ class SchemaChange(Struct, frozen=True):
 
 
 class ConvertedSchema(Struct, frozen=True):
-    """A schema in another dialect. Nothing to do: the very object that was given, and no changes. Exact respellings
-    (`string` as `STRING`) are no changes. `renames` and `wrapped` say how arguments go back: see `restored`."""
+    """A schema in another dialect. If there is nothing to convert, it is the same object. Exact equivalents (`STRING`
+    for `string`) are not reported as changes. `restore_arguments` uses `renames` and `wrapper_property`."""
 
     schema: Json
     changes: tuple[SchemaChange, ...] = ()
     renames: Mapping[str, str] = EMPTY_MAPPING
-    """Property names as written, each with the name it had."""
+    """The original name of each renamed property, by its new name."""
     wrapper_property: str = ""
-    """The property that holds the whole value, when the schema's own root was not an object."""
+    """The property that contains the whole value, if the root of the schema was not an object."""
 
 
 class ChangeLog:
-    """The changes of one conversion: each place and sentence once, in order."""
+    """The changes of one conversion, in order and without repetitions."""
 
     __slots__ = ("_changes",)
 
@@ -118,7 +118,7 @@ class ChangeLog:
         self._changes.setdefault((path, what), SchemaChange(path, what))
 
     def adder_at(self, path: Path) -> Callable[[str], None]:
-        """Adds to one place."""
+        """A function that adds changes at this place."""
         return lambda what: self.add(path, what)
 
     def changes(self) -> tuple[SchemaChange, ...]:
@@ -126,7 +126,7 @@ class ChangeLog:
 
 
 def short_json(value: Json, limit: int = 300) -> str:
-    """A value as short JSON, for a sentence."""
+    """A value as JSON, shortened to `limit` characters."""
     try:
         text = encode_text(value)
     except (RecursionError, UnicodeError, TypeError, msgspec.EncodeError):
@@ -139,13 +139,13 @@ def is_number(value: Json) -> bool:
 
 
 def refuse_deep_nesting(schema: Json) -> None:
-    """Conversions descend by recursion, so absurd nesting is refused before they start."""
+    """Raise `Malformed` for a schema that is too deep for recursive conversions."""
     if is_too_deep(schema):
         raise Malformed(None, f"the schema is nested too deeply; {MAX_DEPTH} levels are the limit")
 
 
 def inner_schemas(node: Object, path: Path = None) -> Iterator[tuple[Json, Path]]:
-    """The values at the places of schemas directly inside a schema, with their paths."""
+    """The schemas directly inside a schema, with their paths."""
     for key, value in node.items():
         if key not in NESTING_KEYWORDS:
             continue
@@ -160,7 +160,7 @@ def inner_schemas(node: Object, path: Path = None) -> Iterator[tuple[Json, Path]
 
 
 def paths_by_identity(schema: Json) -> dict[int, Path]:
-    """Where each schema stands, by its identity: also when a conversion has put it beside others."""
+    """The path of each inner schema by its `id()`, so that it is still known after a conversion has moved it."""
     found: dict[int, Path] = {}
     todo: list[tuple[Json, Path]] = [(schema, None)]
     while todo:
@@ -172,7 +172,7 @@ def paths_by_identity(schema: Json) -> dict[int, Path]:
 
 
 def all_schemas_pass(schema: Json, passes: Callable[[Object], bool]) -> bool:
-    """Does every schema inside this one, itself included, pass? The quick look before any conversion: no recursion."""
+    """Whether this schema and all inner schemas pass: the quick check before a conversion, without recursion."""
     level = [schema]
     for _ in range(MAX_DEPTH):
         deeper: list[Json] = []
@@ -204,22 +204,22 @@ SchemaConverter: TypeAlias = Callable[[Json, Path], Json]
 
 
 def convert_inner_schemas(node: Object, path: Path, convert: SchemaConverter) -> Object:
-    """The schema with every schema directly inside it converted; the same object when none of them changed."""
+    """The schema with all directly inner schemas converted; the same object if none of them changed."""
     out = node
     for key, value in node.items():
         if key not in NESTING_KEYWORDS:
             continue
         if isinstance(value, dict) and key in SCHEMA_MAP_KEYWORDS:
-            fresh = _convert_children(value, value.items(), (path, key), convert)
+            converted = _convert_children(value, value.items(), (path, key), convert)
         elif isinstance(value, list) and key in SCHEMA_LIST_KEYWORDS:
-            fresh = _convert_children(value, enumerate(value), (path, key), convert)
+            converted = _convert_children(value, enumerate(value), (path, key), convert)
         elif isinstance(value, (dict, bool)) and key in SINGLE_SCHEMA_KEYWORDS:
-            fresh = convert(value, (path, key))
+            converted = convert(value, (path, key))
         else:
             continue
-        if fresh is not value:
+        if converted is not value:
             out = dict(node) if out is node else out
-            out[key] = fresh
+            out[key] = converted
     return out
 
 
@@ -235,7 +235,7 @@ def _convert_children(holder: Json, children: Iterable[tuple[Any, Json]], path: 
 
 
 def type_name(value: Json) -> str | None:
-    """One type's name in the plain spelling, whatever the spelling; None for a name that nobody knows."""
+    """The standard name of a type in any spelling; None if it is unknown."""
     if isinstance(value, str):
         name = value.lower()
         return name if name in TYPE_NAMES else TYPE_ALIASES.get(name)
@@ -245,7 +245,7 @@ def type_name(value: Json) -> str | None:
 
 
 def guess_type(node: Object) -> str | None:
-    """The type that a schema without `type` speaks of."""
+    """The type of a schema without `type`, by its keywords."""
     for name, keywords in KEYWORDS_BY_TYPE.items():
         if not keywords.isdisjoint(node):
             return name
@@ -256,7 +256,7 @@ COUNT_KEYWORDS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minP
 
 
 def read_count(value: Json) -> int | None:
-    """A count; the wire of this dialect also spells it as a string."""
+    """A count, also as a string, which Gemini's API allows."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
     if not is_number(value):

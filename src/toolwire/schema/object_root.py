@@ -1,7 +1,7 @@
-"""Property names that a dialect does not take are written under another name, and arguments are carried back.
+"""Schemas with an object at the root and legal property names, as OpenAI and Anthropic demand for arguments.
 
-A new name depends on the old one alone and ends in a piece of its hash, so that it is the same in every tool and turn,
-and no free-form value holds it by chance: the way back needs no schema.
+A renamed property depends on its old name only and ends with a hash of it. So it is the same in every tool and turn, no
+other value contains it by chance, and arguments are restored without the schema.
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9_]+")
 
 
 def make_property_name(name: str, taken: Collection[str]) -> str:
-    """A name that every dialect takes: the readable part of the old one, and a piece of its hash."""
+    """A name that every dialect accepts: the legal characters of the old name and a part of its hash."""
     readable = _ILLEGAL.sub("_", name).strip("_")
     if not readable or readable[0].isdigit():
         readable = f"p_{readable}".rstrip("_")
     salt = ""
     while True:
-        mark = hex_digest(name + salt, 6)
-        made = f"{readable[: MAX_NAME_LENGTH - 7].rstrip('_')}_{mark}"
-        if made not in taken:
-            return made
+        new = f"{readable[: MAX_NAME_LENGTH - 7].rstrip('_')}_{hex_digest(name + salt, 6)}"
+        if new not in taken:
+            return new
         salt += "+"
 
 
 def replace_keys(value: Json, names: Mapping[str, str]) -> Json:
-    """A value with keys replaced at every depth; the same object when none is there. Answers pass here, so no depth of
-    theirs may end in an exception: no recursion."""
+    """A value with keys replaced at every depth; the same object if there are none. Without recursion, because
+    a model's arguments may be nested to any depth."""
     if not _has_any_key(value, names):
         return value
     top: list[Json] = [value]
@@ -84,7 +83,7 @@ def _has_any_key(value: Json, names: Mapping[str, str]) -> bool:
 
 
 def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
-    """Arguments made for a converted schema, as the schema that was given has them."""
+    """Convert arguments for the converted schema to arguments for the original one."""
     if converted.renames:
         arguments = replace_keys(arguments, converted.renames)
     if converted.wrapper_property and isinstance(arguments, dict) and set(arguments) == {converted.wrapper_property}:
@@ -93,7 +92,7 @@ def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
 
 
 def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
-    """Arguments of the schema that was given, as the converted schema has them: the other way of `restored`."""
+    """Convert arguments for the original schema to arguments for the converted one."""
     if converted.wrapper_property:
         arguments = {converted.wrapper_property: arguments}
     if converted.renames:
@@ -112,8 +111,8 @@ _ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properti
 
 
 def is_flat_object(schema: Json) -> bool:
-    """Is it an object of plain properties without schemas inside, under legal names? Most are, and neither `standard`
-    nor `object_root` changes such a schema."""
+    """Whether it is an object of simple properties with legal names. Most are, and neither `convert_to_standard` nor
+    `convert_to_object_root` changes such a schema."""
     if (
         schema.__class__ is not dict
         or schema.get("type") != "object"
@@ -135,8 +134,8 @@ def is_flat_object(schema: Json) -> bool:
 
 
 def convert_to_object_root(schema: Json) -> ConvertedSchema:
-    """The schema with an object at its root. Other roots are wrapped (see `Converted.wrapped`), unions of objects
-    become one object, names that the dialect refuses are replaced (see `Converted.renames`)."""
+    """The schema with an object at its root. Other roots are wrapped (`wrapper_property`), unions of objects become one
+    object, and illegal property names are replaced (`renames`)."""
     if schema is None:
         return ConvertedSchema(
             {"type": "object", "properties": {}}, (SchemaChange(None, "an empty object schema was supplied"),)
@@ -151,10 +150,8 @@ def convert_to_object_root(schema: Json) -> ConvertedSchema:
 
 
 def ensure_object_root(schema: Json, model: str = "") -> ConvertedSchema:
-    """The schema with an object at its root and nothing else changed: for wires that take any names and unions below.
-
-    It is the same for every model; the second argument makes it a dialect of a room's rules.
-    """
+    """The schema with an object at its root and nothing else changed, for protocols that allow any property names. The
+    model is ignored; the argument makes this function usable as a codec's schema conversion."""
     if isinstance(schema, dict) and schema.get("type") == "object":
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
@@ -164,9 +161,9 @@ def ensure_object_root(schema: Json, model: str = "") -> ConvertedSchema:
 
 
 def make_object_root(schema: Json, notes: ChangeLog) -> tuple[Object, str]:
-    """The schema with an object at its root, and the property that it was wrapped in, if it was."""
+    """The schema with an object at its root, and the name of the property that it was wrapped in, if any."""
     if not isinstance(schema, (dict, bool)):
-        notes.add(None, f"{short_json(schema, 60)} is no schema; an object without properties took its place")
+        notes.add(None, f"{short_json(schema, 60)} is not a schema; it became an object without properties")
         return {"type": "object", "properties": {}}, ""
     if isinstance(schema, bool):
         if schema is False:
@@ -174,10 +171,10 @@ def make_object_root(schema: Json, notes: ChangeLog) -> tuple[Object, str]:
         return {"type": "object", "properties": {}}, ""
     out = schema if _is_plain_object(schema) else ObjectRootBuilder(schema, ReferenceLookup(schema), notes).build_root()
     if out is None:
-        notes.add(None, "the root is no object; it became the property `value` of one")
+        notes.add(None, "the root is not an object; it became the property `value` of one")
         return _wrap_in_value_property(schema), "value"
     if not isinstance(out.get("properties", {}), dict):
-        notes.add((None, "properties"), "`properties` is no object and was left out")
+        notes.add((None, "properties"), "`properties` is not an object and was left out")
         out = {key: value for key, value in out.items() if key != "properties"}
     return out, ""
 
@@ -194,7 +191,7 @@ def _has_object_root(schema: Json) -> bool:
 
 
 class ObjectRootBuilder:
-    """Dissolves references and unions at one level of a schema, so that an object stands there."""
+    """Merges references and unions at one level of a schema into one object."""
 
     def __init__(self, schema: Object, lookup: ReferenceLookup, notes: ChangeLog) -> None:
         self.schema = schema
@@ -210,7 +207,7 @@ class ObjectRootBuilder:
         return out
 
     def _keep_dissolved_union(self, out: Object) -> Object:
-        """References into the union that was dissolved find it among the definitions."""
+        """Keep the merged union in `$defs`, because references point into it."""
         old = out.get("$defs")
         definitions = old if isinstance(old, dict) else {}
         name = "root"
@@ -224,11 +221,11 @@ class ObjectRootBuilder:
         return moved
 
     def build_object(self, node: Json, path: Path, expanding: frozenset[int], depth: int) -> Object | None:
-        """A schema as one object without references and unions at its own level; None when it is no object."""
+        """A schema as one object without references and unions at this level; None if it is not an object."""
         if not isinstance(node, dict):
             return {"type": "object"} if node is True else None
         if depth > MAX_DEPTH // 4 or not self.lookup.spend_budget(10):
-            self.notes.add(path, "references and unions go too deep here; the rest was left out")
+            self.notes.add(path, "references and unions are nested too deeply here; the rest was left out")
             return {"type": "object"}
         out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, _empty_schema)
         for number, part in enumerate(_schema_list(out.pop("allOf", None))):
@@ -253,16 +250,16 @@ class ObjectRootBuilder:
         for number, option in enumerate(options):
             one = self.build_object(option, (path, number), expanding, depth + 1)
             if one is None:
-                self.notes.add((path, number), "an alternative that is no object was left out")
+                self.notes.add((path, number), "an alternative that is not an object was left out")
             else:
                 made.append(one)
         if len(made) > 1:
-            self.notes.add(path, "the alternatives became one object, and its description tells them apart")
+            self.notes.add(path, "the alternatives became one object, and its description lists them")
             return merge_alternatives(made, self.notes.adder_at(path))
         return made[0] if made else None
 
     def _with_object_type(self, node: Object, path: Path) -> Object | None:
-        """The node with the type `object`, when it can be one."""
+        """The node with `type: object`; None if it cannot be an object."""
         declared = node.get("type")
         names = type_names(declared)
         if declared is None or (not names and declared != []):
@@ -285,7 +282,7 @@ def _schema_list(value: Json) -> list[Json]:
 
 
 def _wrap_in_value_property(schema: Json) -> Object:
-    """An object whose one property is the schema; definitions stay at the root, references follow."""
+    """An object with the schema as its only property. Definitions stay at the root, and references are rewritten."""
     inner = {key: value for key, value in schema.items() if key not in (*DEFINITION_KEYWORDS, "$schema")}
     kept = {key: value for key, value in schema.items() if key in (*DEFINITION_KEYWORDS, "$schema")}
     out = {**kept, "type": "object", "properties": {"value": inner}, "required": ["value"]}
@@ -305,7 +302,7 @@ def _move_into_value_property(reference: str) -> str:
 
 
 def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object, dict[str, str]]:
-    """The dialect looks at the root's own properties only."""
+    """Rename the illegal properties of the root; deeper ones are not checked by the providers."""
     properties = schema.get("properties")
     if not isinstance(properties, dict) or all(map(_match_legal_name, properties)):
         return schema, {}
@@ -315,7 +312,7 @@ def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object
         if not _match_legal_name(name):
             names[name] = make_property_name(name, taken)
             taken.add(names[name])
-            notes.add(((None, "properties"), name), f"the property {short_json(name, 80)} is called `{names[name]}`")
+            notes.add(((None, "properties"), name), f"the property {short_json(name, 80)} was renamed `{names[name]}`")
     out = {**schema, "properties": {names.get(name, name): child for name, child in properties.items()}}
     required = schema.get("required")
     if isinstance(required, list):

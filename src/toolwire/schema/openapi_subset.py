@@ -1,4 +1,4 @@
-"""The closed subset's keywords by type, what their values must be, and how a schema is seen to be in it already."""
+"""Convert schemas to Gemini's dialect, a subset of OpenAPI 3.0: upper-case types, few keywords, no references."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SUBSET_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "ARRAY": _COMMON_KEYWORDS | {"items", "minItems", "maxItems"},
     "OBJECT": _COMMON_KEYWORDS | {"properties", "required", "minProperties", "maxProperties", "propertyOrdering"},
 }
-"""What each type may have beside it; the server refuses a keyword of another type."""
+"""The allowed keywords by type; Gemini refuses a keyword of another type."""
 HANDLED_KEYWORDS: Final = (
     frozenset().union(*KEYWORDS_BY_TYPE.values())
     - {"additionalProperties", "patternProperties", "propertyNames", "dependentRequired", "dependentSchemas"}
@@ -47,7 +47,7 @@ HANDLED_KEYWORDS: Final = (
 ) | {"type", "title", "description", "nullable", "default", "example", "examples", "format", "enum", "const"} | {
     "anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef", "$defs", "definitions",
 }  # fmt: skip
-"""Keywords that the conversion takes up itself, or that say nothing beside another type."""
+"""Keywords that the conversion handles, or that do not matter for another type; all others are reported as left out."""
 
 _KEYWORD_ORDER: Final = (
     "type format title description nullable enum items minItems maxItems properties required minProperties"
@@ -57,19 +57,19 @@ ANY_VALUE_COST: Final = 400
 
 
 def order_keywords(node: Object) -> Object:
-    """The same keywords always in the same order, whatever the order was in the schema that was given."""
+    """The keywords in a fixed order, so that equal schemas are written equally."""
     return {key: node[key] for key in _KEYWORD_ORDER if key in node}
 
 
 def any_value_schema() -> Object:
-    """A schema that takes any value, as far as the dialect can say that: it wants a type everywhere."""
+    """A schema that accepts any value, as far as the dialect allows: it demands a type everywhere."""
     plain: list[Object] = [{"type": name} for name in ("STRING", "NUMBER", "BOOLEAN", "OBJECT")]
     inner: list[Object] = [{"type": "STRING", "nullable": True}, *({"type": one["type"]} for one in plain[1:])]
     plain[0]["nullable"] = True
     return {"anyOf": [*plain, {"type": "ARRAY", "items": {"anyOf": inner}}]}
 
 
-# --- what a plain schema speaks of ----------------------------------------------------------------------------------
+# --- types of a standard schema ---
 
 _NUMBER_FORMATS: Final = {"int32": "integer", "int64": "integer", "float": "number", "double": "number"}
 
@@ -85,7 +85,7 @@ def json_type_of(value: Json) -> str:
 
 
 def accepted_types(flat: Object) -> tuple[list[str], bool]:
-    """The types that a node takes, null apart; none at all when it takes anything."""
+    """The types that a node accepts, without null, and whether it accepts null; no types if it accepts any value."""
     kinds = type_names(flat.get("type"))
     nullable = flat.get("nullable") is True
     values = flat.get("enum") if "enum" in flat else [flat["const"]] if "const" in flat else []
@@ -103,14 +103,14 @@ def accepted_types(flat: Object) -> tuple[list[str], bool]:
 
 
 def accepts_default(node: Object, value: Json) -> bool:
-    """May this value stand as a default of this node?"""
+    """Whether this value can be the default of this node."""
     kind = json_type_of(value).upper()
     if kind == "NULL":
         return node.get("nullable") is True or node["type"] == "NULL"
     return bool(node["type"] == kind) or (kind == "INTEGER" and node["type"] == "NUMBER")
 
 
-# --- is it in the subset already? -----------------------------------------------------------------------------------
+# --- schemas that need no conversion ---
 
 
 def _is_text(value: Json) -> bool:
@@ -155,7 +155,7 @@ _CHECKS: Final[Mapping[str, Callable[[Json], bool]]] = {
 
 
 def is_in_subset(node: Object) -> bool:
-    """Is this one schema, without those inside it, as the conversion would write it?"""
+    """Whether this schema, apart from inner schemas, is already as the conversion would write it."""
     kind = node.get("type")
     if kind is None:
         branches = node.get("anyOf")
@@ -184,7 +184,7 @@ _LEAF_TYPES: Final = {kind.lower(): kind for kind in ("STRING", "NUMBER", "INTEG
 
 
 def convert_leaf(node: Object) -> Object | None:
-    """A schema without others inside that only its type's spelling keeps out of the subset, as most are."""
+    """Convert a schema that only needs an upper-case type, as most do; None for any other."""
     kind = node.get("type")
     upper = _LEAF_TYPES.get(kind) if kind.__class__ is str else None
     if upper is None or not SUBSET_KEYWORDS[upper].issuperset(node):
@@ -201,7 +201,7 @@ _ASSERTION_KEYWORDS = frozenset().union(*KEYWORDS_BY_TYPE.values()) | {"type", "
 
 
 def convert_to_openapi_subset(schema: Json, arguments: bool = False) -> ConvertedSchema:
-    """The schema in the closed subset. `arguments`: it describes a call's arguments, so its root must be an object."""
+    """The schema in Gemini's subset. With `arguments`, its root must be an object."""
     if schema is None:
         return ConvertedSchema({"type": "OBJECT"}, (SchemaChange(None, "an empty object schema was supplied"),))
     if (
@@ -222,7 +222,7 @@ def convert_to_openapi_subset(schema: Json, arguments: bool = False) -> Converte
 
 
 class _SubsetConversion:
-    """One conversion. A method that gives None says: no value fits."""
+    """One conversion. A method returns None for a schema that no value can satisfy."""
 
     def __init__(self, original: Json, root: Json, notes: ChangeLog) -> None:
         self.original = original
@@ -236,10 +236,10 @@ class _SubsetConversion:
         if isinstance(node, bool):
             return self.convert_any_value({}, path) if node else None
         if not isinstance(node, dict):
-            self.notes.add(path, f"{short_json(node, 60)} is no schema; anything fits in its place")
+            self.notes.add(path, f"{short_json(node, 60)} is not a schema; any value is accepted in its place")
             return self.convert_any_value({}, path)
         if depth > _MAX_CONVERSION_DEPTH:
-            self.notes.add(path, "the references go too deep here; the rest was cut off")
+            self.notes.add(path, "the schema is nested too deeply here; the rest was cut off")
             return {"type": "OBJECT"}
         if (leaf := convert_leaf(node)) is not None:
             return leaf
@@ -256,7 +256,7 @@ class _SubsetConversion:
     def flatten(
         self, node: Object, path: Path, depth: int, expanding: frozenset[int]
     ) -> tuple[Object, Path, frozenset[int]]:
-        """The node without references and without `allOf`: everything they say at one level."""
+        """The node with its references and `allOf` merged into one level."""
         if _COMBINING_KEYWORDS.isdisjoint(node):
             return node, path, expanding
         self.original_paths = self.original_paths or paths_by_identity(
@@ -270,14 +270,14 @@ class _SubsetConversion:
             if part is False:
                 return {"type": UNSATISFIABLE_TYPE}, path, expanding
             if depth > _MAX_CONVERSION_DEPTH or not self.lookup.spend_budget(10):
-                self.notes.add(place, "the references go too deep here; the rest was cut off")
+                self.notes.add(place, "the schema is nested too deeply here; the rest was cut off")
             elif isinstance(part, dict):
                 more, _, also = self.flatten(part, place, depth + 2, expanding)
                 inner |= also
                 out = intersect_schemas(out, more, self.notes.adder_at(place))
         return out, path, inner
 
-    # --- unions -----------------------------------------------------------------------------------------------------
+    # --- unions ---
 
     def convert_union(
         self, flat: Object, union: str, path: Path, depth: int, expanding: frozenset[int]
@@ -298,14 +298,14 @@ class _SubsetConversion:
             made = self.convert_option(option, shared, place, depth + 2, expanding)
             if made is not None:
                 outs.append(made)
-        said = {key: value for key, value in base.items() if key not in _ASSERTION_KEYWORDS}
+        rest = {key: value for key, value in base.items() if key not in _ASSERTION_KEYWORDS}
         joined = _join_alternatives(outs, flat.get("nullable") is True)
-        return None if joined is None else self.add_annotations(joined, self.build_annotations(said, path, ""), path)
+        return None if joined is None else self.add_annotations(joined, self.build_annotations(rest, path, ""), path)
 
     def convert_option(
         self, option: Json, shared: Object, path: Path, depth: int, expanding: frozenset[int]
     ) -> Object | None:
-        """An alternative, with what all of them share: the dialect takes nothing beside a union."""
+        """An alternative with the keywords beside the union: the dialect allows nothing beside `anyOf`."""
         if not shared or option is False:
             return self.convert_schema(option, path, depth, expanding)
         if not self.lookup.spend_budget(self.lookup.copy_cost(shared)):
@@ -317,7 +317,7 @@ class _SubsetConversion:
         return self.convert_schema(intersect_schemas(shared, flat, self.notes.adder_at(path)), path, depth, expanding)
 
     def add_annotations(self, out: Object, base: Object, path: Path) -> Object:
-        """What stood beside a union, moved into its first branch."""
+        """Move the annotations beside a union into its first branch."""
         branches = out.get("anyOf")
         outs = list(branches) if branches else [out]
         first = dict(outs[0])
@@ -332,18 +332,18 @@ class _SubsetConversion:
             if key in base:
                 number = next((number for number, one in enumerate(outs) if accepts_default(one, base[key])), None)
                 if number is None:
-                    self.notes.add((path, key), f"`{key}` fits no alternative and was left out")
+                    self.notes.add((path, key), f"`{key}` matches no alternative and was left out")
                 else:
                     outs[number] = order_keywords({key: base[key], **outs[number]})
         return {"anyOf": outs} if branches else outs[0]
 
-    # --- one level --------------------------------------------------------------------------------------------------
+    # --- one level ---
 
     def convert_node(self, flat: Object, path: Path, depth: int, expanding: frozenset[int]) -> Object | None:
-        """A node without references and unions."""
+        """Convert a node without references and unions."""
         kinds, nullable = accepted_types(flat)
         if isinstance(flat.get("type"), (str, list)) and not type_names(flat["type"]):
-            self.notes.add((path, "type"), f"{short_json(flat['type'], 60)} is no type and was left out")
+            self.notes.add((path, "type"), f"{short_json(flat['type'], 60)} is not a type and was left out")
         if not kinds:
             if nullable:
                 return order_keywords({"type": "NULL", **self.build_annotations(flat, path, "null")})
@@ -355,7 +355,7 @@ class _SubsetConversion:
 
     def convert_any_value(self, flat: Object, path: Path) -> Object:
         if not self.lookup.spend_budget(ANY_VALUE_COST):
-            self.notes.add(path, "too many places take anything; this one became an object")
+            self.notes.add(path, "too many places accept any value; this one became an object")
             return {"type": "OBJECT"}
         return self.add_annotations(any_value_schema(), self.build_annotations(flat, path, ""), path)
 
@@ -366,7 +366,7 @@ class _SubsetConversion:
                 continue
             count = read_count(flat[key])
             if count is None:
-                self.notes.add((path, key), f"`{key}` is no count and was left out")
+                self.notes.add((path, key), f"`{key}` is not a count and was left out")
             else:
                 out[key] = count
         if kind == "object":
@@ -380,16 +380,16 @@ class _SubsetConversion:
         return order_keywords(out)
 
     def build_annotations(self, flat: Object, path: Path, kind: str) -> Object:
-        """What is said about a node rather than demanded, with the demands that only words can say."""
+        """The annotations of a node; constraints that the dialect lacks are added to the description."""
         out = _read_annotations(flat)
         if isinstance(flat.get("examples"), list) and len(flat["examples"]) > 1:
             self.notes.add((path, "examples"), "all examples but the first were left out")
-        said = dict(keyword_sentences(flat, kind))
-        said.update(allowed_value_sentences(flat, kind))
-        if said:
-            out["description"] = append_sentences(out.get("description", ""), list(said.values()))
+        sentences = dict(keyword_sentences(flat, kind))
+        sentences.update(allowed_value_sentences(flat, kind))
+        if sentences:
+            out["description"] = append_sentences(out.get("description", ""), list(sentences.values()))
         for key, value in flat.items():
-            if key in said:
+            if key in sentences:
                 self.notes.add((path, key), f"`{key}` became a sentence of the description")
             elif key not in HANDLED_KEYWORDS and not (key == "additionalProperties" and value in (True, {})):
                 self.notes.add((path, key), f"`{key}` was left out")
@@ -404,7 +404,7 @@ class _SubsetConversion:
             if not texts and "type" in flat:
                 texts = [short_json(value, 100) for value in values if is_number(value) or isinstance(value, bool)]
                 if texts:
-                    self.notes.add((path, "enum"), "the values are no strings, as the type demands; they were spelled")
+                    self.notes.add((path, "enum"), "the values became strings, as the type demands")
             if texts and "" not in texts:
                 out["enum"] = list(dict.fromkeys(texts))
         form = flat.get("format")
@@ -416,10 +416,10 @@ class _SubsetConversion:
             bounds: list[Object] = []
             if is_number(flat.get(key)):
                 bounds.append({key: flat[key]})
-            border: Json = flat.get(exclusive)
-            if is_number(border):
-                whole = kind == "integer" and isinstance(border, int)
-                bounds.append({key: border + next_to if whole else border})
+            bound: Json = flat.get(exclusive)
+            if is_number(bound):
+                is_whole = kind == "integer" and isinstance(bound, int)
+                bounds.append({key: bound + next_to if is_whole else bound})
             if bounds:
                 out.update(intersect_schemas(bounds[0], bounds[-1], self.notes.adder_at(path)))
         if isinstance(flat.get("format"), str) and flat["format"] != "enum":
@@ -461,7 +461,7 @@ class _SubsetConversion:
         required = list(dict.fromkeys(string_items(flat.get("required"))))
         for name in required:
             if name not in names:
-                self.notes.add((path, "required"), f"{short_json(name, 80)} is required but no property")
+                self.notes.add((path, "required"), f"{short_json(name, 80)} is required but not a property")
         kept = [names[name] for name in required if name in names]
         if kept:
             out["required"] = kept
@@ -474,7 +474,7 @@ class _SubsetConversion:
             return name
         new = make_property_name(name, taken)
         self.renames[new] = name
-        self.notes.add(place, f"the property {short_json(name, 80)} is called `{new}`")
+        self.notes.add(place, f"the property {short_json(name, 80)} was renamed `{new}`")
         return new
 
 
@@ -488,7 +488,7 @@ def _read_annotations(flat: Object) -> Object:
 
 
 def _type_only_schema(target: Json) -> Object:
-    """What stands for a schema that contains itself: its type."""
+    """The replacement for a schema that contains itself: only its type."""
     if not isinstance(target, dict):
         return {}
     names = type_names(target.get("type"))
@@ -497,7 +497,7 @@ def _type_only_schema(target: Json) -> Object:
 
 
 def _join_alternatives(outs: list[Object], nullable: bool) -> Object | None:
-    """Schemas of the dialect as one union: flat, each branch once, null as a flag on the first."""
+    """Converted schemas as one flat union without repetitions; null becomes `nullable` of the first branch."""
     if len(outs) == 1 and not nullable:
         return outs[0]
     flat = [branch for out in outs for branch in out.get("anyOf", (out,))]

@@ -1,4 +1,4 @@
-"""Local references: what they point at, how much may be copied from there, and how they follow what moves."""
+"""Local references (`$ref`): their targets, inlining with a limit on copies, and rewriting."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from toolwire.schema.keywords import (
 )
 
 COPY_BUDGET = 400_000
-"""Characters that references may copy into one schema; a few definitions that point at each other could else make
-gigabytes out of a kilobyte."""
+"""Maximum number of characters that references copy into one schema. Without a limit, a few definitions that refer to
+each other could turn a kilobyte into gigabytes."""
 COPY_FEE = 300
-"""What a copy costs besides its length, so that tiny ones end too."""
+"""The fixed cost of a copy, so that the number of small copies is limited, too."""
 
 
 _PERCENT_ESCAPE = re.compile(rb"%([0-9a-fA-F]{2})")
 
 
 def _unquote_fragment(fragment: str) -> str:
-    """A fragment of a URI without its escapes; urllib's own would cost more to import than all of this package."""
+    """Decode a URI fragment. `urllib.parse` would take longer to import than this whole package."""
     if "%" not in fragment:
         return fragment
     raw = fragment.encode("utf-8", "surrogatepass")
@@ -37,7 +37,7 @@ def _unquote_fragment(fragment: str) -> str:
 
 
 class ReferenceLookup:
-    """Finds what a reference inside one schema points at."""
+    """Finds the targets of references in one schema, and limits how much is copied from them."""
 
     def __init__(self, root: Json) -> None:
         self.root = root
@@ -46,7 +46,7 @@ class ReferenceLookup:
         self._anchors: dict[str, tuple[Json, Path]] | None = None
 
     def spend_budget(self, cost: int) -> bool:
-        """Pay for a copy; False when the budget is used up."""
+        """Subtract the cost of a copy; False if the budget is used up."""
         self.remaining_budget -= cost
         return self.remaining_budget >= 0
 
@@ -61,7 +61,7 @@ class ReferenceLookup:
         return size + COPY_FEE
 
     def find_target(self, reference: Json) -> tuple[Json, Path] | None:
-        """The schema that a reference points at, with its place; None when there is none here."""
+        """The schema that a reference points at, with its path; None if it is not in this schema."""
         if not isinstance(reference, str):
             return None
         base, _, fragment = reference.partition("#")
@@ -87,7 +87,7 @@ class ReferenceLookup:
         return (node, path) if isinstance(node, (dict, bool)) else None
 
     def find_anchors(self) -> dict[str, tuple[Json, Path]]:
-        """Named places: `$anchor` as `#name`, and embedded schemas by their `$id`."""
+        """The schemas with an `$anchor` (as `#name`) or an `$id`."""
         if self._anchors is None:
             self._anchors = {}
             todo: list[tuple[Json, Path]] = [(self.root, None)]
@@ -114,23 +114,23 @@ def inline_references(
     notes: ChangeLog,
     stub_for: Callable[[Json], Object],
 ) -> tuple[Object, Path, frozenset[int]]:
-    """A copy of the node in which what its reference points at stands beside its own keywords, again and again until no
-    reference is left; the place it mostly stands at; and what is open now. `again` is written for a target that is
-    open already, or that would copy too much."""
+    """A copy of the node with its references replaced by their targets, until none is left; its path, which is the
+    target's if the node had only annotations; and the schemas being expanded. `stub_for` gives the replacement for a
+    target that contains itself, or that would copy too much."""
     out = dict(node)
     while (key := next((key for key in REFERENCE_KEYWORDS if key in out), None)) is not None:
         reference = out.pop(key)
         note = notes.adder_at((path, key))
         found = lookup.find_target(reference)
         if found is None:
-            note(f"{short_json(reference, 100)} points nowhere and was left out")
+            note(f"{short_json(reference, 100)} has no target and was left out")
             continue
         target, place = found
         if id(target) in expanding:
-            note("the schema refers to itself; the repetition was cut off")
+            note("the schema refers to itself; the recursion was cut off")
             out = dict(intersect_schemas(out, stub_for(target), note))
         elif not lookup.spend_budget(lookup.copy_cost(target)):
-            note("the references copy too much; what is more was cut off")
+            note("the references copy too much; the rest was cut off")
             out = dict(intersect_schemas(out, stub_for(target), note))
         elif target is False:
             out["type"] = UNSATISFIABLE_TYPE
@@ -146,7 +146,7 @@ def inline_references(
 
 
 def find_references(schema: Json) -> set[str]:
-    """Every reference that stands inside a schema."""
+    """All references in a schema."""
     found: set[str] = set()
     todo = [schema]
     while todo:
@@ -158,7 +158,7 @@ def find_references(schema: Json) -> set[str]:
 
 
 def move_references(schema: Json, move: Callable[[str], str]) -> Json:
-    """The schema with its references spelled anew; the same object when none moved."""
+    """The schema with its references rewritten by `move`; the same object if none changed."""
 
     def convert(node: Json, path: Path) -> Json:
         if not isinstance(node, dict):
@@ -175,5 +175,5 @@ def move_references(schema: Json, move: Callable[[str], str]) -> Json:
 
 
 def escape_reference_key(key: str) -> str:
-    """A key as one step of a reference."""
+    """A key as one segment of a reference."""
     return key.replace("~", "~0").replace("/", "~1").replace("%", "%25")

@@ -1,7 +1,7 @@
-"""Plain JSON Schema 2020-12 out of what OpenAPI's dialect, older drafts and hasty authors write instead.
+"""Convert OpenAPI's dialect, older drafts and common mistakes to JSON Schema 2020-12.
 
-The meaning stays: `nullable` becomes a type, upper-case and numbered types get their names, a tuple under `items`
-becomes `prefixItems`, and so on.
+The meaning stays the same: `nullable` becomes a type, upper-case and numbered types get their standard names, an array
+under `items` becomes `prefixItems`, and so on.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NON_STANDARD_KEYWORDS: Final = frozenset(
 SUSPECT_KEYWORDS: Final = (
     _NON_STANDARD_KEYWORDS | _COUNT_KEYWORDS | {"exclusiveMinimum", "exclusiveMaximum", "items", "format", "required"}
 )
-"""A schema without these is plain, if its type and what is inside it are."""
+"""Only a schema with one of these, or with an unknown type, can need a conversion."""
 
 
 def convert_to_standard(schema: Json) -> ConvertedSchema:
-    """The schema as plain JSON Schema."""
+    """The schema as standard JSON Schema."""
     if all_schemas_pass(schema, _is_standard):
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
@@ -87,7 +87,7 @@ def _has_standard_values(node: Object) -> bool:
 
 
 def _rename_keywords(node: Object) -> Object:
-    """Keywords in snake case, as some clients of the subset send them."""
+    """Rename keywords in snake case, which some Gemini clients send."""
     if _SNAKE_CASE_KEYWORDS.keys().isdisjoint(node):
         return node
     out: Object = {}
@@ -95,7 +95,7 @@ def _rename_keywords(node: Object) -> Object:
         word = _SNAKE_CASE_KEYWORDS.get(key, key)
         if key == "ref":
             if not isinstance(value, str) or not value.startswith("#/"):
-                word = key  # an author's own mark
+                word = key  # not a reference
             elif value.startswith("#/defs/"):
                 value = "#/$defs/" + value[len("#/defs/") :]
         elif key == "defs" and not isinstance(value, dict):
@@ -106,7 +106,7 @@ def _rename_keywords(node: Object) -> Object:
 
 
 def _standardise_node(node: Object, path: Path, notes: ChangeLog) -> Object:
-    """One schema whose inner schemas are plain already."""
+    """Convert one schema whose inner schemas are already standard."""
     if _is_standard(node):
         return node
     out = dict(node)
@@ -134,7 +134,7 @@ def _standardise_types(out: Object, path: Path, notes: ChangeLog) -> None:
     plain = [type_name(name) for name in names]
     kept = list(dict.fromkeys(name for name in plain if name))
     if (None in plain or not plain) and declared not in ("TYPE_UNSPECIFIED", "any", 0):
-        notes.add((path, "type"), f"{short_json(declared, 60)} names no type; the name was left out")
+        notes.add((path, "type"), f"{short_json(declared, 60)} is not a type and was left out")
     if not kept:
         del out["type"]
     elif kept != declared:
@@ -162,14 +162,14 @@ def _standardise_bounds(out: Object, path: Path, notes: ChangeLog) -> None:
         if isinstance(out.get(key), str):
             count = read_count(out[key])
             if count is None:
-                notes.add((path, key), f"`{key}` is no count and was left out")
+                notes.add((path, key), f"`{key}` is not a count and was left out")
                 del out[key]
             else:
                 out[key] = count
 
 
 def _collect_required(node: Object) -> Object:
-    """A property's own `required: true` belongs into the list of the object that holds it."""
+    """Move `required: true` of a property into the `required` list of its object."""
     properties = node.get("properties")
     if not isinstance(properties, dict):
         return node
@@ -180,7 +180,7 @@ def _collect_required(node: Object) -> Object:
 
 
 def _order_properties(out: Object) -> None:
-    """Plain JSON Schema has no word for the order of properties but the order itself."""
+    """Sort the properties by `propertyOrdering`, which standard JSON Schema does not have."""
     order = string_items(out.pop("propertyOrdering", None))
     properties = out.get("properties")
     if order and isinstance(properties, dict):
@@ -189,7 +189,7 @@ def _order_properties(out: Object) -> None:
 
 
 def _make_nullable(out: Object) -> Object:
-    """The schema that takes null too."""
+    """The schema that also accepts null."""
     if not {"$ref", "allOf", "oneOf"}.isdisjoint(out):
         outside = ("title", "description", "default", "$defs", "definitions")
         kept: Object = {key: out.pop(key) for key in outside if key in out}

@@ -1,5 +1,7 @@
-"""The two dialects that providers can enforce by a grammar: every object closed, few keywords, and in one of them every
-property required. Checks say what stands in the way; `structured` removes what can go while the same shapes fit.
+"""Strict schemas, which OpenAI and Anthropic enforce while the model writes: closed objects and few keywords.
+
+`strict_problems` says why a schema is not strict. `convert_to_strict` changes what it can without accepting or refusing
+other objects.
 """
 
 from __future__ import annotations
@@ -28,25 +30,25 @@ from toolwire.schema.references import ReferenceLookup, find_references
 
 
 class Strictness(Struct, frozen=True, kw_only=True):
-    """What one provider's grammar can enforce."""
+    """What one provider can enforce."""
 
     keywords: frozenset[str]
     formats: frozenset[str]
     all_required: bool
-    """Must every property be required?"""
+    """Whether every property must be required."""
     references_stand_alone: bool
-    """Must a reference stand alone?"""
+    """Whether a schema with `$ref` must have no other keywords."""
     allows_recursion: bool
     allows_any_min_items: bool
-    """May `minItems` be more than 1?"""
+    """Whether `minItems` may be more than 1."""
     needs_object_root: bool
-    """Must the root be an object, and no union?"""
+    """Whether the root must be an object and not a union."""
     max_levels: int | None = None
     max_properties: int | None = None
     max_enum_values: int | None = None
-    """How many values all `enum` together may have."""
+    """The maximum number of values of all enums together."""
     max_text_length: int | None = None
-    """How many characters all names and values together may have."""
+    """The maximum number of characters of all names and values together."""
 
 
 _FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
@@ -72,7 +74,7 @@ STRICT_ALL_REQUIRED: Final = Strictness(
     max_enum_values=1_000,
     max_text_length=120_000,
 )
-"""Every property required; an optional one is a union with null."""
+"""OpenAI: every property is required; an optional one is a union with null."""
 
 STRICT_WITH_OPTIONAL: Final = Strictness(
     keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"},
@@ -83,7 +85,7 @@ STRICT_WITH_OPTIONAL: Final = Strictness(
     allows_any_min_items=False,
     needs_object_root=False,
 )
-"""Properties may be optional; no bounds, no recursion."""
+"""Anthropic: properties may be optional; no bounds and no recursion."""
 
 _UNENFORCEABLE_PATTERN_SYNTAX: Final = ("(?=", "(?!", "(?<", "\\b", "\\B", "\\1", "\\2", "\\3", "(?P=")
 _DROPPED_ANNOTATIONS: Final = frozenset(
@@ -91,17 +93,17 @@ _DROPPED_ANNOTATIONS: Final = frozenset(
 )
 
 
-# --- checks ---------------------------------------------------------------------------------------------------------
+# --- checks ---
 
 
 def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) -> list[SchemaChange]:
-    """What keeps a provider from enforcing this schema; empty when it may be sent as strict."""
+    """Why a provider cannot enforce this schema; empty if it can be sent as strict."""
     refuse_deep_nesting(schema)
     notes = ChangeLog()
     if not isinstance(schema, dict):
         return [SchemaChange(None, "the schema must be an object")]
     if strictness.needs_object_root and (schema.get("type") != "object" or "anyOf" in schema):
-        notes.add(None, "the root must be an object, and no union")
+        notes.add(None, "the root must be an object and not a union")
     todo: list[tuple[Json, Path, int]] = [(schema, None, 1)]
     while todo:
         node, path, level = todo.pop()
@@ -120,7 +122,7 @@ def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) 
 
 
 def _adds_level(place: Path) -> bool:
-    """Alternatives and definitions stand beside what names them, not below."""
+    """Whether this place counts as a level of nesting; alternatives and definitions do not."""
     if place is None:
         return False
     parent, key = place
@@ -133,7 +135,7 @@ def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeL
             notes.add((path, key), f"`{key}` cannot be enforced")
     if "$ref" in node:
         if strictness.references_stand_alone and not {"$ref", *DEFINITION_KEYWORDS}.issuperset(node):
-            notes.add((path, "$ref"), "a reference must stand alone")
+            notes.add((path, "$ref"), "`$ref` cannot be combined with other keywords")
         return
     if {"type", "anyOf", "allOf", "enum", "const"}.isdisjoint(node):
         notes.add(path, "a type is missing")
@@ -161,7 +163,7 @@ def _check_object(node: Object, path: Path, strictness: Strictness, notes: Chang
         if name not in required:
             notes.add(((path, "properties"), name), "every property must be required")
     for name in sorted(required - properties.keys()):
-        notes.add((path, "required"), f"{short_json(name, 80)} is required but no property")
+        notes.add((path, "required"), f"{short_json(name, 80)} is required but not a property")
 
 
 def _is_enforceable_pattern(pattern: Json) -> bool:
@@ -169,7 +171,7 @@ def _is_enforceable_pattern(pattern: Json) -> bool:
 
 
 def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) -> None:
-    """Every reference local and found; where recursion is refused, none that leads back to itself."""
+    """Report references without a target and, where recursion is not allowed, recursive ones."""
     lookup = ReferenceLookup(schema)
     leads: dict[int, list[tuple[int, Path]]] = {}
     todo: list[tuple[Json, Path, int]] = [(schema, None, id(schema))]
@@ -183,7 +185,7 @@ def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) 
                 continue
             found = lookup.find_target(node[key])
             if found is None:
-                notes.add((path, key), f"{short_json(node[key], 100)} points nowhere")
+                notes.add((path, key), f"{short_json(node[key], 100)} has no target")
                 continue
             target, place = found
             leads.setdefault(owner, []).append((id(target), (path, key)))
@@ -201,7 +203,7 @@ def _is_definition(place: Path) -> bool:
 
 
 def _references_in_cycles(leads: dict[int, list[tuple[int, Path]]]) -> list[Path]:
-    """The references that lie on a circle, or between two: what is left when all ends and beginnings are taken off."""
+    """The references that are part of a cycle, or between two cycles: all others are removed from both ends."""
     edges = [(start, target, place) for start, targets in leads.items() for target, place in targets]
     left = -1
     while len(edges) != left:
@@ -235,24 +237,24 @@ def _check_size(schema: Object, strictness: Strictness, notes: ChangeLog) -> Non
             notes.add(None, f"{count:,} {what}; {limit:,} are the limit")
 
 
-# --- making it so ---------------------------------------------------------------------------------------------------
+# --- conversion ---
 
 
 def convert_to_strict(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) -> ConvertedSchema:
-    """The schema as near to strict as it can come while the same shapes fit: objects that say nothing of further
-    properties are closed, what cannot be enforced is said in the description. An optional property stays optional and
-    an open object open: ask `strict_problems` about the result."""
+    """The schema, as strict as possible without changing which values match. Objects without `additionalProperties` are
+    closed, and constraints that cannot be enforced move into the description. Optional properties stay optional and
+    open objects stay open, so check the result with `strict_problems`."""
     if all_schemas_pass(schema, lambda node: _is_strict_node(node, strictness)):
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
     notes = ChangeLog()
-    named = any(reference != "#" and not reference.startswith("#/") for reference in find_references(schema))
-    pinned = frozenset({"$id", "$anchor", "$dynamicAnchor"} if named else ())
+    uses_anchors = any(reference != "#" and not reference.startswith("#/") for reference in find_references(schema))
+    kept_keywords = frozenset({"$id", "$anchor", "$dynamicAnchor"} if uses_anchors else ())
 
     def convert(node: Json, path: Path) -> Json:
         if not isinstance(node, dict) or (path is not None and path[1] == "additionalProperties"):
             return node
-        return _make_strict_node(convert_inner_schemas(node, path, convert), path, strictness, notes, pinned)
+        return _make_strict_node(convert_inner_schemas(node, path, convert), path, strictness, notes, kept_keywords)
 
     return ConvertedSchema(convert(schema, None), notes.changes())
 
@@ -272,21 +274,21 @@ def _is_object(node: Object) -> bool:
 def _make_strict_node(
     node: Object, path: Path, strictness: Strictness, notes: ChangeLog, kept_keywords: frozenset[str]
 ) -> Object:
-    """One schema whose inner schemas are as ready as they can be; `pinned` are the keywords that references go by."""
+    """Convert one schema whose inner schemas are already converted; references need the `kept_keywords`."""
     out = dict(node)
     _replace_unions(out, path, strictness, notes)
-    said = []
+    sentences = []
     for key in node:
         if key not in out or key in kept_keywords or _is_enforceable_keyword(key, out[key], strictness):
             continue
         value = out.pop(key)
         text = "" if key in _DROPPED_ANNOTATIONS else keyword_sentence(key, value)
         if text:
-            said.append(text)
+            sentences.append(text)
         notes.add((path, key), f"`{key}` {'became a sentence of the description' if text else 'was left out'}")
-    if said:
+    if sentences:
         description = out.get("description")
-        out["description"] = append_sentences(description if isinstance(description, str) else "", said)
+        out["description"] = append_sentences(description if isinstance(description, str) else "", sentences)
     if "$ref" in out:
         out = _isolate_reference(out) if strictness.references_stand_alone else out
     elif "type" not in out and (guess := guess_type(out)) and guess in ("object", "array"):
@@ -303,7 +305,7 @@ def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bo
         return _is_enforceable_pattern(value)
     if key == "minItems" and not strictness.allows_any_min_items:
         return value in (0, 1)
-    # these decide which shapes fit, and no words can stand for them: the schema stays as it is, and is not strict
+    # A sentence cannot replace these, so they are kept and the schema is not strict.
     return key in strictness.keywords or key in (
         "patternProperties",
         "prefixItems",
@@ -314,7 +316,7 @@ def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bo
 
 
 def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
-    """`oneOf` as `anyOf`, and an `allOf` of one as that one, where the grammar has no such words."""
+    """Replace `oneOf` by `anyOf`, and an `allOf` of one schema by that schema."""
     if "oneOf" in out and "anyOf" not in out:
         out["anyOf"] = out.pop("oneOf")
         notes.add((path, "oneOf"), "exactly one of the alternatives became any of them")
@@ -326,7 +328,7 @@ def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: Chan
 
 
 def _isolate_reference(out: Object) -> Object:
-    """A reference that stands alone; what was said beside it stands around it."""
+    """Move a reference into an `anyOf`, so that it has no other keywords beside it."""
     around = {
         key: value for key, value in out.items() if key in ("title", "description", "$schema", *DEFINITION_KEYWORDS)
     }

@@ -1,8 +1,8 @@
-"""Is this a valid JSON Schema (2020-12)? The meta-schema as tables, without a validator for arbitrary schemas.
+"""Check whether a value is a valid JSON Schema (2020-12), with the meta-schema as a table of checks.
 
-The verdict is that of the meta-schema with its `regex` format checked by Python's `re`, with two differences: a local
-reference must point at something, and a pattern with words that only ECMAScript has is believed. Why by hand:
-docs/decisions/0003-json-schema-by-hand.md.
+The verdict is that of the meta-schema with patterns checked by Python's `re`, with two differences: a local reference
+must have a target, and a pattern with syntax that only ECMAScript has is accepted. Decision 0003 says why this is not
+done by a library.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from toolwire.schema.keywords import (
 from toolwire.schema.references import ReferenceLookup
 
 Check: TypeAlias = Callable[[Json], str]
-"""Looks at one keyword's value; "" when it is as it should be."""
+"""Checks the value of one keyword; returns the problem, or ""."""
 
-POINTS_NOWHERE: Final = "points nowhere in this schema"
+NO_TARGET: Final = "has no target in this schema"
 
 
 def schema_problems(schema: Json) -> list[tuple[str, str]]:
-    """What keeps this from being a valid schema: places as JSON Pointers into it, each with what is wrong there."""
+    """Why this is not a valid schema: a JSON Pointer and a text for each problem."""
     if is_too_deep(schema):
         return [("", f"nested too deeply; {MAX_DEPTH} levels are the limit")]
     found: list[tuple[str, str]] = []
@@ -65,11 +65,11 @@ def _check_references(node: Object, path: Path, lookup: ReferenceLookup, found: 
     for key in REFERENCE_KEYWORDS:
         reference = node.get(key)
         if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
-            found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {POINTS_NOWHERE}"))
+            found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {NO_TARGET}"))
 
 
 def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> list[tuple[Json, Path]]:
-    """The schemas directly inside, by this draft's own rules: `items` is one schema, `additionalItems` no keyword."""
+    """The schemas directly inside, by the rules of 2020-12: `items` is one schema, and `additionalItems` is unknown."""
     inner: list[tuple[Json, Path]] = []
     for key, value in node.items():
         place: Path = (path, key)
@@ -92,7 +92,7 @@ _SINGLE_KEYWORDS: Final = SINGLE_SCHEMA_KEYWORDS - {"additionalItems"}
 _ARRAY_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 
-# --- the value of one keyword ---------------------------------------------------------------------------------------
+# --- checks of one keyword ---
 
 
 def _check_text(value: Json) -> str:
@@ -108,7 +108,7 @@ def _check_array(value: Json) -> str:
 
 
 def _check_schema_array(value: Json) -> str:
-    return _check_array(value) or ("" if value else "must hold at least one schema")
+    return _check_array(value) or ("" if value else "must contain at least one schema")
 
 
 def _check_object(value: Json) -> str:
@@ -140,8 +140,8 @@ def _check_names(value: Json) -> str:
         return f"must be an array of names, not {describe_json_type(value)}"
     for item in value:
         if not isinstance(item, str):
-            return f"must hold strings only, not {describe_json_type(item)}"
-    return "" if len(set(value)) == len(value) else "names something twice"
+            return f"must contain strings only, not {describe_json_type(item)}"
+    return "" if len(set(value)) == len(value) else "contains a name twice"
 
 
 def _check_dependent_required(value: Json) -> str:
@@ -152,19 +152,19 @@ def _check_dependent_required(value: Json) -> str:
 
 def _check_types(value: Json) -> str:
     if isinstance(value, str):
-        return "" if value in TYPE_NAMES else f"{short_json(value, 60)} is no type"
+        return "" if value in TYPE_NAMES else f"{short_json(value, 60)} is not a type"
     if not isinstance(value, list):
-        return f"must be a type's name or an array of them, not {describe_json_type(value)}"
+        return f"must be the name of a type or an array of them, not {describe_json_type(value)}"
     for item in value:
         if not isinstance(item, str) or item not in TYPE_NAMES:
-            return f"{short_json(item, 60)} is no type"
+            return f"{short_json(item, 60)} is not a type"
     if not value:
-        return "must name at least one type"
-    return "" if len({canonical_key(item) for item in value}) == len(value) else "names a type twice"
+        return "must contain at least one type"
+    return "" if len({canonical_key(item) for item in value}) == len(value) else "contains a type twice"
 
 
 _ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", "[]")
-"""What the patterns of JSON Schema may hold and Python's may not."""
+"""Syntax of ECMAScript's regular expressions, which JSON Schema uses, that Python does not have."""
 
 
 def _check_pattern(value: Json) -> str:
@@ -175,9 +175,9 @@ def _check_pattern(value: Json) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         if any(word in value for word in _ECMASCRIPT_ONLY):
             return ""
-        return f"{short_json(value, 100)} is no regular expression: {error}"
+        return f"{short_json(value, 100)} is not a valid regular expression: {error}"
     except Warning:
-        return ""  # it compiles, but a later Python may read it otherwise
+        return ""  # it compiles, but a later version of Python may read it differently
     return ""
 
 

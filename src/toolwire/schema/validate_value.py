@@ -1,7 +1,7 @@
-"""Does a value fit a schema? For the arguments of calls: plain JSON Schema (2020-12), formats not looked at.
+"""Check a value, such as the arguments of a call, against a JSON Schema (2020-12). `format` is not checked.
 
-Words that nobody knows demand nothing, and a schema that is nonsense somewhere demands nothing there: a call is not
-refused for a fault of its tool. Why by hand: docs/decisions/0003-json-schema-by-hand.md.
+Unknown keywords and invalid parts of a schema are ignored, so that a call is not refused because of a mistake in the
+tool's schema. Decision 0003 says why this is not done by a library.
 """
 
 from __future__ import annotations
@@ -36,21 +36,17 @@ _TYPE_PHRASES: Final[Mapping[str, str]] = {
 
 
 def value_problems(value: Json, schema: Json) -> list[str]:
-    """What does not fit, each with its place as a JSON Pointer; empty when all does."""
+    """Why the value does not match the schema: a text for each problem, with its JSON Pointer; empty if it matches."""
     if is_too_deep(value):
         return [f"nested too deeply; {MAX_DEPTH} levels are the limit"]
-    look = _Validator(schema)
-    found = [
-        f"{json_pointer(path) or 'the arguments'}: {what}"
-        for path, what in look.find_mismatches(value, schema, None, 0)
-    ]
-    return list(dict.fromkeys(found))
+    mismatches = _Validator(schema).find_mismatches(value, schema, None, 0)
+    return list(dict.fromkeys(f"{json_pointer(path) or 'the arguments'}: {what}" for path, what in mismatches))
 
 
 def fix_whole_numbers(value: Json, schema: Json) -> tuple[Json, bool]:
-    """The value with `2.0` as `2` where a whole number is asked for; and was there any?"""
-    made = _Validator(schema).fix_whole_numbers(value, schema, 0)
-    return made, made is not value
+    """The value with `2.0` as `2` where the schema demands an integer, and whether it changed."""
+    fixed = _Validator(schema).fix_whole_numbers(value, schema, 0)
+    return fixed, fixed is not value
 
 
 class _Validator:
@@ -59,7 +55,7 @@ class _Validator:
 
     def find_mismatches(self, value: Json, schema: Json, path: Path, depth: int) -> Iterator[Mismatch]:
         if schema is False:
-            yield path, "nothing may stand here"
+            yield path, "no value is allowed here"
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
             return
         for key in REFERENCE_KEYWORDS:
@@ -101,7 +97,7 @@ class _Validator:
         return value if all(made[name] is value[name] for name in value) else made
 
     def _applicable_schemas(self, value: Json, schema: Object, depth: int) -> Iterator[Json]:
-        """Schemas that hold for the same value; of alternatives the one that it fits."""
+        """The schemas inside this one that apply to the same value; of alternatives, the one that it matches."""
         for key in REFERENCE_KEYWORDS:
             found = self.lookup.find_target(schema[key]) if key in schema else None
             if found is not None:
@@ -112,7 +108,7 @@ class _Validator:
             yield from fitting[:1]
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- checks of one keyword ---
 
 Check = Callable[[_Validator, Json, Object, Path, int], Iterator[Mismatch]]
 
@@ -131,7 +127,7 @@ def _declared_types(schema: Object) -> list[str]:
 
 
 def _number_value(value: Number) -> float:
-    """Whole numbers stay what they are: they may be larger than any float."""
+    """Integers stay integers, because they may be larger than any float."""
     return value if isinstance(value, int) else to_float(value)
 
 
@@ -167,7 +163,7 @@ def _check_enum(validator: _Validator, value: Json, schema: Object, path: Path, 
     allowed = _list_or_empty(schema["enum"])
     if allowed and not any(_is_equal(value, one) for one in allowed):
         listed = ", ".join(short_json(one, 40) for one in allowed[:10])
-        yield path, f"{short_json(value, 40)} is none of {listed}{', …' if len(allowed) > 10 else ''}"
+        yield path, f"{short_json(value, 40)} is not one of {listed}{', …' if len(allowed) > 10 else ''}"
 
 
 def _check_const(validator: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Iterator[Mismatch]:
@@ -226,7 +222,7 @@ def _check_unique_items(
 ) -> Iterator[Mismatch]:
     items = _list_or_empty(value) if schema["uniqueItems"] is True else []
     if any(_is_equal(one, other) for at, one in enumerate(items) for other in items[:at]):
-        yield path, "an item stands twice"
+        yield path, "an item is repeated"
 
 
 def _check_required(validator: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Iterator[Mismatch]:
@@ -269,7 +265,7 @@ def _check_additional_properties(
         if name in known or next(_pattern_schemas(schema, name), None) is not None:
             continue
         if inner is False:
-            yield path, f"nothing is known as `{name}`"
+            yield path, f"`{name}` is not a known property"
         else:
             yield from validator.find_mismatches(item, inner, (path, name), depth + 1)
 
@@ -280,7 +276,7 @@ def _check_property_names(
     if isinstance(value, dict):
         for name in value:
             if not validator.is_valid(name, schema["propertyNames"], depth):
-                yield path, f"`{name}` is no name that may stand here"
+                yield path, f"`{name}` is not an allowed property name"
 
 
 def _check_dependent_required(
@@ -290,7 +286,7 @@ def _check_dependent_required(
         for name, wanted in _object_or_empty(schema["dependentRequired"]).items():
             for other in _list_or_empty(wanted) if name in value else ():
                 if isinstance(other, str) and other not in value:
-                    yield path, f"`{name}` demands `{other}`"
+                    yield path, f"`{name}` requires `{other}`"
 
 
 def _check_dependent_schemas(
@@ -324,9 +320,9 @@ def _check_contains(validator: _Validator, value: Json, schema: Object, path: Pa
     least: Json = schema.get("minContains", 1)
     most: Json = schema.get("maxContains")
     if is_number(least) and found < _number_value(least):
-        yield path, "an item is missing that must be there"
+        yield path, "a required item is missing"
     if is_number(most) and found > _number_value(most):
-        yield path, "an item stands too often"
+        yield path, "too many items of a kind"
 
 
 def _check_all_of(validator: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Iterator[Mismatch]:
@@ -344,7 +340,7 @@ def _check_one_of(validator: _Validator, value: Json, schema: Object, path: Path
     options = _list_or_empty(schema["oneOf"])
     fitting = sum(validator.is_valid(value, inner, depth) for inner in options)
     if fitting > 1:
-        yield path, "it fits several of the forms that exclude each other"
+        yield path, "it matches several alternatives of which only one is allowed"
     elif options and not fitting:
         yield from _nearest_mismatch(validator, value, options, path, depth)
 
@@ -352,9 +348,9 @@ def _check_one_of(validator: _Validator, value: Json, schema: Object, path: Path
 def _nearest_mismatch(
     validator: _Validator, value: Json, options: list[Json], path: Path, depth: int
 ) -> Iterator[Mismatch]:
-    """What keeps a value from the form that it is nearest to."""
+    """The problem with the alternative that the value matches best."""
     every = [list(validator.find_mismatches(value, inner, path, depth + 1)) for inner in options]
-    yield from min(every, key=len)[:1] or [(path, "it fits none of the allowed forms")]
+    yield from min(every, key=len)[:1] or [(path, "it matches none of the alternatives")]
 
 
 def _check_not(validator: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Iterator[Mismatch]:
