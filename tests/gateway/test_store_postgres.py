@@ -1,4 +1,4 @@
-"""What only a store behind a connection can get wrong; the laws of all stores are in `test_store.py`."""
+"""PostgreSQL: restarts, broken connections, deadlines and errors. Tests of all stores are in `test_store.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entry(id: str, **more: Any) -> Entry:
 
 
 async def exported(store: Store) -> Any:
-    """Everything, or why there is nothing."""
+    """All entries, or the `StoreDown`."""
     found = [got async for got in store.export()]
     return found[0] if found and isinstance(found[0], StoreDown) else found
 
@@ -44,13 +44,13 @@ VERBS: dict[str, tuple[Verb, Any]] = {
     "stats": (lambda store: store.stats(), 1),
     "export": (exported, ["a"]),
 }
-"""Each verb, and what it answers where only `a` is kept; see `told`."""
+"""Each operation, and its result when only `a` is stored; see `answer_of`."""
 HARMLESS = ("get", "put", "append", "chain", "children", "touch", "stats")
-"""Verbs that may be asked twice. An append is asked again unless it broke while it was confirmed."""
+"""Operations that are repeated after a broken connection. An append is, unless it broke during the commit."""
 DOUBTFUL = ("put where", "delete")
 
 
-def told(got: Any) -> Any:
+def answer_of(got: Any) -> Any:
     if isinstance(got, StoreStats):
         return sum(kind.entries for kind in got.kinds)
     return [each.id for each in got] if isinstance(got, list) else got
@@ -58,7 +58,7 @@ def told(got: Any) -> Any:
 
 @asynccontextmanager
 async def using(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
-    """A store that never rests, with `a` in it, if its server is there."""
+    """A store without a pause after errors, with `a` in it if its server is up."""
     store = PostgresStore(url, **{"retry_delay": 0.0, **settings})
     try:
         await store.put([entry("a")])
@@ -101,7 +101,7 @@ def test_while_it_is_gone_every_verb_says_so_and_then_all_is_there_again(own: Se
             own.start()
             for name in ("get", "put where", "append", "delete"):
                 verb, answer = VERBS[name]
-                assert told(await verb(store)) == answer, name
+                assert answer_of(await verb(store)) == answer, name
 
     asyncio.run(main())
 
@@ -115,7 +115,7 @@ def test_a_restart_between_two_verbs_is_not_noticed(own: Server) -> None:
                 await store.put([entry("a")])
                 own.stop()
                 own.start()
-                assert told(await verb(store)) == answer, name
+                assert answer_of(await verb(store)) == answer, name
 
     asyncio.run(main())
 
@@ -165,7 +165,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
 
 @asynccontextmanager
 async def held(schema: str) -> AsyncIterator[Callable[..., Awaitable[int]]]:
-    """All verbs wait as long as the block; what is given waits until this one does, in another process than one that ended, and tells which."""
+    """Locks the table during the block. The given function waits until an operation waits for the lock, and returns its pid."""
     import asyncpg
 
     other, watcher = [await asyncpg.connect(server().url(schema)) for _ in range(2)]
@@ -199,13 +199,13 @@ def test_a_verb_whose_connection_the_server_ends_is_done_on_another(url: str, tm
                 ended = await waits(running)
                 server().sql(f"SELECT pg_terminate_backend({ended})")
                 await waits(running, ended)
-            assert told(await running) == answer
+            assert answer_of(await running) == answer
 
     asyncio.run(main())
 
 
 class Between:
-    """Stands between a store and its server, and cuts the connections when it is told to."""
+    """A proxy between a store and its server that can cut the connections."""
 
     def __init__(self) -> None:
         self._open: list[asyncio.StreamWriter] = []
@@ -252,7 +252,7 @@ def test_a_connection_that_is_cut_is_replaced_or_the_doubt_is_told(url: str, tmp
                     if name in DOUBTFUL:
                         assert is_down(await running, "the connection broke")
                 if name in HARMLESS:
-                    assert told(await running) == answer
+                    assert answer_of(await running) == answer
                 assert await store.get("o", "seal", ["none"]) == []
             await between.end()
 
@@ -272,7 +272,7 @@ def test_callers_that_leave_leave_no_broken_connection(url: str, tmp_path: Path,
                     running.cancel()
                     with pytest.raises(asyncio.CancelledError):
                         await running
-            assert told(await verb(store)) == answer
+            assert answer_of(await verb(store)) == answer
 
     asyncio.run(main())
 
@@ -292,8 +292,8 @@ def test_each_event_loop_has_its_own_connections(url: str) -> None:
     store = PostgresStore(url)
     with asyncio.Runner() as one, asyncio.Runner() as other:
         assert one.run(store.put([entry("a")])) is True
-        assert told(other.run(store.get("o", "response", ["a"]))) == ["a"]
-        assert told(one.run(store.get("o", "response", ["a"]))) == ["a"]
+        assert answer_of(other.run(store.get("o", "response", ["a"]))) == ["a"]
+        assert answer_of(one.run(store.get("o", "response", ["a"]))) == ["a"]
         one.run(store.close())
         other.run(store.close())
         assert is_down(one.run(store.stats()), "the store is closed")
@@ -413,11 +413,11 @@ def test_a_newer_version_brings_the_tables_up_to_date_and_an_older_one_says_so(u
     async def main() -> None:
         async with using(url) as before:
             async with using(url, migrations=later) as after:
-                assert told(await after.get("o", "response", ["a"])) == ["a"]
+                assert answer_of(await after.get("o", "response", ["a"])) == ["a"]
                 got = await after.stats()
                 assert isinstance(got, StoreStats)
                 assert got.version == len(later)
-                assert told(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
+                assert answer_of(await before.get("o", "response", ["a"])) == ["a"]  # it runs on
             async with using(url) as again:
                 versions = f"(version {len(later)}, this one knows {len(MIGRATIONS)})"
                 assert is_down(await again.stats(), f"a newer version of toolwire made the tables {versions}")
@@ -442,7 +442,7 @@ def test_tables_that_somebody_removed_are_made_again(url: str, tmp_path: Path) -
 def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with using(server().url(schema_of(tmp_path), tcp=False)) as store:
-            assert told(await store.get("o", "response", ["a"])) == ["a"]
+            assert answer_of(await store.get("o", "response", ["a"])) == ["a"]
             got = await store.stats()
             assert isinstance(got, StoreStats)
             assert got.where.startswith("PostgreSQL at /")
@@ -455,7 +455,7 @@ def test_a_socket_file_will_do(url: str, tmp_path: Path) -> None:
 def test_of_several_servers_the_one_that_is_there_is_asked(url: str) -> None:
     async def main() -> None:
         async with using(url.replace("@", "@127.0.0.1:1,")) as store:
-            assert told(await store.get("o", "response", ["a"])) == ["a"]
+            assert answer_of(await store.get("o", "response", ["a"])) == ["a"]
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Arguments out of schemas and texts: valid, and made of what the text offers."""
+"""The arguments that the embedded model makes: valid, and made from values in the text."""
 
 from __future__ import annotations
 
