@@ -1,8 +1,9 @@
-"""Writing the parts of a content, the mirror of `parts`."""
+"""Writing the parts of a content, and their `thoughtSignature`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +19,6 @@ from toolwire.core.ir import (
     Reasoning,
     Refusal,
     Result,
-    Seal,
     Summary,
     Text,
     ToolReference,
@@ -27,73 +27,79 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Object, decode_object_or_none, raw_object_or_none
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_verbatim, restore_original_keys
+from toolwire.core.provenance import restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
-from toolwire.protocols.gemini.content import RESULT_MEDIA_TYPES, write_media
+from toolwire.protocols.gemini import names
+from toolwire.protocols.gemini.content import GOOGLE_FILE_PREFIXES
 from toolwire.protocols.gemini.models import Family
-from toolwire.protocols.gemini.names import (
-    CALL_FRAGMENT_KEYS,
-    CODE_KEYS,
-    CODE_RESULT_KEYS,
-    FILE_KEYS,
-    INLINE_KEYS,
-    NAME,
-    PROVIDER_CALL_KEYS,
-    PROVIDER_RESULT_KEYS,
-    RAW_ARGUMENTS_KEY,
-    RESULT_KEYS,
-    TYPE_BY_PROVIDER_TOOL,
-    KnownKeys,
-    to_snake_case,
+from toolwire.protocols.gemini.names import NAME, KnownKeys, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
+
+RESULT_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""The media that a result may hold, from Gemini 3 on."""
+
+_DEFAULT_MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
+    {"image": "image/png", "file": "application/pdf", "audio": "audio/wav", "video": "video/mp4"}
+)
+
+_MEDIA_TYPE_BY_EXTENSION: Mapping[str, str] = MappingProxyType(
+    {
+        "png": "image/png",
+        "jpg": "image/jpeg",
+        "jpeg": "image/jpeg",
+        "webp": "image/webp",
+        "gif": "image/gif",
+        "heic": "image/heic",
+        "pdf": "application/pdf",
+        "txt": "text/plain",
+        "mp3": "audio/mp3",
+        "wav": "audio/wav",
+        "mp4": "video/mp4",
+        "webm": "video/webm",
+    }
 )
 
 
 class PartWriteContext(Struct):
-    """One pass of the writer: what the model can take, the names of the calls so far, media that must follow."""
+    """The state of one writer."""
 
     ledger: Ledger
     family: Family
     in_response: bool = False
     is_foreign: bool = False
-    """Does the whole come from another protocol? Then nothing in it is given back as it was."""
+    """Was the whole request read from another protocol? Then no part is written back verbatim."""
     writes_ids: bool = True
-    """The second generation makes no ids; a call and its result carry one both, or neither."""
+    """Gemini 2 makes no ids; a call and its result both have one, or neither has."""
     call_names: dict[str, str] = {}
+    """The names of the calls so far, by id: a result must repeat the name."""
     media_after_results: list[Object] = []
 
-
-def is_foreign(origin: Origin | None) -> bool:
-    """Was it read from another protocol? What has no origin counts as our own."""
-    return origin is not None and origin.protocol != NAME
+    def note_cache_dropped(self, part: Text | Media | Call | Result) -> None:
+        if part.cache is not None:
+            self.ledger.note("cache-dropped", source_path(part), "the cache breakpoint was left out")
 
 
 def write_part(part: Part, writing: PartWriteContext) -> Object | None:
-    """One part as this wire has it; None when it cannot be said, which is noted."""
-    if is_verbatim(part.origin, NAME):
+    """One part, or None if Gemini has none for it, which is noted."""
+    if (wire := intact_wire(part.origin)) is not None:
         if isinstance(part, Call) and part.id:
             writing.call_names[part.id] = part.name
-        wire: Object = part.origin.wire  # type: ignore[union-attr]
         return wire
     out = PART_WRITERS[part.__class__](part, writing)
     return None if out is None else restore_original_keys(out, part.origin, NAME)
 
 
 def write_seal(out: Object, part: Text | Reasoning | Call | Media, ledger: Ledger) -> Object:
-    if part.seal is not None:
-        if is_own_seal(part.seal):
-            out["thoughtSignature"] = part.seal.value
-        else:
-            ledger.note("seal-dropped", source_path(part), f"a seal of {part.seal.maker} was left out")
+    """Add the `thoughtSignature`, if Gemini made it."""
+    if is_own_seal(part.seal):
+        out["thoughtSignature"] = part.seal.value
+    elif part.seal is not None:
+        ledger.note("seal-dropped", source_path(part), f"a signature of {part.seal.maker} was left out")
     return out
 
 
-def is_own_seal(seal: Seal) -> bool:
-    return seal.maker == NAME or seal.maker.startswith(f"{NAME}/")
-
-
 def _add_unknown_keys(out: Object, origin: Origin | None, key: str, shape: KnownKeys) -> Object:
-    """The unknown keys of a node inside a part, when it was read from this wire."""
-    if origin is not None and origin.protocol == NAME and isinstance(origin.wire, dict):
+    """Add the unknown keys of a node inside a part, if it was read from this protocol."""
+    if is_own(origin) and isinstance(origin.wire, dict):
         inner = origin.wire.get(key, origin.wire.get(to_snake_case(key)))
         if isinstance(inner, dict) and not shape.all_keys.issuperset(inner):
             out.update(shape.select_unknown(inner))
@@ -101,20 +107,17 @@ def _add_unknown_keys(out: Object, origin: Origin | None, key: str, shape: Known
 
 
 def write_text(part: Text, writing: PartWriteContext) -> Object:
-    if part.cache is not None:
-        writing.ledger.note("cache-dropped", source_path(part), "the cache breakpoint was left out")
+    writing.note_cache_dropped(part)
     if part.citations and not writing.in_response:
-        writing.ledger.note(
-            "citation-dropped", source_path(part), "the citations of a text in the history were left out"
-        )
-    out: Object = {"text": part.text}
-    return out if part.seal is None else write_seal(out, part, writing.ledger)
+        what = "the citations of a text in the history were left out"
+        writing.ledger.note("citation-dropped", source_path(part), what)
+    return write_seal({"text": part.text}, part, writing.ledger)
 
 
 def _write_reasoning(part: Reasoning, writing: PartWriteContext) -> Object | None:
-    sealed = part.seal is not None and is_own_seal(part.seal)
+    sealed = is_own_seal(part.seal)
     if not writing.in_response and not sealed and is_foreign(part.origin):
-        writing.ledger.note("reasoning-dropped", source_path(part), "thinking that another model did was left out")
+        writing.ledger.note("reasoning-dropped", source_path(part), "thinking of another model was left out")
         return None
     if writing.in_response and not sealed and not part.text:
         if part.hidden or part.seal is not None:
@@ -128,18 +131,13 @@ def _write_refusal(part: Refusal, writing: PartWriteContext) -> Object:
     return {"text": part.text}
 
 
-_NO_IDS_REASON = "models of the second generation pair calls and results by their order"
-
-
 def _write_identity(part: Call | Result, name: str, writing: PartWriteContext) -> Object:
-    """What tells a call or a result: its name, and its id where the model has ids."""
-    id, origin = part.id, part.origin
-    if not id:
-        return {"name": name}
-    if writing.writes_ids:
-        return {"id": id, "name": name}
-    where = None if origin is None else origin.path
-    writing.ledger.note("id-rewritten", where, f"the id `{id}` was left out", _NO_IDS_REASON)
+    """The name of a call or a result, and its id if the model has ids."""
+    if part.id and writing.writes_ids:
+        return {"id": part.id, "name": name}
+    if part.id:
+        why = "Gemini 2 pairs calls and results by their order"
+        writing.ledger.note("id-rewritten", source_path(part), f"the id `{part.id}` was left out", why)
     return {"name": name}
 
 
@@ -150,47 +148,37 @@ def _write_call(part: Call, writing: PartWriteContext) -> Object | None:
     if part.incomplete and writing.in_response and (not part.arguments or arguments is None):
         ledger.note("arguments-dropped", source_path(part), f"the call of `{name}` was cut off and left out")
         return None
-    if part.cache is not None:
-        ledger.note("cache-dropped", source_path(part), "the cache breakpoint was left out")
+    writing.note_cache_dropped(part)
     call = _write_identity(part, name, writing)
     if arguments is None:
-        ledger.note("arguments-wrapped", source_path(part), f"the arguments of `{name}` are no JSON object")
-        call["args"] = {RAW_ARGUMENTS_KEY: part.arguments}
-    else:
-        call["args"] = arguments
-    out: Object = {
-        "functionCall": call
-        if writing.is_foreign
-        else _add_unknown_keys(call, part.origin, "functionCall", CALL_FRAGMENT_KEYS)
-    }
-    return out if part.seal is None else write_seal(out, part, ledger)
+        what = f"the arguments of `{name}` are not a JSON object, so they are sent under `{names.RAW_ARGUMENTS_KEY}`"
+        ledger.note("arguments-wrapped", source_path(part), what)
+    call["args"] = {names.RAW_ARGUMENTS_KEY: part.arguments} if arguments is None else arguments
+    _add_unknown_keys(call, part.origin, "functionCall", names.CALL_FRAGMENT_KEYS)
+    return write_seal({"functionCall": call}, part, ledger)
 
 
 def _write_result(part: Result, writing: PartWriteContext) -> Object:
-    if part.cache is not None:
-        writing.ledger.note("cache-dropped", source_path(part), "the cache breakpoint was left out")
+    writing.note_cache_dropped(part)
     name = part.name or writing.call_names.get(part.id, "")
     if not name:
         name = "unknown_function"
-        writing.ledger.note(
-            "name-added", source_path(part), f"the call `{part.id}` that this answers is not in the history"
-        )
+        what = f"the result got the name `{name}`, because its call `{part.id}` is not in the history"
+        writing.ledger.note("name-added", source_path(part), what)
     result = _write_identity(part, name, writing)
     text, media = _split_content(part.content, writing)
     result["response"] = {"error" if part.error else "output": text if part.value is None else part.value}
     if part.error and is_foreign(part.origin):
-        writing.ledger.note("error-marked", source_path(part), "the result stands under the key `error`")
+        writing.ledger.note("error-marked", source_path(part), "the result is sent under the key `error`")
     if media:
         nested = [written for item in media if (written := _place_media(item, writing)) is not None]
         if nested:
             result["parts"] = nested
-    if not writing.is_foreign:
-        _add_unknown_keys(result, part.origin, "functionResponse", RESULT_KEYS)
-    return {"functionResponse": result}
+    return {"functionResponse": _add_unknown_keys(result, part.origin, "functionResponse", names.RESULT_KEYS)}
 
 
 def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tuple[str, Sequence[Media | Opaque]]:
-    """The text of a result, and what stands beside it; most results are one plain text."""
+    """The text of a result, and its media. Most results are one text."""
     if len(content) == 1 and isinstance(only := content[0], Text) and only.cache is None:
         return only.text, ()
     texts: list[str] = []
@@ -198,8 +186,8 @@ def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tupl
     for item in content:
         if isinstance(item, (Text, Refusal)):
             texts.append(item.text)
-            if isinstance(item, Text) and item.cache is not None:
-                writing.ledger.note("cache-dropped", source_path(item), "the cache breakpoint was left out")
+            if isinstance(item, Text):
+                writing.note_cache_dropped(item)
         elif isinstance(item, Media):
             media.append(item)
         elif isinstance(item, ToolReference):
@@ -215,27 +203,62 @@ def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tupl
 
 
 def _place_media(item: Media | Opaque, writing: PartWriteContext) -> Object | None:
-    """Media of a result: inside it for models that take it so, else as a part of its own behind the results."""
+    """Media of a result: inside it for Gemini 3, otherwise in a part after the results."""
     if isinstance(item, Opaque):
-        held: Object = item.origin.wire
-        return held
-    as_it_was = item.origin is not None and not is_foreign(item.origin)
-    nested = as_it_was or (writing.family.is_gemini_3 and (item.mime in RESULT_MEDIA_TYPES or not item.data))
-    written = item.origin.wire if is_verbatim(item.origin, NAME) else write_media(item, writing.ledger, nested)  # type: ignore[union-attr]
+        wire: Object = item.origin.wire
+        return wire
+    nested = is_own(item.origin) or (writing.family.is_gemini_3 and (item.mime in RESULT_MEDIA_TYPES or not item.data))
+    written = intact_wire(item.origin) or write_media(item, writing, nested)
     if written is None or nested:
         return written
     writing.media_after_results.append(written)
-    writing.ledger.note("media-moved", source_path(item), f"the {item.kind} follows the results as a part of its own")
+    writing.ledger.note("media-moved", source_path(item), f"the {item.kind} was moved to a part after the results")
     return None
 
 
 def _write_media(part: Media, writing: PartWriteContext) -> Object | None:
-    out = write_media(part, writing.ledger)
+    out = write_media(part, writing)
     if out is None:
         return None
-    key, shape = ("inlineData", INLINE_KEYS) if "inlineData" in out else ("fileData", FILE_KEYS)
+    key, shape = ("inlineData", names.INLINE_KEYS) if "inlineData" in out else ("fileData", names.FILE_KEYS)
     _add_unknown_keys(out[key], part.origin, key, shape)
     return write_seal(out, part, writing.ledger)
+
+
+def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -> Object | None:
+    """`inlineData` or `fileData`; None if Gemini cannot have it, which is noted."""
+    own, ledger = not is_foreign(media.origin), writing.ledger
+    if media.detail not in ("", "auto"):
+        ledger.note("no-counterpart", source_path(media), f"the detail `{media.detail}` was left out")
+    writing.note_cache_dropped(media)
+    name = media.name if own or nested else ""
+    if media.name and not name:
+        ledger.note("no-counterpart", source_path(media), f"the file's name `{media.name}` was left out")
+    mime, data, uri = media.mime, media.data, media.url
+    if uri.startswith("data:"):
+        head, _, data = uri[5:].partition(",")
+        mime, uri = mime or head.partition(";")[0], ""
+    if data:
+        inline: Object = {"mimeType": mime or _default_media_type(media, ledger), "data": data}
+        return {"inlineData": {**inline, "displayName": name} if name else inline}
+    if media.file:
+        if not own and not media.file.startswith(GOOGLE_FILE_PREFIXES):
+            ledger.note("media-dropped", source_path(media), f"the file `{media.file}` is stored at another provider")
+            return None
+        uri = media.file
+    if not uri:
+        ledger.note("media-dropped", source_path(media), f"the {media.kind} has neither data nor a URL")
+        return None
+    if not mime and not own:
+        mime = _MEDIA_TYPE_BY_EXTENSION.get(uri.partition("?")[0].rpartition(".")[2].lower(), "")
+    file: Object = {"mimeType": mime, "fileUri": uri} if mime else {"fileUri": uri}
+    return {"fileData": {**file, "displayName": name} if name else file}
+
+
+def _default_media_type(media: Media, ledger: Ledger) -> str:
+    mime = _MEDIA_TYPE_BY_EXTENSION.get(media.name.rpartition(".")[2].lower()) or _DEFAULT_MEDIA_TYPES[media.kind]
+    ledger.note("default-added", source_path(media), f"the media type was set to {mime}")
+    return mime
 
 
 def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Object | None:
@@ -243,17 +266,16 @@ def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Objec
         return _note_dropped(part, writing)
     identity: Object = {"id": part.id} if part.id else {}
     if part.tool == "code_execution":
-        return {
-            "executableCode": _add_unknown_keys(_write_code(part) | identity, part.origin, "executableCode", CODE_KEYS)
-        }
-    word = TYPE_BY_PROVIDER_TOOL.get(part.tool)
-    if word is None:
+        code = _write_code(part) | identity
+        return {"executableCode": _add_unknown_keys(code, part.origin, "executableCode", names.CODE_KEYS)}
+    tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
+    if tool_type is None:
         return _note_dropped(part, writing)
-    call = identity | {"toolType": word}
+    call = identity | {"toolType": tool_type}
     if part.arguments:
         arguments = raw_object_or_none(part.arguments)
-        call["args"] = {RAW_ARGUMENTS_KEY: part.arguments} if arguments is None else arguments
-    return {"toolCall": _add_unknown_keys(call, part.origin, "toolCall", PROVIDER_CALL_KEYS)}
+        call["args"] = {names.RAW_ARGUMENTS_KEY: part.arguments} if arguments is None else arguments
+    return {"toolCall": _add_unknown_keys(call, part.origin, "toolCall", names.PROVIDER_CALL_KEYS)}
 
 
 def _write_code(part: ProviderCall) -> Object:
@@ -274,22 +296,22 @@ def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> O
     if part.tool == "code_execution":
         outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"
         result: Object = {"outcome": outcome, "output": part.text} | identity
-        return {"codeExecutionResult": _add_unknown_keys(result, part.origin, "codeExecutionResult", CODE_RESULT_KEYS)}
-    word = TYPE_BY_PROVIDER_TOOL.get(part.tool)
-    if word is None:
+        return {
+            "codeExecutionResult": _add_unknown_keys(result, part.origin, "codeExecutionResult", names.CODE_RESULT_KEYS)
+        }
+    tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
+    if tool_type is None:
         return _note_dropped(part, writing)
-    result = identity | {"toolType": word}
+    result = identity | {"toolType": tool_type}
     if part.text:
         response = raw_object_or_none(part.text)
         result["response"] = {"output": part.text} if response is None else response
-    return {"toolResponse": _add_unknown_keys(result, part.origin, "toolResponse", PROVIDER_RESULT_KEYS)}
+    return {"toolResponse": _add_unknown_keys(result, part.origin, "toolResponse", names.PROVIDER_RESULT_KEYS)}
 
 
 def _note_dropped(part: ProviderCall | ProviderResult, writing: PartWriteContext) -> Object | None:
     what = "call" if isinstance(part, ProviderCall) else "result"
-    writing.ledger.note(
-        "part-dropped", source_path(part), f"a {what} of the provider's own tool `{part.tool}` was left out"
-    )
+    writing.ledger.note("part-dropped", source_path(part), f"a {what} of the provider tool `{part.tool}` was left out")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Errors, as whole bodies and as frames of a stream: `{"error": {code, message, status, details}}`."""
+"""Errors: `{"error": {code, message, status, details}}`, as a body and in a stream."""
 
 from __future__ import annotations
 
@@ -12,27 +12,6 @@ from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, encode_text
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.gemini.names import NAME
-
-KIND_BY_STATUS_NAME: Mapping[str, str] = MappingProxyType(
-    {
-        "INVALID_ARGUMENT": "invalid",
-        "FAILED_PRECONDITION": "invalid",
-        "OUT_OF_RANGE": "invalid",
-        "UNIMPLEMENTED": "invalid",
-        "UNAUTHENTICATED": "authentication",
-        "PERMISSION_DENIED": "permission",
-        "NOT_FOUND": "not_found",
-        "ABORTED": "conflict",
-        "ALREADY_EXISTS": "conflict",
-        "RESOURCE_EXHAUSTED": "rate",
-        "CANCELLED": "cancelled",
-        "INTERNAL": "server",
-        "UNKNOWN": "server",
-        "DATA_LOSS": "server",
-        "UNAVAILABLE": "overloaded",
-        "DEADLINE_EXCEEDED": "deadline",
-    }
-)
 
 STATUS_BY_KIND: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
@@ -55,7 +34,22 @@ STATUS_BY_KIND: Mapping[str, tuple[int, str]] = MappingProxyType(
         "deadline": (504, "DEADLINE_EXCEEDED"),
     }
 )
-"""Every kind with the status and the word that this wire has for it."""
+"""The HTTP status and Google's status name that are written for each kind of failure."""
+
+KIND_BY_STATUS_NAME: Mapping[str, str] = MappingProxyType(
+    {name: kind for kind, (_, name) in reversed(list(STATUS_BY_KIND.items()))}
+    | {
+        "PERMISSION_DENIED": "permission",
+        "DEADLINE_EXCEEDED": "deadline",
+        "FAILED_PRECONDITION": "invalid",
+        "OUT_OF_RANGE": "invalid",
+        "UNIMPLEMENTED": "invalid",
+        "ALREADY_EXISTS": "conflict",
+        "UNKNOWN": "server",
+        "DATA_LOSS": "server",
+    }
+)
+"""The kind of failure that each of Google's status names stands for."""
 
 CONTEXT_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
 _CONTEXT_OVERFLOW = re.compile(
@@ -67,31 +61,35 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path = None) -> Failure:
-    """Any error body as a failure: this wire's own shape, one in an array, or whatever a proxy in between said."""
-    found = body
-    if isinstance(found, list) and found:
-        found, path = found[0], (path, 0)
-    error = found.get("error") if isinstance(found, dict) else None
+    """A failure from a body of any shape: Google's error, one in an array, or the page of a proxy."""
+    node = body
+    if isinstance(node, list) and node:
+        node, path = node[0], (path, 0)
+    error = node.get("error") if isinstance(node, dict) else None
     origin = Origin(NAME, path, body)
-    waits = read_retry_after(headers)
+    retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
         message = error if isinstance(error, str) else _body_text(body)
         kind = failure_kind_for_status(status) if status >= 400 else "upstream"
-        return Failure(kind, message or f"the provider answered with status {status}", status, "", "", waits, origin)
-    word = str(error.get("status") or "")
+        message = message or f"the provider answered with status {status}"
+        return Failure(kind, message, status, retry_after=retry_after, origin=origin)
+    status_name = str(error.get("status") or "")
     code = error.get("code")
     if not status and isinstance(code, int):
         status = code
-    message = str(error.get("message") or word or f"the provider answered with status {status}")
-    details = [item for item in error.get("details") or [] if isinstance(item, dict)] if _has_details(error) else []
-    delay = next((waited for item in details if (waited := _read_seconds(item.get("retryDelay"))) is not None), waits)
+    message = str(error.get("message") or status_name or f"the provider answered with status {status}")
+    listed = error.get("details")
+    details = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    delays = [delay for item in details if (delay := _read_seconds(item.get("retryDelay"))) is not None]
     return Failure(
-        _failure_kind(word, status, message, details), message, status, word, _read_param(details), delay, origin
+        _failure_kind(status_name, status, message, details),
+        message,
+        status,
+        status_name,
+        _read_param(details),
+        delays[0] if delays else retry_after,
+        origin,
     )
-
-
-def _has_details(error: Object) -> bool:
-    return isinstance(error.get("details"), list)
 
 
 def _failure_kind(status_name: str, status: int, message: str, details: list[Object]) -> str:
@@ -116,8 +114,8 @@ def _read_param(details: list[Object]) -> str:
 
 
 def _read_seconds(value: Json) -> float | None:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return float(found[1]) if found else None
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    return float(match[1]) if match else None
 
 
 def _body_text(body: Json) -> str:
@@ -139,36 +137,27 @@ def write_error_body(failure: Failure) -> Object:
     message = failure.message
     if failure.kind == "context" and not _CONTEXT_OVERFLOW.search(message):
         message = f"{CONTEXT_OVERFLOW}: {message}"
-    word = (
-        failure.code
-        if KIND_BY_STATUS_NAME.get(failure.code) == failure.kind
-        else STATUS_BY_KIND.get(failure.kind, (500, "INTERNAL"))[1]
-    )
-    error: Object = {"code": status, "message": message, "status": word}
-    details: list[Object] = []
+    status_name = STATUS_BY_KIND.get(failure.kind, STATUS_BY_KIND["server"])[1]
+    if KIND_BY_STATUS_NAME.get(failure.code) == failure.kind:
+        status_name = failure.code
+    error: Object = {"code": status, "message": message, "status": status_name}
+    details: dict[str, Object] = {}
     if failure.param:
-        details.append(
-            {
-                "@type": f"{_RPC_TYPE_PREFIX}BadRequest",
-                "fieldViolations": [{"field": failure.param, "description": message}],
-            }
-        )
+        details["BadRequest"] = {"fieldViolations": [{"field": failure.param, "description": message}]}
     if failure.retry_after is not None:
-        details.append({"@type": f"{_RPC_TYPE_PREFIX}RetryInfo", "retryDelay": f"{failure.retry_after:g}s"})
+        details["RetryInfo"] = {"retryDelay": f"{failure.retry_after:g}s"}
     if failure.kind == "quota":
-        details.append(
-            {"@type": f"{_RPC_TYPE_PREFIX}QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDay"}]}
-        )
+        details["QuotaFailure"] = {"violations": [{"quotaId": "GenerateRequestsPerDay"}]}
     if details:
-        error["details"] = details
+        error["details"] = [{"@type": f"{_RPC_TYPE_PREFIX}{name}", **detail} for name, detail in details.items()]
     return {"error": error}
 
 
 def _error_status(failure: Failure) -> int:
     kind_status = STATUS_BY_KIND.get(failure.kind, (STATUS_BY_FAILURE_KIND.get(failure.kind, 500), ""))[0]
-    given = failure.status
-    fits = given >= 400 and failure_kind_for_status(given) == failure.kind
-    return given if fits and given != 529 else kind_status
+    status = failure.status
+    fits = status >= 400 and failure_kind_for_status(status) == failure.kind
+    return status if fits and status != 529 else kind_status  # 529 is Anthropic's
 
 
 def _is_error_body(body: Json) -> bool:
@@ -178,5 +167,5 @@ def _is_error_body(body: Json) -> bool:
 
 
 def unreadable_stream(error: Malformed) -> Failure:
-    """What a stream that cannot be read comes to."""
+    """The failure for a stream that cannot be read."""
     return Failure("upstream", f"the provider's stream cannot be read: {error}", 502, "invalid_stream")

@@ -1,5 +1,5 @@
-"""From bytes to chunks: server-sent events, or one streamed array, told apart by the first byte; and from the one to
-the other."""
+"""Endpoints, credentials, token counting, the list of models, and the two framings of a stream (SSE and one JSON
+array)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from toolwire.core.codec import EndpointMatch, FramingConverter, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
 from toolwire.core.sse import Frame, FrameTooLong, JsonArraySplitter, SseSplitter
+from toolwire.protocols.gemini.errors import write_error_body
 
 _BLANK_BYTES = b"\xef\xbb\xbf \t\r\n"
 _MAX_RECENT_BYTES = 64 * 1024
-"""How many of the last bytes are kept, to find an error that came without its `data:`."""
+"""How many of the last bytes are kept, to find an error that was sent without `data:`."""
 _MIN_RECENT_PIECES = 8
-"""How many pieces are held before it is asked which of them are still needed."""
+"""How many pieces are kept before old ones are removed."""
 
 
 class ChunkSplitter:
+    """Splits a stream into chunks. The first byte says which framing it has."""
+
     def __init__(self) -> None:
         self._splitter: SseSplitter | JsonArraySplitter | None = None
         self._leading_blanks = b""
@@ -47,30 +51,28 @@ class ChunkSplitter:
 
     @property
     def is_between_frames(self) -> bool:
-        """Has all that was fed come out, and can an event follow?"""
+        """Is there no incomplete event?"""
         return self._splitter.__class__ is SseSplitter and self._splitter.is_between_frames
 
     def forget_recent(self) -> None:
-        """A whole event came that was not fed here."""
+        """Call this after a whole event that was not fed here."""
         self._recent.clear()
 
     def _trim_recent(self) -> None:
-        """Of what was fed, only what stands behind the last line of data, and no more than is kept."""
+        """Keep only the bytes after the last `data:` line, up to the limit."""
         recent = self._recent
         at = len(recent) - 1
-        held = len(recent[at])
-        while (
-            at
-            and held <= _MAX_RECENT_BYTES
-            and not (recent[at].startswith(b"data:") and recent[at - 1].endswith(b"\n"))
-        ):
+        size = len(recent[at])
+        while at and size <= _MAX_RECENT_BYTES:
+            if recent[at].startswith(b"data:") and recent[at - 1].endswith(b"\n"):
+                break
             at -= 1
-            held += len(recent[at])
+            size += len(recent[at])
         del recent[:at]
         self._max_recent_pieces = max(_MIN_RECENT_PIECES, 2 * len(recent))
 
     def find_bare_error(self) -> Json:
-        """An error that a server wrote behind the last frame as plain JSON; None when there is none."""
+        """An error that the server sent as plain JSON after the last frame, or None."""
         if not self._recent:
             return None
         self._trim_recent()
@@ -80,37 +82,38 @@ class ChunkSplitter:
         if rest[:1] not in (b"{", b"["):
             return None
         try:
-            found = decode(rest)
+            error = decode(rest)
         except Malformed:
             return None
-        error = found[0] if isinstance(found, list) and found else found
+        if isinstance(error, list) and error:
+            error = error[0]
         return error if isinstance(error, dict) and "error" in error else None
 
 
 class ArrayFramingConverter:
-    """Server-sent events in, the same chunks as one streamed array out: what a client gets that did not ask for
-    events. An error is an element like any other."""
+    """Converts server-sent events to one JSON array, for clients that did not ask for `alt=sse`. An error is an element
+    of it."""
 
     content_type = "application/json"
 
     def __init__(self) -> None:
         self._splitter = SseSplitter()
         self._has_started = False
-        self._over = False
+        self._is_over = False
 
     def feed(self, data: bytes) -> bytes:
-        if self._over:
+        if self._is_over:
             return b""
         try:
             frames = self._splitter.feed(data)
-        except FrameTooLong as fault:
-            frames = [Frame(None, encode({"error": {"code": 502, "message": str(fault), "status": "INTERNAL"}}))]
-            self._over = True
+        except FrameTooLong as error:
+            frames = [Frame(None, encode(write_error_body(Failure("upstream", str(error), 502))))]
+            self._is_over = True
         return self._write_elements(frames)
 
     def close(self) -> bytes:
-        rest = b"" if self._over else self._write_elements(self._splitter.close())
-        self._over = True
+        rest = b"" if self._is_over else self._write_elements(self._splitter.close())
+        self._is_over = True
         return rest + (b"]" if self._has_started else b"[]")
 
     def _write_elements(self, frames: list[Frame]) -> bytes:
@@ -124,7 +127,7 @@ class ArrayFramingConverter:
 
 COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/")
 PATH_VERSIONS = ("/v1beta/", "/v1/", "/v1alpha/", "/v1beta1/")
-"""Versions of the paths; they differ in nothing that is read here."""
+"""The versions of the API, which are all handled alike."""
 
 VERBS: dict[str, tuple[Literal["generate", "count"], bool | None]] = {
     "generateContent": ("generate", False),
@@ -133,7 +136,7 @@ VERBS: dict[str, tuple[Literal["generate", "count"], bool | None]] = {
 }
 _PERCENT_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PATH_SAFE = re.compile(r"[A-Za-z0-9._~/@-]*")
-"""What may stand in a path as it is. A colon may not: it separates the verb."""
+"""Characters that need no escape in a path. A colon does: it separates the verb."""
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 
@@ -151,7 +154,7 @@ def resource_name(model: str) -> str:
 
 
 def escape_path(text: str) -> str:
-    """A name that came from somewhere, so that it cannot reach out of its place in a path."""
+    """Escape a name, so that it cannot change the rest of the path."""
     if _PATH_SAFE.fullmatch(text):
         return text
     return "".join(
@@ -165,40 +168,33 @@ def escape_path(text: str) -> str:
 def unescape_path(text: str) -> str:
     if "%" not in text:
         return text
-    return _PERCENT_ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), text.encode("utf-8", "replace")).decode(
-        "utf-8", "replace"
-    )
+    data = _PERCENT_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), text.encode("utf-8", "replace"))
+    return data.decode("utf-8", "replace")
 
 
-# --- what a path asks for -------------------------------------------------------------------------------------------
+# --- endpoints ------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)
 def match_endpoint(path: str, query: str) -> EndpointMatch | None:
-    """A name may hold slashes, plain or escaped, and stands in a collection, which is part of it unless it is the
-    usual one."""
+    """The endpoint of a path such as `/v1beta/models/NAME:generateContent`. The name may have slashes, and it includes
+    the collection unless that is `models/`."""
     version = next((version for version in PATH_VERSIONS if path.startswith(version)), "")
-    whole, _, word = path.rpartition(":")
-    verb = VERBS.get(word)
-    if not version or verb is None:
+    resource, _, verb = path.rpartition(":")
+    if not version or verb not in VERBS:
         return None
-    name = unescape_path(whole[len(version) :])
+    name = unescape_path(resource[len(version) :])
     if name.startswith(("publishers/", "projects/")):
         name = "models/" + name.rpartition("/models/")[2]
     if not name.startswith(COLLECTIONS) or name in COLLECTIONS:
         return None
-    does, stream = verb
-    return EndpointMatch(
-        does, name.removeprefix("models/"), stream, "array" if stream and not _wants_sse(query) else ""
-    )
+    operation, stream = VERBS[verb]
+    framing = "array" if stream and not _wants_sse(query) else ""
+    return EndpointMatch(operation, name.removeprefix("models/"), stream, framing)
 
 
 def _wants_sse(query: str) -> bool:
     return any(pair in ("alt=sse", "$alt=sse", "%24alt=sse") for pair in query.lower().split("&"))
-
-
-def make_framing_converter(name: str) -> FramingConverter | None:
-    return ArrayFramingConverter() if name == "array" else None
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -211,46 +207,33 @@ def write_model_entry(card: ModelInfo) -> Object:
         "displayName": card.id,
         "supportedGenerationMethods": ["generateContent", "countTokens"],
     }
-    if card.input_limit is not None:
-        out["inputTokenLimit"] = card.input_limit
-    if card.output_limit is not None:
-        out["outputTokenLimit"] = card.output_limit
-    return out
+    limits = {"inputTokenLimit": card.input_limit, "outputTokenLimit": card.output_limit}
+    return out | {key: limit for key, limit in limits.items() if limit is not None}
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:
-    """One page; its token is the number of the first model on the next."""
-    start = _read_number(query.get("pageToken") or query.get("page_token") or "", 0)
-    size = min(
-        max(
-            1,
-            _read_number(query.get("pageSize") or query.get("page_size") or "", DEFAULT_PAGE_SIZE) or DEFAULT_PAGE_SIZE,
-        ),
-        MAX_PAGE_SIZE,
-    )
+    """One page. The page token is the number of the first model on the next page."""
+    start = _read_number(query.get("pageToken") or query.get("page_token") or "")
+    size = min(_read_number(query.get("pageSize") or query.get("page_size") or "") or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
     out: Object = {"models": [write_model_entry(card) for card in cards[start : start + size]]}
     if start + size < len(cards):
         out["nextPageToken"] = str(start + size)
     return out
 
 
-def _read_number(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default
+def _read_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def _count_tokens_path(model: str) -> str:
-    return _call_path(model, "countTokens")
-
-
 def _read_count_request(body: Object) -> Object:
-    """The whole request where it is given, else the contents alone. Its model stands in the path already."""
-    whole = body.get("generateContentRequest", body.get("generate_content_request"))
-    if not isinstance(whole, dict):
+    """The whole request, if it is given, otherwise only contents. The model is in the path."""
+    request = body.get("generateContentRequest", body.get("generate_content_request"))
+    if not isinstance(request, dict):
         return body
-    return {key: value for key, value in whole.items() if key != "model"}
+    return {key: value for key, value in request.items() if key != "model"}
 
 
 def _write_count_request(body: Object, model: str) -> Object:
@@ -262,10 +245,6 @@ def _write_count_request(body: Object, model: str) -> Object:
 def _read_count_response(body: Json) -> int | None:
     count = body.get("totalTokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
-
-
-def _write_count_response(tokens: int) -> Object:
-    return {"totalTokens": tokens}
 
 
 HTTP = Http(
@@ -294,7 +273,7 @@ HTTP = Http(
     write_credential=lambda key: ("x-goog-api-key", key),
     credential_headers=("x-goog-api-key", "authorization"),
     credential_query_key="key",
-    # Not all that begin with x-goog-: the key is one of them.
+    # Not `x-goog-*`: the API key is such a header.
     forwarded_headers=(
         "x-goog-api-client",
         "x-goog-request-params",
@@ -307,12 +286,12 @@ HTTP = Http(
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     token_count=TokenCountEndpoint(
-        path=_count_tokens_path,
+        path=lambda model: _call_path(model, "countTokens"),
         read_body=_read_count_request,
         write_body=_write_count_request,
         read_count=_read_count_response,
-        write_count=_write_count_response,
+        write_count=lambda tokens: {"totalTokens": tokens},
     ),
-    make_framing_converter=make_framing_converter,
+    make_framing_converter=lambda name: ArrayFramingConverter() if name == "array" else None,
     repeats_stream_failure=True,
 )

@@ -1,4 +1,4 @@
-"""What differs from model to model, told by the name alone: the version, and how thinking is measured."""
+"""What Gemini models accept, by the version and the size in their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GENERATION_1 = re.compile(r"gemini-(?:pro|ultra)(?:-vision)?(?![a-z-]*latest)")
 
 
 class Family(Struct, frozen=True, dict=True):
-    """A model's version, (0, 0) where its name does not tell, and its size."""
+    """A model's version, 0.0 if its name does not say, and its size."""
 
     major: int = 0
     minor: int = 0
@@ -32,7 +32,8 @@ class Family(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_gemini_3(self) -> bool:
-        """Gemini 3 and later: ids on calls, media in results, signatures demanded, built-in tools beside functions."""
+        """Gemini 3 and later: calls have ids, results may hold media, calls must be signed, and provider tools can be
+        combined with functions."""
         return self.major >= 3
 
     @cached_property
@@ -41,12 +42,12 @@ class Family(Struct, frozen=True, dict=True):
 
     @cached_property
     def takes_json_schema(self) -> bool:
-        """Does it take a JSON Schema as it is? Models before 2.0 know only the older dialect."""
+        """Does it accept JSON Schema? Models before 2.0 know only a subset of OpenAPI's schemas."""
         return self.major != 1
 
     @property
     def thinking_measure(self) -> Literal["", "level", "budget", "either"]:
-        """How it is told how much to think; "" when it does not think."""
+        """How the amount of thinking is set; "" if it does not think."""
         if not self.is_known:
             return "either"
         if self.is_gemini_3:
@@ -61,7 +62,7 @@ class Family(Struct, frozen=True, dict=True):
 
     @property
     def budget_range(self) -> tuple[int, int]:
-        """The smallest and the largest budget besides 0 (off) and -1 (its own choice)."""
+        """The smallest and the largest budget, besides 0 (off) and -1 (the model decides)."""
         return _BUDGET_RANGES[self.size]
 
     @property
@@ -74,7 +75,7 @@ _PROVIDER_TOOLS = frozenset({"web_search", "web_fetch", "code_execution", "maps"
 
 
 def supports_provider_tool(tool: str, model: str, has_functions: bool) -> bool:
-    """Before the third generation built-in tools do not stand beside functions."""
+    """Before Gemini 3 provider tools cannot be combined with functions."""
     known = family(model)
     return tool in _PROVIDER_TOOLS and known.major != 1 and (known.is_gemini_3 or not has_functions)
 
@@ -88,16 +89,16 @@ def family(model: str) -> Family:
     size: Literal["", "pro", "flash", "lite"] = "lite" if "flash-lite" in name else "flash" if "flash" in name else ""
     if not size and "pro" in name:
         size = "pro"
-    found = _VERSION.search(name)
-    if found:
-        return Family(int(found[1]), int(found[2] or 0), size)
+    match = _VERSION.search(name)
+    if match:
+        return Family(int(match[1]), int(match[2] or 0), size)
     if _LATEST_ALIAS.search(name):
-        # The aliases have pointed at 3.x since 2026 (seen: 3.1 pro, 3.6 flash); 3.1 stands for "3 or later".
+        # Since 2026 the aliases mean 3.x (3.1 pro and 3.6 flash were seen).
         return Family(3, 1, size)
     return Family(1, 0, size) if _GENERATION_1.search(name) else Family(0, 0, size)
 
 
-# --- Where servers differ: bodies bent to what they take. A body is never changed in place ---
+# --- quirks ---------------------------------------------------------------------------------------------------------
 
 
 CALL_SPELLINGS = ("functionCall", "function_call")
@@ -105,7 +106,7 @@ RESULT_SPELLINGS = ("functionResponse", "function_response")
 
 
 def remove_ids(body: Object, _model: str, ledger: Ledger) -> Object:
-    """Calls and results without ids: such a server pairs them by their order, so results follow their calls'."""
+    """Remove the ids of calls and results, and sort results like their calls: such a server pairs them by order."""
     contents = body.get("contents")
     if not isinstance(contents, list):
         return body
@@ -130,15 +131,15 @@ def _find_inner(part: Json, names: tuple[str, ...]) -> tuple[str, Object] | None
 
 
 def _has_id(part: Json) -> bool:
-    found = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
-    return found is not None and "id" in found[1]
+    inner = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
+    return inner is not None and "id" in inner[1]
 
 
 def _without_id(part: Json) -> Json:
-    found = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
-    if found is None or "id" not in found[1]:
+    keyed = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
+    if keyed is None or "id" not in keyed[1]:
         return part
-    key, inner = found
+    key, inner = keyed
     return part | {key: {name: value for name, value in inner.items() if name != "id"}}
 
 
@@ -150,23 +151,19 @@ def _record_call_order(parts: list[Json], order: dict[str, int]) -> None:
 
 
 def _sort_results(parts: list[Json], order: dict[str, int]) -> list[Json]:
-    """Results in the order of their calls, at the places where results stand."""
-    found = [
-        (place, result[1])
+    """The parts with their results in the order of the calls; other parts stay in place."""
+    ranks = {
+        place: order.get(result[1].get("id", ""), len(order))
         for place, part in enumerate(parts)
         if (result := _find_inner(part, RESULT_SPELLINGS)) is not None
-    ]
-    ranks = [order.get(inner.get("id"), len(order)) for _, inner in found]  # type: ignore[arg-type]
-    out = list(parts)
-    by_rank = sorted(range(len(found)), key=ranks.__getitem__)
-    for (place, _), chosen in zip(found, by_rank, strict=True):
-        out[place] = parts[found[chosen][0]]
-    return out
+    }
+    source = dict(zip(ranks, sorted(ranks, key=ranks.__getitem__), strict=True))
+    return [parts[source.get(place, place)] for place in range(len(parts))]
 
 
 QUIRKS: Mapping[str, Quirk] = MappingProxyType(
     {
-        "no-ids": Quirk(about="`id` is refused in calls and results, as older servers do", rewrite_body=remove_ids),
+        "no-ids": Quirk(about="refuses `id` in calls and results, as older servers do", rewrite_body=remove_ids),
         "no-hosted-tools": Quirk(
             about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
         ),

@@ -1,12 +1,13 @@
-"""What this wire calls things: its keys in both spellings, and the tables between its words and ours."""
+"""The name of the protocol, the keys it knows in both spellings, and the tables that reader and writer share."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeGuard
 
-from toolwire.core.ir import FinishKind, Role
+from toolwire.core.ir import FinishKind, Origin, Role, Seal
 from toolwire.core.json_values import Object
 
 NAME = "gemini"
@@ -19,7 +20,7 @@ def to_snake_case(key: str) -> str:
 
 
 class KnownKeys:
-    """The keys of one kind of node. The wire takes each in camelCase and in snake_case, and its clients mix them."""
+    """The keys of one type of object. Google accepts each in camelCase and in snake_case, and clients mix them."""
 
     __slots__ = ("all_keys", "camel_by_snake", "camel_keys")
 
@@ -29,11 +30,10 @@ class KnownKeys:
         self.all_keys = self.camel_keys.union(self.camel_by_snake)
 
     def __call__(self, node: Object) -> Object:
-        """The node with its known keys in camelCase; the very same node when they are so already."""
+        """The node with its known keys in camelCase; the same object if they already are."""
         if self.camel_keys.issuperset(node) or self.camel_by_snake.keys().isdisjoint(node):
             return node
-        spellings = self.camel_by_snake
-        return {spellings.get(key, key): value for key, value in node.items()}
+        return {self.camel_by_snake.get(key, key): value for key, value in node.items()}
 
     def select_unknown(self, node: Object) -> Object:
         return {key: value for key, value in node.items() if key not in self.all_keys}
@@ -93,16 +93,16 @@ GROUNDING_CHUNK_KEYS = KnownKeys("uri", "title", "text")
 GROUNDING_SUPPORT_KEYS = KnownKeys("segment", "groundingChunkIndices")
 SEGMENT_KEYS = KnownKeys("partIndex", "startIndex", "endIndex", "text")
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------------------------
 
 ROLES: Mapping[str, Role] = MappingProxyType({"user": "user", "model": "assistant", "function": "user"})
-"""`function` is the older word for the turn that holds results."""
+"""`function` is the older role of a turn with results."""
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
-"""The documented signature for calls that this wire's model did not make."""
+"""The `thoughtSignature` that Google documents for calls that Gemini did not make."""
 
 RAW_ARGUMENTS_KEY = "_raw"
-"""The key that keeps arguments which are no object."""
+"""The key under which arguments are written that are not a JSON object, because `args` must be one."""
 
 SETTING_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -119,17 +119,17 @@ SETTING_KEYS: Mapping[str, str] = MappingProxyType(
         "top_logprobs": "logprobs",
     }
 )
-"""Settings that are only spelled otherwise."""
+"""Settings that only have another name."""
 
 GENERATION_CONFIG_KEYS = KnownKeys(*SETTING_KEYS.values(), "thinkingConfig", *FORMAT_KEYS)
 SDK_CONFIG_KEYS = KnownKeys(
     *GENERATION_CONFIG_KEYS.camel_keys, "systemInstruction", "tools", "toolConfig", "serviceTier"
 )
-"""What the SDKs call `config`: settings, tools and instructions in one object."""
+"""The `config` of Google's SDKs: settings, tools and the system prompt in one object."""
 TOP_LEVEL_CONFIG_KEYS = KnownKeys(
     "safetySettings", "cachedContent", "labels", "store", "continuationToken", "modelArmorConfig"
 )
-"""Keys of `config` that stand beside `generationConfig` on the wire."""
+"""Keys of `config` that are beside `generationConfig` in the body."""
 
 MAX_STOP_SEQUENCES = 5
 
@@ -159,7 +159,7 @@ TYPE_BY_PROVIDER_TOOL = MappingProxyType({tool: word for word, tool in PROVIDER_
 TOOL_BY_CHUNK_KIND: Mapping[str, str] = MappingProxyType(
     {"web": "web_search", "maps": "maps", "retrievedContext": "file_search"}
 )
-"""Kinds of grounding chunks, and the tool that finds them."""
+"""Types of grounding chunks, and the tool that finds them."""
 
 KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
     {
@@ -190,44 +190,62 @@ KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
 )
 
 FAILED_FINISH_REASONS = frozenset(word for word, kind in KIND_BY_FINISH_REASON.items() if kind == "malformed")
-"""Endings that are failures: the answer cannot be used, and there may be nothing in it."""
+"""Finish reasons of failures: the answer cannot be used, and may be empty."""
 
-FINISH_REASON_NUMBERS = (
-    "FINISH_REASON_UNSPECIFIED",
-    "STOP",
-    "MAX_TOKENS",
-    "SAFETY",
-    "RECITATION",
-    "OTHER",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-    "SPII",
-    "MALFORMED_FUNCTION_CALL",
-    "MODEL_ARMOR",
-    "IMAGE_SAFETY",
-    "IMAGE_PROHIBITED_CONTENT",
-    "IMAGE_RECITATION",
-    "IMAGE_OTHER",
-    "UNEXPECTED_TOOL_CALL",
-    "NO_IMAGE",
+FINISH_REASON_NUMBERS = tuple(
+    """FINISH_REASON_UNSPECIFIED STOP MAX_TOKENS SAFETY RECITATION OTHER BLOCKLIST PROHIBITED_CONTENT SPII
+    MALFORMED_FUNCTION_CALL MODEL_ARMOR IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION IMAGE_OTHER
+    UNEXPECTED_TOOL_CALL NO_IMAGE""".split()
 )
-"""Some servers send the enum's number (seen from the cloud platform, whose order this is)."""
+"""Finish reasons by their number, in the order of Vertex AI, which sometimes sends numbers."""
 
-FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
     {
-        "stop": "STOP",
-        "length": "MAX_TOKENS",
-        "calls": "STOP",
-        "filter": "SAFETY",
-        "refusal": "SAFETY",
-        "sequence": "STOP",
-        "pause": "OTHER",
-        "context": "MAX_TOKENS",
-        "malformed": "MALFORMED_FUNCTION_CALL",
-        "other": "OTHER",
+        "refusal": "filter",
+        "sequence": "stop",
+        "context": "length",
+        # Not CONTINUATION: that promises a token with which Gemini continues.
+        "pause": "other",
     }
 )
-"""Another provider's pause is not written as CONTINUATION, which promises a token to go on with."""
+"""Kinds that Gemini has no finish reason for, and the kind they are written as."""
 
-EXACT_FINISH_KINDS = frozenset({"stop", "length", "calls", "filter", "malformed", "other"})
-"""Kinds that are told as they are; the rest is reported as mapped."""
+_REASON_BY_EXACT_KIND: Mapping[FinishKind, str] = {
+    "stop": "STOP",
+    "calls": "STOP",
+    "length": "MAX_TOKENS",
+    "filter": "SAFETY",
+    "malformed": "MALFORMED_FUNCTION_CALL",
+    "other": "OTHER",
+}
+FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
+    {**_REASON_BY_EXACT_KIND, **{kind: _REASON_BY_EXACT_KIND[to] for kind, to in COARSER_FINISH_KINDS.items()}}
+)
+"""The finish reason that is written for each kind."""
+
+WRITTEN_FINISH_REASONS = KIND_BY_FINISH_REASON.keys() - {"FUNCTION_CALL"}
+"""Finish reasons that are written back if they were read. `FUNCTION_CALL` is of compatible servers only."""
+
+
+# --- origins --------------------------------------------------------------------------------------------------------
+
+
+def intact_wire(origin: Origin | None) -> Object | None:
+    """The JSON object of a node that was read from this protocol and has not been changed since."""
+    if origin is None or origin.protocol != NAME or not origin.intact:
+        return None
+    return origin.wire if isinstance(origin.wire, dict) else None
+
+
+def is_own(origin: Origin | None) -> TypeGuard[Origin]:
+    """Was the node read from this protocol?"""
+    return origin is not None and origin.protocol == NAME
+
+
+def is_foreign(origin: Origin | None) -> bool:
+    """Was the node read from another protocol? One without an origin was made by Toolwire's caller."""
+    return origin is not None and origin.protocol != NAME
+
+
+def is_own_seal(seal: Seal | None) -> TypeGuard[Seal]:
+    return seal is not None and (seal.maker == NAME or seal.maker.startswith(f"{NAME}/"))

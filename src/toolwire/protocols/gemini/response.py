@@ -1,12 +1,10 @@
-"""Whole answers: candidates, the reasons they ended for, and what they cost."""
+"""Whole answers: candidates, finish reasons and usage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-from msgspec import Raw, Struct, ValidationError, convert
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
@@ -15,6 +13,7 @@ from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
     Choice,
+    Citation,
     Failure,
     Finish,
     Origin,
@@ -38,7 +37,8 @@ from toolwire.core.json_values import (
     raise_wrong_type,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_nonempty, is_verbatim, partial_decoder, restore_original_keys
+from toolwire.core.provenance import is_nonempty, partial_decoder, restore_original_keys
+from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, read_parts
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import read_error, write_error_body
@@ -50,89 +50,21 @@ from toolwire.protocols.gemini.grounding import (
     write_grounding,
 )
 from toolwire.protocols.gemini.models import Family
-from toolwire.protocols.gemini.names import (
-    CANDIDATE_KEYS,
-    CONTENT_KEYS,
-    EXACT_FINISH_KINDS,
-    FAILED_FINISH_REASONS,
-    FINISH_REASON_BY_KIND,
-    FINISH_REASON_NUMBERS,
-    KIND_BY_FINISH_REASON,
-    NAME,
-    PROMPT_FEEDBACK_KEYS,
-    RESPONSE_KEYS,
-    USAGE_KEYS,
-)
+from toolwire.protocols.gemini.names import NAME, intact_wire
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class _PlainContent(Struct, forbid_unknown_fields=True, gc=False):
-    parts: Json
-    role: Json = None
-
-
-class _PlainCandidate(Struct, forbid_unknown_fields=True, gc=False):
-    content: _PlainContent
-    finishReason: str
-    index: int = 0
-
-
-class _PlainResponse(Struct, forbid_unknown_fields=True, gc=False):
-    """The usual answer: one candidate that has ended, and no key that we do not know."""
-
-    candidates: tuple[_PlainCandidate]
-    usageMetadata: Json = None
-    modelVersion: str = ""
-    responseId: str = ""
-    createTime: Json = None
-
-
-_FINISH_BY_REASON = {word: Finish(kind, word) for word, kind in KIND_BY_FINISH_REASON.items()}
-
-
-def _read_plain_response(body: Object) -> Response | None:
-    """The short way for the usual answer; None for any other, and for one that ends within a call."""
-    try:
-        usual = convert(body, _PlainResponse)
-    except ValidationError:
-        return None
-    (node,) = usual.candidates
-    items, usage, time = node.content.parts, usual.usageMetadata, usual.createTime
-    if items.__class__ is not list or (usage is not None and usage.__class__ is not dict):
-        return None
-    reading = PartReadContext()
-    path = ((None, "candidates"), 0)
-    parts = read_parts(items, ((path, "content"), "parts"), reading, True)
-    if reading.open_call is not None:
-        return None
-    finish = _FINISH_BY_REASON.get(node.finishReason)
-    if finish is None:
-        word = node.finishReason.upper()
-        finish = Finish(KIND_BY_FINISH_REASON.get(word, "other"), word)
-    return Response(
-        usual.responseId,
-        usual.modelVersion,
-        None if time is None else read_create_time(time, reading),
-        (Choice(node.index, tuple(parts), finish, Origin(NAME, path, body["candidates"][0])),),
-        None if usage is None else read_usage(usage, (None, "usageMetadata"), reading),
-        None if finish.raw == "STOP" else finish_failure(finish),
-        Origin(NAME, None, body),
-        tuple(reading.unknown_fields),
-    )
+_FINISH_BY_REASON = {word: Finish(kind, word) for word, kind in names.KIND_BY_FINISH_REASON.items()}
 
 
 def read_response(body: Object) -> Response:
-    usual = _read_plain_response(body)
-    if usual is not None:
-        return usual
     reading = PartReadContext()
     if isinstance(expect_object(body, None).get("error"), dict):
         return Response(failure=read_error(body, 0, {}), origin=reading.whole_origin(body, None))
-    node, origin = reading.read_node(body, None, RESPONSE_KEYS)
-    choices = []
-    for number, item in enumerate(get_list(node, "candidates", None) or []):
-        choices.append(_read_candidate(item, ((None, "candidates"), number), number, reading))
+    node, origin = reading.read_node(body, None, names.RESPONSE_KEYS)
+    candidates = enumerate(get_list(node, "candidates", None) or ())
+    choices = [_read_candidate(item, ((None, "candidates"), number), number, reading) for number, item in candidates]
     if not choices:
         blocked = read_block_reason(node, None, reading)
         if blocked is not None:
@@ -140,37 +72,33 @@ def read_response(body: Object) -> Response:
     elif node.get("promptFeedback") is not None:
         reading.note_unknown_field(None, "promptFeedback")
     usage = get_object(node, "usageMetadata", None)
-    failure = None
-    for choice in choices:
-        failure = failure or finish_failure(choice.finish)
+    failures = [finish_failure(choice.finish) for choice in choices]
     return Response(
         get_text(node, "responseId", None) or "",
         get_text(node, "modelVersion", None) or "",
         read_create_time(node.get("createTime"), reading),
         tuple(choices),
         read_usage(usage, (None, "usageMetadata"), reading) if usage is not None else None,
-        failure,
+        next(filter(None, failures), None),
         origin,
         tuple(reading.unknown_fields),
     )
 
 
 def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContext) -> Choice:
-    node, origin = reading.read_node(expect_object(item, path), path, CANDIDATE_KEYS)
+    node, origin = reading.read_node(expect_object(item, path), path, names.CANDIDATE_KEYS)
     parts: list[Part] = []
     content = get_object(node, "content", path)
     if content is not None:
         here = (path, "content")
-        items = get_list(reading.read_inner_node(content, here, CONTENT_KEYS), "parts", here)
+        items = get_list(reading.read_inner_node(content, here, names.CONTENT_KEYS), "parts", here)
         parts = read_parts(items, (here, "parts"), reading, True) if items else []
-    said = len(parts)
+    whole_parts = len(parts)
     if reading.open_call is not None:
         parts.append(reading.open_call.make_call(incomplete=True))
         reading.open_call = None
-    if not node.keys().isdisjoint(GROUNDING_METADATA_KEYS) and any(
-        is_nonempty(node.get(key)) for key in GROUNDING_METADATA_KEYS
-    ):
-        texts = [part.text if isinstance(part, Text) else None for part in parts[:said]]
+    if any(is_nonempty(node.get(key)) for key in GROUNDING_METADATA_KEYS):
+        texts = [part.text if isinstance(part, Text) else None for part in parts[:whole_parts]]
         parts = _add_grounding(node, parts, texts, path, reading)
     index = get_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
@@ -179,17 +107,17 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContex
 def _add_grounding(
     candidate: Object, parts: list[Part], texts: list[str | None], path: Path, reading: PartReadContext
 ) -> list[Part]:
-    found = read_grounding(candidate, texts, path, reading)
-    cited: dict[int, list[Any]] = {}
-    for number, citation in found.citations:
-        cited.setdefault(number, []).append(citation)
-    for number, citations in cited.items():
-        parts[number] = replace(parts[number], citations=tuple(citations))
-    return [*parts, *found.provider_parts]
+    grounding = read_grounding(candidate, texts, path, reading)
+    citations: dict[int, list[Citation]] = {}
+    for number, citation in grounding.citations:
+        citations.setdefault(number, []).append(citation)
+    for number, cited in citations.items():
+        parts[number] = replace(parts[number], citations=tuple(cited))
+    return [*parts, *grounding.provider_parts]
 
 
 def read_finish(candidate: Object, path: Path) -> Finish | None:
-    """Why a candidate (in camelCase) ended: a word, in any case, or the number of it."""
+    """The finish reason of a candidate (in camelCase): a word in any case, or its number."""
     reason = candidate.get("finishReason")
     if reason is None:
         return None
@@ -198,21 +126,20 @@ def read_finish(candidate: Object, path: Path) -> Finish | None:
             return _FINISH_BY_REASON[reason]
         word = reason.upper()
     elif isinstance(reason, int) and not isinstance(reason, bool):
-        word = FINISH_REASON_NUMBERS[reason] if 0 <= reason < len(FINISH_REASON_NUMBERS) else str(reason)
+        word = names.FINISH_REASON_NUMBERS[reason] if 0 <= reason < len(names.FINISH_REASON_NUMBERS) else str(reason)
     else:
         raise_wrong_type((path, "finishReason"), "a string", reason)
-    return Finish(
-        KIND_BY_FINISH_REASON.get(word, "other"), word, detail=get_text(candidate, "finishMessage", path) or ""
-    )
+    detail = get_text(candidate, "finishMessage", path) or ""
+    return Finish(names.KIND_BY_FINISH_REASON.get(word, "other"), word, detail=detail)
 
 
 def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> Finish | None:
-    """The ending of an answer (in camelCase) whose prompt was refused."""
+    """The finish of an answer (in camelCase) whose prompt was blocked."""
     raw = get_object(answer, "promptFeedback", path)
     if raw is None:
         return None
     here = (path, "promptFeedback")
-    feedback = reading.read_inner_node(raw, here, PROMPT_FEEDBACK_KEYS)
+    feedback = reading.read_inner_node(raw, here, names.PROMPT_FEEDBACK_KEYS)
     reason = feedback.get("blockReason")
     if reason is None:
         return None
@@ -220,57 +147,32 @@ def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> F
 
 
 def finish_failure(finish: Finish | None) -> Failure | None:
-    """The failure that an ending stands for, if it is one: such an answer must not pass for a success."""
-    if finish is None or finish.raw not in FAILED_FINISH_REASONS:
+    """The failure that a finish reason stands for, if any: such an answer must not look like a success."""
+    if finish is None or finish.raw not in names.FAILED_FINISH_REASONS:
         return None
     message = f"the model's answer cannot be used ({finish.raw})"
     return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
 
 
-class _UsageCounts(Struct, gc=False):
-    thoughtsTokenCount: int | None = None
-    promptTokenCount: int | None = None
-    toolUsePromptTokenCount: int | None = None
-    candidatesTokenCount: int | None = None
-    cachedContentTokenCount: int | None = None
-    totalTokenCount: int | None = None
-
-
 def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
-    node, extra = (raw, EMPTY_MAPPING) if USAGE_KEYS.camel_keys.issuperset(raw) else _split_usage(raw)
-    try:
-        counts = convert(node, _UsageCounts)
-    except ValidationError:
-        counts = _UsageCounts(*[get_int(node, key, path) for key in _UsageCounts.__struct_fields__])
-    if extra is not EMPTY_MAPPING:
+    """Token counts. Google counts thinking apart from the other output tokens."""
+    node, extra = names.USAGE_KEYS(raw), EMPTY_MAPPING
+    if not names.USAGE_KEYS.all_keys.issuperset(raw):
+        # Finer counts, by modality or by traffic: the others are their sums.
+        extra = names.USAGE_KEYS.select_unknown(raw)
         for key, value in extra.items():
-            if value or is_nonempty(value):
+            if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
-    reasoning = counts.thoughtsTokenCount
+    reasoning = get_int(node, "thoughtsTokenCount", path)
     return Usage(
-        (counts.promptTokenCount or 0) + (counts.toolUsePromptTokenCount or 0),
-        (counts.candidatesTokenCount or 0) + (reasoning or 0),
-        counts.cachedContentTokenCount,
+        (get_int(node, "promptTokenCount", path) or 0) + (get_int(node, "toolUsePromptTokenCount", path) or 0),
+        (get_int(node, "candidatesTokenCount", path) or 0) + (reasoning or 0),
+        get_int(node, "cachedContentTokenCount", path),
         None,
         reasoning,
-        counts.totalTokenCount,
+        get_int(node, "totalTokenCount", path),
         Origin(NAME, path, raw, extra),
     )
-
-
-def _split_usage(raw: Object) -> tuple[Object, Mapping[str, Json]]:
-    """The counts that everybody has, in camelCase, and finer ones (by modality, by traffic), which those sum up."""
-    counts: Object = {}
-    finer: Object = {}
-    keys, spellings = USAGE_KEYS.camel_keys, USAGE_KEYS.camel_by_snake
-    for key, value in raw.items():
-        if key in keys:
-            counts[key] = value
-        elif key in spellings:
-            counts[spellings[key]] = value
-        else:
-            finer[key] = value
-    return counts, finer
 
 
 def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -> int | None:
@@ -287,11 +189,10 @@ def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    if is_verbatim(response.origin, NAME):
-        wire: Object = response.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(response.origin)) is not None:
         return wire
     failure = response.failure
-    if failure is not None and (failure.code.upper() not in FAILED_FINISH_REASONS or not response.choices):
+    if failure is not None and (failure.code.upper() not in names.FAILED_FINISH_REASONS or not response.choices):
         return write_error_body(failure)
     out: Object = {"candidates": [write_candidate(choice, ledger) for choice in response.choices]}
     if response.usage is not None:
@@ -301,11 +202,11 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 
 MAX_CREATE_TIME = 253_402_300_799
-"""The last second that the wire's form of a time can spell."""
+"""The end of the year 9999: `createTime` has four digits for the year."""
 
 
 def write_response_head(id: str, model: str, created: int | None, context: WriteContext) -> Object:
-    """What repeats on every chunk: the model, the time and the id."""
+    """The model, the time and the id, which are in every chunk of a stream."""
     out: Object = {"modelVersion": model} if model else {}
     if created is not None and 0 <= created <= MAX_CREATE_TIME:
         out["createTime"] = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
@@ -316,18 +217,17 @@ def write_response_head(id: str, model: str, created: int | None, context: Write
 
 
 def write_candidate(choice: Choice, ledger: Ledger) -> Object:
-    if is_verbatim(choice.origin, NAME):
-        wire: Object = choice.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(choice.origin)) is not None:
         return wire
     writing = PartWriteContext(ledger, Family(), in_response=True)
     parts: list[Object] = []
-    telling: list[tuple[int, Part]] = []
+    grounded: list[tuple[int, Part]] = []
     cut = False
     for part in choice.parts:
         if isinstance(part, Call):
             cut = cut or part.incomplete
         elif isinstance(part, (ProviderCall, ProviderResult)) or (isinstance(part, Text) and part.citations):
-            telling.append((len(parts), part))
+            grounded.append((len(parts), part))
         written = None if is_grounding(part) else write_part(part, writing)
         if written is not None:
             parts.append(written)
@@ -335,40 +235,34 @@ def write_candidate(choice: Choice, ledger: Ledger) -> Object:
     if choice.finish is not None:
         out |= write_finish(choice.finish, cut, ledger)
     out["index"] = choice.index
-    if telling:
-        out |= write_grounding(telling, ledger)
-    carried = unknown_grounding_keys(choice.origin)
-    if carried:
-        out["groundingMetadata"] = out.get("groundingMetadata", {}) | carried
+    out |= write_grounding(grounded, ledger)
+    if extra := unknown_grounding_keys(choice.origin):
+        out["groundingMetadata"] = out.get("groundingMetadata", {}) | extra
     return restore_original_keys(out, choice.origin, NAME)
 
 
 def write_finish(finish: Finish, has_cut_call: bool, ledger: Ledger) -> Object:
-    """The reason's own word where it is one of ours and means the same, else the word for its kind."""
-    word = finish.raw
-    if KIND_BY_FINISH_REASON.get(word) != finish.kind or word not in _WRITTEN_FINISH_REASONS:
-        word = FINISH_REASON_BY_KIND[finish.kind]
-        if finish.kind not in EXACT_FINISH_KINDS:
-            ledger.note("finish-mapped", source_path(finish), f"the ending `{finish.raw or finish.kind}` became {word}")
+    """The finish reason that was read, if it is one of Gemini's, or else the one for its kind."""
+    reason = finish.raw
+    if names.KIND_BY_FINISH_REASON.get(reason) != finish.kind or reason not in names.WRITTEN_FINISH_REASONS:
+        reason = names.FINISH_REASON_BY_KIND[finish.kind]
+        if finish.kind in names.COARSER_FINISH_KINDS:
+            what = f"the finish reason `{finish.raw or finish.kind}` became `{reason}`"
+            ledger.note("finish-mapped", source_path(finish), what)
     if has_cut_call and finish.kind in ("stop", "calls"):
-        word = "MAX_TOKENS"
-    out: Object = {"finishReason": word}
+        reason = names.FINISH_REASON_BY_KIND["length"]
+    out: Object = {"finishReason": reason}
     if finish.detail:
         out["finishMessage"] = finish.detail
     return out
 
 
-_WRITTEN_FINISH_REASONS = frozenset(KIND_BY_FINISH_REASON) - {"FUNCTION_CALL"}
-
-
 def write_usage(usage: Usage, ledger: Ledger) -> Object:
-    if is_verbatim(usage.origin, NAME):
-        wire: Object = usage.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(usage.origin)) is not None:
         return wire
     if usage.cache_write:
-        ledger.note(
-            "usage-mapped", source_path(usage), f"{usage.cache_write} tokens written to a cache are not told apart"
-        )
+        what = f"the count of {usage.cache_write} tokens written to a cache was left out"
+        ledger.note("usage-mapped", source_path(usage), what)
     out: Object = {"promptTokenCount": usage.input, "candidatesTokenCount": usage.output - (usage.reasoning or 0)}
     out["totalTokenCount"] = usage.total if usage.total is not None else usage.input + usage.output
     if usage.cache_read is not None:
@@ -378,7 +272,7 @@ def write_usage(usage: Usage, ledger: Ledger) -> Object:
     return restore_original_keys(out, usage.origin, NAME)
 
 
-# --- at a glance ------------------------------------------------------------------------------------------------------
+# --- peeking --------------------------------------------------------------------------------------------------------
 
 
 class _ResponsePeek(Struct, gc=False, rename="camel"):
@@ -391,8 +285,8 @@ _decode_peek = partial_decoder(_ResponsePeek)
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
-    found = _decode_peek(data)
-    if found is None or not found.candidates:
+    peek = _decode_peek(data)
+    if peek is None or not peek.candidates:
         return None
-    usage = found.usage_metadata
-    return ResponsePeek(found.model_version, read_usage(usage, None, PartReadContext()) if usage is not None else None)
+    usage = peek.usage_metadata
+    return ResponsePeek(peek.model_version, read_usage(usage, None, PartReadContext()) if usage is not None else None)

@@ -1,4 +1,4 @@
-"""`generationConfig` and the few settings beside it."""
+"""Settings: `generationConfig` with `thinkingConfig` and the response format, and `serviceTier`."""
 
 from __future__ import annotations
 
@@ -20,27 +20,19 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
+from toolwire.core.provenance import present_settings, restore_original_keys
 from toolwire.core.reasoning_effort import budget_for_effort, effort_for_budget, nearest_effort
+from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext
-from toolwire.protocols.gemini.content_writer import is_foreign
 from toolwire.protocols.gemini.models import Family
-from toolwire.protocols.gemini.names import (
-    FORMAT_KEYS,
-    GENERATION_CONFIG_KEYS,
-    MAX_STOP_SEQUENCES,
-    NAME,
-    SERVICE_TIERS,
-    SETTING_KEYS,
-    THINKING_KEYS,
-)
+from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, to_snake_case
 from toolwire.protocols.gemini.tools import read_schema, write_schema
 
 FORMAT_SLOTS = ("responseSchema", "responseJsonSchema")
 
 
 class SettingsCollector:
-    """Settings from wherever they stand: the body, `generationConfig`, or the SDKs' `config`."""
+    """Settings from the body, `generationConfig` and the SDKs' `config`. The first value of a field counts."""
 
     __slots__ = ("fields", "where")
 
@@ -79,24 +71,22 @@ _FIELD_READERS: dict[str, Any] = {
 
 
 def read_generation_config(raw: Object, path: Path, reading: PartReadContext, collector: SettingsCollector) -> None:
-    """Settings of one object; its unknown keys are the caller's to note."""
-    node = GENERATION_CONFIG_KEYS(raw)
-    for field, key in SETTING_KEYS.items():
+    """Read the settings of one object. The caller notes unknown keys."""
+    node = names.GENERATION_CONFIG_KEYS(raw)
+    for field, key in names.SETTING_KEYS.items():
         if key in node:
             collector.add(field, _FIELD_READERS.get(field, get_number)(node, key, path), (path, key_as_sent(raw, key)))
     if node.get("thinkingConfig") is not None:
         thinking = read_reasoning_settings(node["thinkingConfig"], (path, "thinkingConfig"), reading)
         collector.add("thinking", thinking, (path, key_as_sent(raw, "thinkingConfig")))
-    if any(node.get(key) is not None for key in FORMAT_KEYS):
-        read = read_response_format(node, path, reading)
-        collector.add(
-            "format", read, Paths((path, key_as_sent(raw, key)) for key in FORMAT_KEYS if node.get(key) is not None)
-        )
+    if any(node.get(key) is not None for key in names.FORMAT_KEYS):
+        where = Paths((path, key_as_sent(raw, key)) for key in names.FORMAT_KEYS if node.get(key) is not None)
+        collector.add("format", read_response_format(node, path, reading), where)
 
 
 def key_as_sent(raw: Object, key: str) -> str:
-    """A key as the client spelled it: the wire takes two spellings of each."""
-    return key if key in raw else "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    """A key as the client wrote it, in camelCase or in snake_case."""
+    return key if key in raw else to_snake_case(key)
 
 
 def read_service_tier(node: Object, path: Path, collector: SettingsCollector) -> None:
@@ -106,8 +96,8 @@ def read_service_tier(node: Object, path: Path, collector: SettingsCollector) ->
 
 def read_reasoning_settings(value: Json, path: Path, reading: PartReadContext) -> Thinking:
     raw = expect_object(value, path)
-    node = THINKING_KEYS(raw)
-    origin = reading.read_origin(raw, path, THINKING_KEYS.all_keys)
+    node = names.THINKING_KEYS(raw)
+    origin = reading.read_origin(raw, path, names.THINKING_KEYS.all_keys)
     budget = get_int(node, "thinkingBudget", path)
     level = (get_text(node, "thinkingLevel", path) or "").lower().removeprefix("thinking_level_")
     shown = get_bool(node, "includeThoughts", path)
@@ -123,40 +113,36 @@ def read_reasoning_settings(value: Json, path: Path, reading: PartReadContext) -
 def read_response_format(node: Object, path: Path, reading: PartReadContext) -> Format | None:
     mime = get_text(node, "responseMimeType", path)
     schema = read_schema(node, FORMAT_SLOTS, path)
-    word = (mime or "application/json").lower()
-    if word not in ("application/json", "text/plain"):
-        for key in FORMAT_KEYS:
+    media_type = (mime or "application/json").lower()
+    if media_type not in ("application/json", "text/plain"):
+        for key in names.FORMAT_KEYS:
             if node.get(key) is not None:
                 reading.note_unknown_field(path, key)
         return None
-    origin = reading.whole_origin({key: node[key] for key in FORMAT_KEYS if key in node}, (path, "responseMimeType"))
+    origin = reading.whole_origin(
+        {key: node[key] for key in names.FORMAT_KEYS if key in node}, (path, "responseMimeType")
+    )
     if schema is not None:
         return Format("schema", schema, origin=origin)
-    return Format("json" if word == "application/json" else "text", origin=origin)
+    return Format("json" if media_type == "application/json" else "text", origin=origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-_COPIED_SETTINGS = frozenset(SETTING_KEYS)
-_copied_settings = attrgetter(*SETTING_KEYS)
-SUPPORTED_SETTINGS = frozenset({*SETTING_KEYS, "thinking", "format", "tier", "stream_usage"})
+_copied_settings = attrgetter(*names.SETTING_KEYS)
+SUPPORTED_SETTINGS = frozenset({*names.SETTING_KEYS, "thinking", "format", "tier", "stream_usage"})
 
 
 def write_generation_config(settings: Settings, family: Family, has_functions: bool, ledger: Ledger) -> Object:
-    said = present_settings(settings)
-    if not said:
+    present = present_settings(settings)
+    if not present:
         return {}
-    out: Object = {}
-    if not _COPIED_SETTINGS.isdisjoint(said):
-        out = {
-            key: value
-            for key, value in zip(SETTING_KEYS.values(), _copied_settings(settings), strict=True)
-            if value is not None
-        }
+    values = zip(names.SETTING_KEYS.values(), _copied_settings(settings), strict=True)
+    out: Object = {key: value for key, value in values if value is not None}
     if settings.stop is not None:
-        out["stopSequences"] = list(settings.stop[:MAX_STOP_SEQUENCES])
-        if len(settings.stop) > MAX_STOP_SEQUENCES:
-            what = f"only the first {MAX_STOP_SEQUENCES} of {len(settings.stop)} stop sequences were kept"
+        out["stopSequences"] = list(settings.stop[: names.MAX_STOP_SEQUENCES])
+        if len(settings.stop) > names.MAX_STOP_SEQUENCES:
+            what = f"only the first {names.MAX_STOP_SEQUENCES} of {len(settings.stop)} stop sequences were sent"
             ledger.note("setting-clamped", settings.where.get("stop"), what)
     if settings.format is not None:
         out.update(write_response_format(settings.format, family, has_functions, ledger))
@@ -164,17 +150,17 @@ def write_generation_config(settings: Settings, family: Family, has_functions: b
         thinking = write_reasoning_settings(settings.thinking, family, settings.where.get("thinking"), ledger)
         if thinking:
             out["thinkingConfig"] = thinking
-    ledger.note_unwritten_settings(
-        settings, said, SUPPORTED_SETTINGS | {"parallel"} if settings.parallel else SUPPORTED_SETTINGS
-    )
+    # Gemini always may make parallel calls.
+    supported = SUPPORTED_SETTINGS | {"parallel"} if settings.parallel else SUPPORTED_SETTINGS
+    ledger.note_unwritten_settings(settings, present, supported)
     return out
 
 
 def write_service_tier(asked: str, where: Path, ledger: Ledger) -> str | None:
     if asked == "auto":
-        ledger.note("setting-mapped", where, "the tier `auto` is what this wire does unasked")
+        ledger.note("setting-mapped", where, "the tier `auto` was left out, because it is the default")
         return None
-    tier = SERVICE_TIERS.get(asked)
+    tier = names.SERVICE_TIERS.get(asked)
     if tier is None:
         ledger.note("no-counterpart", where, f"the tier `{asked}` was left out")
     elif tier != asked:
@@ -183,18 +169,17 @@ def write_service_tier(asked: str, where: Path, ledger: Ledger) -> str | None:
 
 
 def write_response_format(format: Format, family: Family, has_functions: bool, ledger: Ledger) -> Object:
-    if is_verbatim(format.origin, NAME):
-        wire: Object = format.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(format.origin)) is not None:
         return wire
     if format.kind == "text":
         return {"responseMimeType": "text/plain"} if not is_foreign(format.origin) else {}
     if has_functions and family.is_known and not family.is_gemini_3 and is_foreign(format.origin):
-        why = "before the third generation a format cannot be combined with functions"
+        why = "before Gemini 3 a format cannot be combined with functions"
         ledger.note("no-counterpart", source_path(format), "the format of the answer was left out", why)
         return {}
-    unsaid = [word for word in ("name", "description", "strict") if getattr(format, word)]
-    if unsaid:
-        ledger.note("format-mapped", source_path(format), f"the format has no {', '.join(unsaid)} here")
+    lost = [field for field in ("name", "description", "strict") if getattr(format, field)]
+    if lost:
+        ledger.note("format-mapped", source_path(format), f"of the format {', '.join(lost)} was left out")
     out: Object = {"responseMimeType": "application/json"}
     if format.kind == "schema" and format.schema is not None:
         out |= write_schema(format.schema, FORMAT_SLOTS, family, ledger, source_path(format))
@@ -202,8 +187,7 @@ def write_response_format(format: Format, family: Family, has_functions: bool, l
 
 
 def write_reasoning_settings(thinking: Thinking, family: Family, where: Path, ledger: Ledger) -> Object:
-    if is_verbatim(thinking.origin, NAME):
-        wire: Object = thinking.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(thinking.origin)) is not None:
         return wire
     if not family.thinking_measure:
         ledger.note("no-counterpart", where, "the setting `thinking` was left out", "this model does not think")
@@ -213,12 +197,11 @@ def write_reasoning_settings(thinking: Thinking, family: Family, where: Path, le
         out["includeThoughts"] = thinking.show != "none"
     elif thinking.mode == "on" and is_foreign(thinking.origin):
         out["includeThoughts"] = True
-    measured = _MEASURE_WRITERS[family.thinking_measure](thinking, family)
-    out |= measured
-    said = {"thinkingBudget": thinking.budget, "thinkingLevel": thinking.effort.upper()}
-    if is_foreign(thinking.origin) or any(
-        said[key] != value for key, value in measured.items() if value not in (0, -1)
-    ):
+    amount = _AMOUNT_WRITERS[family.thinking_measure](thinking, family)
+    out |= amount
+    requested = {"thinkingBudget": thinking.budget, "thinkingLevel": thinking.effort.upper()}
+    changed = any(requested[key] != value for key, value in amount.items() if value not in (0, -1))
+    if changed or is_foreign(thinking.origin):
         asked = thinking.effort or (f"a budget of {thinking.budget}" if thinking.budget is not None else thinking.mode)
         became = ", ".join(f"{key} {value}" for key, value in out.items()) or "the default"
         ledger.note("thinking-mapped", where, f"{asked or 'thinking'} became {became}")
@@ -226,7 +209,7 @@ def write_reasoning_settings(thinking: Thinking, family: Family, where: Path, le
 
 
 def _thinking_either(thinking: Thinking, family: Family) -> Object:
-    """An unknown model is told in the measure that the client used."""
+    """For an unknown model: a budget or a level, whichever the client sent."""
     if thinking.mode == "off" or thinking.effort == "none":
         return {"thinkingBudget": 0}
     if thinking.budget is not None:
@@ -255,4 +238,4 @@ def _thinking_budget(thinking: Thinking, family: Family) -> Object:
     return {"thinkingBudget": -1} if thinking.mode == "auto" else {}
 
 
-_MEASURE_WRITERS = {"either": _thinking_either, "level": _thinking_level, "budget": _thinking_budget}
+_AMOUNT_WRITERS = {"either": _thinking_either, "level": _thinking_level, "budget": _thinking_budget}

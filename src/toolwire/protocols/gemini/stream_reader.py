@@ -50,6 +50,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.provenance import is_nonempty
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
+from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import (
     ArgumentFragments,
     OpenCall,
@@ -62,16 +63,7 @@ from toolwire.protocols.gemini.content import (
 from toolwire.protocols.gemini.errors import read_error, unreadable_stream
 from toolwire.protocols.gemini.grounding import GROUNDING_METADATA_KEYS, read_grounding
 from toolwire.protocols.gemini.http import ChunkSplitter
-from toolwire.protocols.gemini.names import (
-    CALL_FRAGMENT_KEYS,
-    CALL_PART_KEYS,
-    CANDIDATE_KEYS,
-    CONTENT_KEYS,
-    NAME,
-    RESPONSE_KEYS,
-    TEXT_KEYS,
-    KnownKeys,
-)
+from toolwire.protocols.gemini.names import NAME, KnownKeys
 from toolwire.protocols.gemini.response import (
     finish_failure,
     read_block_reason,
@@ -217,7 +209,7 @@ class StreamReader:
         if "error" in raw:
             self._fail_stream(read_error(raw, 0, {}, path), self._frame)
             return
-        chunk = self._read_node(raw, path, RESPONSE_KEYS)
+        chunk = self._read_node(raw, path, names.RESPONSE_KEYS)
         usage = get_object(chunk, "usageMetadata", path)
         if usage is not None:
             self._usage = (usage, self._frame_count - 1)
@@ -265,7 +257,7 @@ class StreamReader:
         return candidate
 
     def _read_candidate(self, raw: Object, path: Path, number: int) -> None:
-        node = self._read_node(raw, path, CANDIDATE_KEYS)
+        node = self._read_node(raw, path, names.CANDIDATE_KEYS)
         index = get_int(node, "index", path)
         if index is not None and not 0 <= index < MAX_CHOICES:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
@@ -273,7 +265,7 @@ class StreamReader:
         content = get_object(node, "content", path)
         if content is not None:
             here = (path, "content")
-            inner = self._read_node(content, here, CONTENT_KEYS)
+            inner = self._read_node(content, here, names.CONTENT_KEYS)
             for at, part in enumerate(get_list(inner, "parts", here) or ()):
                 self._read_part(candidate, part, ((here, "parts"), at))
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
@@ -298,14 +290,14 @@ class StreamReader:
                 self._read_text(candidate, text, False, node, path)
                 return
             if read_seal(node, path) is None:
-                self._read_node(node, path, TEXT_KEYS)
+                self._read_node(node, path, names.TEXT_KEYS)
                 self._read_text(candidate, text, bool(get_bool(node, "thought", path)), node, path)
                 return
         call = node.get("functionCall", node.get("function_call"))
         part: Part | None = None
         if isinstance(call, dict):
             part = read_plain_call(node, call, path)
-            if part is None and is_call_fragment(pieces := CALL_FRAGMENT_KEYS(call)):
+            if part is None and is_call_fragment(pieces := names.CALL_FRAGMENT_KEYS(call)):
                 self._read_call_fragment(candidate, pieces, node, path)
                 return
         part = part or read_part(node, path, self._reading)
@@ -361,7 +353,7 @@ class StreamReader:
                 raise Malformed(
                     path, f"a call begins while the arguments of `{candidate.open_call[1].name}` are still coming"
                 )
-            self._read_node(node, path, CALL_PART_KEYS)
+            self._read_node(node, path, names.CALL_PART_KEYS)
             self._end_text(candidate)
             opened = OpenCall(
                 get_text(call, "id", path) or "", name, read_seal(node, path), path, node, ArgumentFragments()

@@ -1,11 +1,14 @@
-"""Tools and the choice among them. Functions go into one list; each built-in tool stands in an object of its own."""
+"""Tools, the tool choice and schemas. Functions are in one list; each provider tool is an entry of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
+from types import MappingProxyType
+from typing import Literal
 
 from toolwire import schema as dialects
-from toolwire.core.ir import AnyTool, Opaque, Origin, ProviderTool, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -20,19 +23,10 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_nonempty, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext
-from toolwire.protocols.gemini.content_writer import is_foreign
 from toolwire.protocols.gemini.models import Family, family
-from toolwire.protocols.gemini.names import (
-    CALLING_CONFIG_KEYS,
-    DECLARATION_KEYS,
-    KEY_BY_PROVIDER_TOOL,
-    NAME,
-    PROVIDER_TOOL_BY_KEY,
-    TOOL_CONFIG_KEYS,
-    TOOL_KEYS,
-    to_snake_case,
-)
+from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, to_snake_case
 from toolwire.schema.keywords import NESTING_KEYWORDS, all_schemas_pass, convert_inner_schemas
 
 PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
@@ -42,7 +36,7 @@ RESPONSE_SLOTS = ("response", "responseJsonSchema")
 
 
 def read_tools(value: Json, path: Path, reading: PartReadContext) -> tuple[AnyTool, ...]:
-    """The tools of all boxes in one list; a single box without its array is accepted, as the servers do."""
+    """The tools of all entries. Google also accepts a single entry without an array."""
     if isinstance(value, dict):
         return tuple(_read_tool_entry(value, path, reading))
     tools: list[AnyTool] = []
@@ -56,177 +50,155 @@ def _read_tool_entry(entry: Object, path: Path, reading: PartReadContext) -> lis
     for key, value in entry.items():
         if value is None:
             continue
-        word = TOOL_KEYS.camel_by_snake.get(key, key)
+        kind = names.TOOL_KEYS.camel_by_snake.get(key, key)
         here = (path, key)
-        if word == "functionDeclarations":
+        if kind == "functionDeclarations":
             tools.extend(
                 read_declaration(item, at, reading) for item, at in items_with_paths(expect_list(value, here), here)
             )
-        elif word in PROVIDER_TOOL_BY_KEY:
-            options = expect_object(value, here)
-            for option, chosen in options.items():
+        elif kind in names.PROVIDER_TOOL_BY_KEY:
+            for option, chosen in expect_object(value, here).items():
                 if is_nonempty(chosen):
                     reading.note_unknown_field(here, option)
-            tools.append(ProviderTool(PROVIDER_TOOL_BY_KEY[word], origin=reading.whole_origin({key: value}, here)))
+            tools.append(
+                ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
+            )
         else:
-            tools.append(Opaque(word, reading.whole_origin({key: value}, here)))
+            tools.append(Opaque(kind, reading.whole_origin({key: value}, here)))
     return tools
 
 
 def read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
     raw = expect_object(item, path)
-    node = DECLARATION_KEYS(raw)
+    node = names.DECLARATION_KEYS(raw)
     return Tool(
         require_text(node, "name", path),
         get_text(node, "description", path),
         read_schema(node, PARAMETER_SLOTS, path),
         output=read_schema(node, RESPONSE_SLOTS, path),
-        origin=reading.read_origin(raw, path, DECLARATION_KEYS.all_keys),
+        origin=reading.read_origin(raw, path, names.DECLARATION_KEYS.all_keys),
     )
 
 
-_CHOICE_MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto"}
-_WIRE_CHOICE_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
-_CHOICE_MODE_NUMBERS = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = MappingProxyType(
+    {"MODE_UNSPECIFIED": "auto", "VALIDATED": "auto", "AUTO": "auto", "ANY": "required", "NONE": "none"}
+)
+"""Google's calling modes. Of several for one mode the last is written."""
+_CALLING_MODES: Mapping[str, str] = {mode: word for word, mode in CHOICE_MODES.items()}
+_CALLING_MODE_NUMBERS = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 
 
 def read_tool_choice(value: Json, path: Path, reading: PartReadContext) -> ToolChoice | None:
-    """The calling mode; None where the configuration says nothing about calling."""
+    """The calling mode; None if there is no `functionCallingConfig`."""
     raw = expect_object(value, path)
-    node = TOOL_CONFIG_KEYS(raw)
-    origin = reading.read_origin(raw, path, TOOL_CONFIG_KEYS.all_keys)
+    node = names.TOOL_CONFIG_KEYS(raw)
+    origin = reading.read_origin(raw, path, names.TOOL_CONFIG_KEYS.all_keys)
     calling = get_object(node, "functionCallingConfig", path)
     if calling is None:
         return None
     here = (path, "functionCallingConfig")
-    config = reading.read_inner_node(calling, here, CALLING_CONFIG_KEYS)
+    config = reading.read_inner_node(calling, here, names.CALLING_CONFIG_KEYS)
     mode = config.get("mode")
-    word = (
-        _CHOICE_MODE_NUMBERS[mode]
-        if type(mode) is int and mode < 5
-        else expect_text(mode or "AUTO", (here, "mode")).upper()
-    )
-    listed = config.get("allowedFunctionNames")
-    names = _read_tool_names(listed, (here, "allowedFunctionNames")) if listed else ()
-    if word == "MODE_UNSPECIFIED":
-        word = "AUTO"
-    if word not in _CHOICE_MODES:
-        raise Malformed((here, "mode"), f"expected AUTO, ANY, NONE or VALIDATED, got {word!r}")
-    if names and word == "ANY":
-        return ToolChoice("one" if len(names) == 1 else "allowed", names, len(names) > 1, origin)
-    if names and word == "VALIDATED":
-        return ToolChoice("allowed", names, False, origin)
-    if names:
+    if type(mode) is int and mode < len(_CALLING_MODE_NUMBERS):
+        mode = _CALLING_MODE_NUMBERS[mode]
+    mode = expect_text(mode or "AUTO", (here, "mode")).upper()
+    if mode not in CHOICE_MODES:
+        raise Malformed((here, "mode"), f"expected AUTO, ANY, NONE or VALIDATED, got {mode!r}")
+    names_path = (here, "allowedFunctionNames")
+    listed = items_with_paths(expect_list(config.get("allowedFunctionNames") or [], names_path), names_path)
+    tools = tuple([ToolName(expect_text(name, at)) for name, at in listed])
+    if tools and mode == "ANY":
+        return ToolChoice("one" if len(tools) == 1 else "allowed", tools, len(tools) > 1, origin)
+    if tools and mode == "VALIDATED":
+        return ToolChoice("allowed", tools, False, origin)
+    if tools:
         reading.note_unknown_field(here, "allowedFunctionNames")
-    return ToolChoice(_CHOICE_MODES[word], origin=origin)  # type: ignore[arg-type]
-
-
-def _read_tool_names(value: Json, path: Path) -> tuple[ToolName, ...]:
-    return tuple([ToolName(expect_text(name, at)) for name, at in items_with_paths(expect_list(value, path), path)])
+    return ToolChoice(CHOICE_MODES[mode], origin=origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
-    """The boxes, functions at the place of the first of them."""
-    boxes: list[Object] = []
+    """The entries, with all functions in the place of the first."""
+    entries: list[Object] = []
     declarations: list[Object] = []
     for tool in tools:
         if isinstance(tool, Tool):
             if not declarations:
-                boxes.append({"functionDeclarations": declarations})
+                entries.append({"functionDeclarations": declarations})
             declarations.append(write_declaration(tool, family, ledger))
         elif isinstance(tool, ProviderTool):
-            box = _write_provider_tool(tool, Tool in map(type, tools), family, ledger)
-            if box is not None:
-                boxes.append(box)
+            entry = _write_provider_tool(tool, Tool in map(type, tools), family, ledger)
+            if entry is not None:
+                entries.append(entry)
         elif is_foreign(tool.origin):
             ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         else:
-            boxes.append(tool.origin.wire)
-    return boxes
+            entries.append(tool.origin.wire)
+    return entries
 
 
 def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
-    origin, parameters = tool.origin, tool.parameters
-    own = origin is None or origin.protocol == NAME
-    if own and is_verbatim(origin, NAME):
-        wire: Object = origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(tool.origin)) is not None:
         return wire
+    parameters = tool.parameters
     out: Object = {"name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    if parameters is not None and (own or parameters != {}):
-        if family.takes_json_schema and defines_all_required(parameters):
-            out[PARAMETER_SLOTS[1]] = parameters
-        else:
-            out |= write_schema(parameters, PARAMETER_SLOTS, family, ledger, source_path(tool), arguments=True)
+    if parameters is not None and (parameters != {} or not is_foreign(tool.origin)):
+        out |= write_schema(parameters, PARAMETER_SLOTS, family, ledger, source_path(tool), arguments=True)
     if tool.output is not None:
         out |= write_schema(tool.output, RESPONSE_SLOTS, family, ledger, source_path(tool))
-    if tool.strict:
-        ledger.note("no-counterpart", source_path(tool), f"`strict` of the tool `{tool.name}` was left out")
-    if tool.defer:
-        ledger.note("no-counterpart", source_path(tool), f"`defer` of the tool `{tool.name}` was left out")
+    for field in ("strict", "defer"):
+        if getattr(tool, field):
+            ledger.note("no-counterpart", source_path(tool), f"`{field}` of the tool `{tool.name}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", source_path(tool), "the cache breakpoint was left out")
-    return restore_original_keys(out, origin, NAME) if own else out
+    return restore_original_keys(out, tool.origin, NAME)
 
 
 _TOOLS_NEEDING_OPTIONS = frozenset({"file_search", "computer"})
-"""Tools that mean nothing here without options which only this wire's clients know."""
+"""Provider tools that need options which only clients of Gemini send."""
 
 
 def _write_provider_tool(tool: ProviderTool, has_functions: bool, family: Family, ledger: Ledger) -> Object | None:
-    own = tool.origin is not None and tool.origin.protocol == NAME
-    if own and is_verbatim(tool.origin, NAME):
-        wire: Object = tool.origin.wire  # type: ignore[union-attr]
+    if (wire := intact_wire(tool.origin)) is not None:
         return wire
-    key = KEY_BY_PROVIDER_TOOL.get(tool.tool)
+    key = names.KEY_BY_PROVIDER_TOOL.get(tool.tool)
     if key is None or (tool.tool in _TOOLS_NEEDING_OPTIONS and is_foreign(tool.origin)):
-        ledger.note("tool-dropped", source_path(tool), f"the built-in tool `{tool.tool}` was left out")
+        ledger.note("tool-dropped", source_path(tool), f"the provider tool `{tool.tool}` was left out")
         return None
-    if has_functions and not family.is_gemini_3 and not own:
-        why = f"before the third generation {key} cannot be combined with functions"
-        ledger.note("tool-dropped", source_path(tool), f"the built-in tool `{tool.tool}` was left out", why)
+    if has_functions and not family.is_gemini_3 and not is_own(tool.origin):
+        why = f"before Gemini 3 {key} cannot be combined with functions"
+        ledger.note("tool-dropped", source_path(tool), f"the provider tool `{tool.tool}` was left out", why)
         return None
-    unsaid = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
-    lost = [option for option in unsaid if getattr(tool, option)]
+    unsupported = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
+    lost = [option for option in unsupported if getattr(tool, option)]
     if lost or is_foreign(tool.origin):
         ledger.note("tool-mapped", source_path(tool), f"`{tool.name or tool.tool}` became `{key}`")
     for option in lost:
         ledger.note("no-counterpart", source_path(tool), f"`{option}` of `{tool.tool}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", source_path(tool), "the cache breakpoint was left out")
-    return {key: _original_options(tool.origin, key)}
-
-
-def _original_options(origin: Origin | None, key: str) -> Object:
-    if origin is None or is_foreign(origin):
-        return {}
-    options: Object = origin.wire.get(key, origin.wire.get(to_snake_case(key), {}))
-    return options
+    original = tool.origin.wire if is_own(tool.origin) else {}
+    return {key: original.get(key, original.get(to_snake_case(key), {}))}
 
 
 def declares_functions(entries: list[Object]) -> bool:
-    found = False
-    for box in entries:
-        found = found or "functionDeclarations" in box
-    return found
+    return any("functionDeclarations" in entry for entry in entries)
 
 
 def needs_server_side_invocations(tools: tuple[AnyTool, ...], entries: list[Object]) -> bool:
-    """Built-in tools beside functions work only when their invocations are shown; this wire's clients see to it."""
+    """Gemini combines provider tools and functions only if it may show its own invocations. Clients of Gemini set that
+    themselves."""
     added = any(isinstance(tool, ProviderTool) and not is_verbatim(tool.origin, NAME) for tool in tools)
     return added and len(entries) > 1 and declares_functions(entries)
 
 
 def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
-    """`functionCallingConfig` in its box; None when there is nothing to say."""
-    if choice.mode == "auto" and has_functions and not choice.tools and is_foreign(choice.origin):
-        return {"functionCallingConfig": {"mode": "AUTO"}}
-    if is_verbatim(choice.origin, NAME):
-        wire: Object = choice.origin.wire  # type: ignore[union-attr]
+    """`toolConfig` with the calling mode; None if there is nothing to write."""
+    if (wire := intact_wire(choice.origin)) is not None:
         return wire
     calling = _write_calling_config(choice, has_functions, ledger)
     if calling is None:
@@ -235,45 +207,47 @@ def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -
 
 
 def _write_calling_config(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
-    names = [tool.name for tool in choice.tools if tool.kind == "function"]
+    function_names = [tool.name for tool in choice.tools if tool.kind == "function"]
     if not has_functions and is_foreign(choice.origin):
         if choice.mode not in ("auto", "none"):
-            ledger.note("choice-weakened", source_path(choice), "a call was demanded, but there is no function to call")
+            ledger.note(
+                "choice-weakened", source_path(choice), "the forced call was left out", "there are no functions"
+            )
         return None
     if choice.mode in ("required", "none") and is_foreign(choice.origin):
-        ledger.note(
-            "choice-mapped", source_path(choice), f"`{choice.mode}` became the mode {_WIRE_CHOICE_MODES[choice.mode]}"
-        )
-    if len(names) < len(choice.tools):
+        what = f"`{choice.mode}` became the mode {_CALLING_MODES[choice.mode]}"
+        ledger.note("choice-mapped", source_path(choice), what)
+    if len(function_names) < len(choice.tools):
         other = ", ".join(tool.name or tool.kind for tool in choice.tools if tool.kind != "function")
         ledger.note("choice-weakened", source_path(choice), f"only functions can be chosen, not {other}")
-    if choice.mode in _WIRE_CHOICE_MODES or not names:
-        return {"mode": _WIRE_CHOICE_MODES.get(choice.mode, "AUTO")}
-    demanded = choice.mode == "one" or choice.required
-    return {"mode": "ANY" if demanded else "VALIDATED", "allowedFunctionNames": names}
+    if choice.mode in _CALLING_MODES or not function_names:
+        return {"mode": _CALLING_MODES.get(choice.mode, "AUTO")}
+    forced = choice.mode == "one" or choice.required
+    return {"mode": "ANY" if forced else "VALIDATED", "allowedFunctionNames": function_names}
+
+
+# --- schemas --------------------------------------------------------------------------------------------------------
 
 
 def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
-    """A schema as plain JSON Schema, from either slot; one that is plain already is kept untouched."""
-    own, plain = slots
-    schema = node.get(plain)
+    """A JSON Schema from one of two keys: the older one holds Google's dialect, the newer one JSON Schema."""
+    dialect_key, standard_key = slots
+    schema = node.get(standard_key)
     if schema is None:
-        schema = node.get(own)
-        return None if schema is None else _to_json_schema(expect_object(schema, (path, own)), (path, own))
-    return _to_json_schema(schema, (path, plain)) if _is_gemini_dialect(schema) else schema
+        schema, here = node.get(dialect_key), (path, dialect_key)
+        return None if schema is None else _to_json_schema(expect_object(schema, here), here)
+    return _to_json_schema(schema, (path, standard_key)) if _is_gemini_dialect(schema) else schema
 
 
 def convert_tool_schema(schema: Json, model: str) -> dialects.ConvertedSchema:
-    """What the schema of a tool's arguments becomes; models before 2.0 take neither all keywords nor all names."""
-    return (
-        dialects.ensure_object_root(schema)
-        if family(model).takes_json_schema
-        else dialects.convert_to_openapi_subset(schema, arguments=True)
-    )
+    """The schema of a tool's arguments as the model accepts it."""
+    if family(model).takes_json_schema:
+        return dialects.ensure_object_root(schema)
+    return dialects.convert_to_openapi_subset(schema, arguments=True)
 
 
 def _is_gemini_dialect(schema: Json) -> bool:
-    """Upper-case types are this wire's own dialect, whatever slot they stand in."""
+    """Are the types in upper case? That is Google's dialect, under either key."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     return isinstance(kind, str) and kind.isupper()
 
@@ -288,30 +262,29 @@ def _to_json_schema(schema: Json, path: Path) -> Json:
 def write_schema(
     schema: Json, slots: tuple[str, str], model: Family, ledger: Ledger, where: Path, arguments: bool = False
 ) -> Object:
-    """The schema as it is in the plain slot, or reduced to the older dialect for models that know nothing else."""
-    own, plain = slots
+    """The schema under the key for JSON Schema, or in Google's dialect for models that know only that."""
+    dialect_key, standard_key = slots
     if model.takes_json_schema:
         if defines_all_required(schema):
-            return {plain: schema}
-        what = f"`required` in `{plain}` named properties that are not defined; they were left out"
+            return {standard_key: schema}
+        what = f"undefined properties were left out of `required` in `{standard_key}`"
         ledger.note("schema-rewritten", where, what)
-        return {plain: _drop_undefined_required(schema, None)}
+        return {standard_key: _drop_undefined_required(schema, None)}
     reduced = dialects.convert_to_openapi_subset(schema, arguments)
     for change in reduced.changes:
-        ledger.note("schema-rewritten", where, f"`{own}{change.pointer}`: {change.what}")
-    return {own: reduced.schema}
+        ledger.note("schema-rewritten", where, f"`{dialect_key}{change.pointer}`: {change.what}")
+    return {dialect_key: reduced.schema}
 
 
 def _defines_required(node: Object) -> bool:
-    """This wire refuses a demand for a property that is not described."""
+    """Are all required properties defined? Google refuses the schema otherwise."""
     required = node.get("required")
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
     try:
         return all(map(_properties(node).__contains__, required))
     except TypeError:
-        # What cannot be looked up is no name.
-        return False
+        return False  # one of them is not a string
 
 
 def _properties(node: Object) -> Object:
@@ -324,7 +297,7 @@ _NESTED_ROOT_KEYS = NESTING_KEYWORDS - {"properties", "additionalProperties"}
 
 
 def defines_all_required(schema: Json) -> bool:
-    """`everywhere(schema, _is_defined)`, the short way for a tool whose properties hold no schemas themselves."""
+    """Does every object in the schema define its required properties? A flat schema is checked in one pass."""
     try:
         properties = schema["properties"]
         flat = _NESTED_ROOT_KEYS.isdisjoint(schema) and _NESTED_PROPERTY_KEYS.isdisjoint(
@@ -338,7 +311,7 @@ def defines_all_required(schema: Json) -> bool:
             else:
                 return True
     except (AttributeError, KeyError, TypeError):
-        pass  # there are no properties, or what stands there is no schema, or what is demanded no name
+        pass  # there are no properties, or something has the wrong type
     return all_schemas_pass(schema, _defines_required)
 
 
@@ -349,5 +322,7 @@ def _drop_undefined_required(node: Json, path: Path) -> Json:
     if _defines_required(node):
         return node
     properties = _properties(node)
-    names = [name for name in node["required"] if isinstance(name, str) and name in properties]
-    return {key: names if key == "required" else value for key, value in node.items() if key != "required" or names}
+    required = [name for name in node["required"] if isinstance(name, str) and name in properties]
+    if not required:
+        return {key: value for key, value in node.items() if key != "required"}
+    return node | {"required": required}
