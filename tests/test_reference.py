@@ -1,6 +1,6 @@
 """Reference pages that are made from the code: losses, options, the configuration, the catalogue, and the command line.
 
-After a wanted change: `python tests/test_reference.py` writes them anew.
+After a change, `python tests/test_reference.py` writes them again.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def options() -> str:
 
 
 def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]:
-    """The fields of a Struct: name, default (None too where a field has none), and what stands below it."""
+    """The fields of a Struct: name, default (None too where a field has none), and the docstring below it."""
     source = "".join(inspect.getsource(each) for each in shape.__mro__ if each.__module__.startswith("toolwire"))
-    said = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL))
+    docs = dict(re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL))
     for field in msgspec.structs.fields(shape):
-        yield field.name, field.default, " ".join(said[field.name].split())
+        yield field.name, field.default, " ".join(docs[field.name].split())
 
 
 TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
@@ -174,8 +174,8 @@ def tools() -> str:
     lines = [
         "# Tools and presets",
         "",
-        "The tools that coding agents bring, and what each agent calls them; older names stand in brackets. `toolwire tools` shows",
-        "the same. This page is made from `policy/catalogue.toml` and `policy/presets.toml`.",
+        "The tools of coding agents, and what each agent calls them. Older names are in brackets. `toolwire tools` shows the same",
+        "table. This page is made from `policy/catalogue.toml` and `policy/presets.toml`.",
         "",
         f"| tool | {' | '.join(titles)} |",
         "|---" * (len(titles) + 1) + "|",
@@ -197,13 +197,13 @@ def tools() -> str:
                 first = f"{its.title} | `{row.name}`{kind}"
                 for one in row.parameters:
                     marks = (("required", one.required), ("older", one.older or row.older))
-                    said = ", ".join(mark for mark, given in marks if given)
+                    marked = ", ".join(mark for mark, given in marks if given)
                     lines.append(
-                        f"| {first} | `{one.name}` | {type_text(one)} | {said} | {entry.parameter_meaning(one)} |"
+                        f"| {first} | `{one.name}` | {type_text(one)} | {marked} | {entry.parameter_meaning(one)} |"
                     )
                     first = " | "
                 lines += [] if row.parameters else [f"| {first} | | | | |"]
-    lines += ["", "## Presets", "", "[Presets](../guides/presets.md) says how to use them."]
+    lines += ["", "## Presets", "", "The [guide](../guides/presets.md) shows how to use them."]
     for name, preset in load_presets().items():
         lines += ["", f"### {name}", "", preset.about, "", "| rule | does |", "|---|---|"]
         lines += [f"| {rule.name} | {effects(rule)} |" for rule in preset_rules()[name]]
@@ -213,17 +213,17 @@ def tools() -> str:
 def effects(rule: Rule) -> str:
     """What a rule of a preset does, in a line."""
     reshaped = {name: f"{one.to}` as `{one.conversion}" for name, one in rule.reshape.items()}
-    said = [f"`{old}` is `{new}`" for old, new in (rule.parameters | reshaped).items()]
-    said += [f"no {listed(rule.hide)}"] if rule.hide else []
-    said += [f"`{name}` is filled in" for name in rule.defaults]
-    said += [
+    texts = [f"`{old}` becomes `{new}`" for old, new in (rule.parameters | reshaped).items()]
+    texts += [f"without {listed(rule.hide)}"] if rule.hide else []
+    texts += [f"`{name}` is filled in" for name in rule.defaults]
+    texts += [
         f"`{name} = {json.dumps(getattr(rule, name))}`"
         for name in ("drop", "max_tools", "describe_at_most", "parallel")
         if getattr(rule, name) is not None
     ]
-    said += [f"guidance: {rule.guidance}"] if rule.guidance else []
-    said += [f"keeps, in this order: {listed(rule.keep)}"] if rule.keep else []
-    return "; ".join(said) or "the name only"
+    texts += [f"guidance: {rule.guidance}"] if rule.guidance else []
+    texts += [f"keeps, in this order: {listed(rule.keep)}"] if rule.keep else []
+    return "; ".join(texts) or "only the name changes"
 
 
 MADE = {

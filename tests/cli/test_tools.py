@@ -57,7 +57,7 @@ def test_json(run: Any) -> None:
     one = json.loads(run("google_web_search", "--json")[1])
     assert list(one) == ["web_search"]
     assert one["web_search"] == whole["web_search"]
-    query = {"name": "query", "type": "string", "required": True, "older": False, "means": "What to search for."}
+    query = {"name": "query", "type": "string", "required": True, "older": False, "means": "The search query."}
     row = {"name": "google_web_search", "kind": "function", "older": False, "parameters": [query]}
     assert one["web_search"]["agents"]["gemini"] == [row]
 
