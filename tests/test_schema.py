@@ -18,8 +18,8 @@ from msgspec import Raw
 from schemas import META_SCHEMA, subset_faults, with_plain_types
 from toolwire import schema as s
 from toolwire.core.json_values import Malformed, encode
+from toolwire.schema.combine import COPY_BUDGET
 from toolwire.schema.descriptions import describe_name
-from toolwire.schema.references import COPY_BUDGET
 from toolwire.schema.validate_schema import NO_TARGET
 
 CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {

@@ -34,29 +34,30 @@ from toolwire.gateway.responses_state.compaction import (
     write_summary_response,
 )
 from toolwire.gateway.responses_state.context import Page, StateOperation, read_page, write_page
-from toolwire.gateway.responses_state.conversations import (
+from toolwire.gateway.responses_state.endpoints import (
+    match_operation,
     read_added_items,
     read_conversation,
     read_metadata,
     write_conversation,
 )
-from toolwire.gateway.responses_state.endpoints import match_operation
 from toolwire.gateway.responses_state.history import expand_request
-from toolwire.gateway.responses_state.items import add_missing_ids, read_items_to_store, write_listed_item
+from toolwire.gateway.responses_state.recorder import StreamTap, number_frames, write_state_fields
 from toolwire.gateway.responses_state.response_objects import (
+    add_missing_ids,
     make_response_id,
     not_found_failure,
+    read_items_to_store,
     read_response_id,
     read_status,
     write_deleted,
     write_ended_response,
+    write_listed_item,
     write_pending_response,
     write_response_stream,
-    write_state_fields,
     write_terminal_event,
 )
 from toolwire.gateway.responses_state.state_options import StateOptions, is_stateless, peek_request, read_state_options
-from toolwire.gateway.responses_state.stream_tap import StreamTap, number_frames
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.protocols import find_codec
 from toolwire.translation import seals

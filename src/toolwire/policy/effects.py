@@ -11,7 +11,7 @@ from toolwire.core.ir import EMPTY_MAPPING, ToolName
 from toolwire.core.json_values import Json, Object
 from toolwire.policy.reshape import CONVERSIONS, Conversion, convert_schema
 from toolwire.policy.rules import EFFECT_FIELDS, Reshape, Rule, matches_tool
-from toolwire.schema.references import escape_reference_key, move_references
+from toolwire.schema.combine import escape_reference_key, move_references
 
 _DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECT_FIELDS}
 SHAPE_EFFECTS = ("parameters", "reshape", "hide", "defaults")

@@ -11,7 +11,16 @@ from collections.abc import Collection, Mapping
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
-from toolwire.schema.combine import intersect_schemas, merge_alternatives, type_names
+from toolwire.schema.combine import (
+    ReferenceLookup,
+    escape_reference_key,
+    find_references,
+    inline_references,
+    intersect_schemas,
+    merge_alternatives,
+    move_references,
+    type_names,
+)
 from toolwire.schema.keywords import (
     DEFINITION_KEYWORDS,
     NESTING_KEYWORDS,
@@ -23,13 +32,6 @@ from toolwire.schema.keywords import (
     guess_type,
     refuse_deep_nesting,
     short_json,
-)
-from toolwire.schema.references import (
-    ReferenceLookup,
-    escape_reference_key,
-    find_references,
-    inline_references,
-    move_references,
 )
 from toolwire.schema.standard import SUSPECT_KEYWORDS
 

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from toolwire.core.json_values import Json, Object, Path
-from toolwire.schema.combine import UNSATISFIABLE_TYPE, intersect_schemas, string_items, type_names, unique_values
+from toolwire.schema.combine import (
+    UNSATISFIABLE_TYPE,
+    ReferenceLookup,
+    inline_references,
+    intersect_schemas,
+    string_items,
+    type_names,
+    unique_values,
+)
 from toolwire.schema.descriptions import allowed_value_sentences, append_sentences, keyword_sentences
 from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
@@ -26,7 +34,6 @@ from toolwire.schema.keywords import (
     short_json,
 )
 from toolwire.schema.object_root import IDENTIFIER, ObjectRootBuilder, make_object_root, make_property_name
-from toolwire.schema.references import ReferenceLookup, inline_references
 
 _COMMON_KEYWORDS: Final = frozenset({"type", "title", "description", "nullable", "default", "example"})
 SUBSET_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {

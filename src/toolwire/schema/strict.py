@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from toolwire.core.json_values import Json, Object, Path
-from toolwire.schema.combine import intersect_schemas, string_items, type_names
+from toolwire.schema.combine import ReferenceLookup, find_references, intersect_schemas, string_items, type_names
 from toolwire.schema.descriptions import append_sentences, keyword_sentence
 from toolwire.schema.keywords import (
     DEFINITION_KEYWORDS,
@@ -26,7 +26,6 @@ from toolwire.schema.keywords import (
     refuse_deep_nesting,
     short_json,
 )
-from toolwire.schema.references import ReferenceLookup, find_references
 
 
 class Strictness(Struct, frozen=True, kw_only=True):

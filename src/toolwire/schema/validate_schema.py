@@ -22,7 +22,7 @@ from toolwire.core.json_values import (
     json_pointer,
     to_float,
 )
-from toolwire.schema.combine import canonical_key
+from toolwire.schema.combine import ReferenceLookup, canonical_key
 from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
     SCHEMA_MAP_KEYWORDS,
@@ -31,7 +31,6 @@ from toolwire.schema.keywords import (
     is_number,
     short_json,
 )
-from toolwire.schema.references import ReferenceLookup
 
 Check: TypeAlias = Callable[[Json], str]
 """Checks the value of one keyword; returns the problem, or ""."""

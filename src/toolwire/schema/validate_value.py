@@ -24,9 +24,8 @@ from toolwire.core.json_values import (
     json_pointer,
     to_float,
 )
-from toolwire.schema.combine import canonical_key
+from toolwire.schema.combine import ReferenceLookup, canonical_key
 from toolwire.schema.keywords import REFERENCE_KEYWORDS, is_number, short_json
-from toolwire.schema.references import ReferenceLookup
 
 Mismatch = tuple[Path, str]
 _TYPE_PHRASES: Final[Mapping[str, str]] = {

@@ -23,7 +23,7 @@ from toolwire.translation.tool_rounds import Rounds
 
 if TYPE_CHECKING:
     from toolwire.gateway.mcp.servers import ToolInterceptor
-    from toolwire.gateway.store.signatures import ExchangeSignatures
+    from toolwire.gateway.store.repository import ExchangeSignatures
 
 UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
 

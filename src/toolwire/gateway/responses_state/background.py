@@ -21,10 +21,12 @@ from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.relay import relay_stream
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.responses_state.recorder import (
-    UNFINISHED_STATUSES,
     StoredResponse,
     StoringRecorder,
+    StreamTap,
+    number_frames,
     read_stored_response,
+    renumber_frames,
 )
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
@@ -34,10 +36,10 @@ from toolwire.gateway.responses_state.response_objects import (
     write_response_stream,
     write_terminal_event,
 )
-from toolwire.gateway.responses_state.stream_tap import StreamTap, number_frames, renumber_frames
 from toolwire.gateway.store.repository import EVENTS, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
 POLL_SECONDS = 0.25

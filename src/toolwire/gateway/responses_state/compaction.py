@@ -23,22 +23,20 @@ from toolwire.gateway.responses_state.context import (
     replace_body,
 )
 from toolwire.gateway.responses_state.history import StoredHistory, expand_request, load_history
-from toolwire.gateway.responses_state.items import (
+from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
+from toolwire.gateway.responses_state.response_objects import (
     COMPACTION,
     COMPACTION_TRIGGER,
     add_missing_ids,
     clean_item,
     item_type,
-    read_items_to_store,
-    write_listed_item,
-    write_user_message,
-)
-from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
-from toolwire.gateway.responses_state.response_objects import (
     make_response_id,
+    read_items_to_store,
     read_output,
+    write_listed_item,
     write_pending_response,
     write_response_stream,
+    write_user_message,
 )
 from toolwire.gateway.responses_state.state_options import read_state_options
 from toolwire.protocols.openai_responses.http import PATH

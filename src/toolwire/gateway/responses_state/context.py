@@ -18,8 +18,7 @@ from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.responses_state.background import BackgroundJobs
-from toolwire.gateway.responses_state.items import write_listed_item
-from toolwire.gateway.responses_state.response_objects import not_found_failure
+from toolwire.gateway.responses_state.response_objects import not_found_failure, write_listed_item
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.store.repository import StateRepository, no_store_failure, owner_of, store_unavailable_failure
 from toolwire.gateway.store.store import StoreDown

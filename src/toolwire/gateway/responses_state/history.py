@@ -10,16 +10,17 @@ from msgspec import Struct
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Object
 from toolwire.gateway.responses_state.background import fail_if_abandoned
-from toolwire.gateway.responses_state.items import (
+from toolwire.gateway.responses_state.recorder import read_stored_item, read_stored_response
+from toolwire.gateway.responses_state.response_objects import (
     COMPACTION,
     COMPACTION_TRIGGER,
     clean_item,
     is_reference,
     item_type,
+    not_found_failure,
     read_input_items,
+    read_output,
 )
-from toolwire.gateway.responses_state.recorder import UNFINISHED_STATUSES, read_stored_item, read_stored_response
-from toolwire.gateway.responses_state.response_objects import not_found_failure, read_output
 from toolwire.gateway.responses_state.state_options import StateOptions
 from toolwire.gateway.store.repository import (
     CONVERSATION,
@@ -30,6 +31,7 @@ from toolwire.gateway.store.repository import (
     store_unavailable_failure,
 )
 from toolwire.gateway.store.store import Entry, StoreDown
+from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 STATELESS_HINT = "with `store: false` and the whole conversation in the request, the store is not needed"
 

@@ -31,9 +31,12 @@ from toolwire.gateway.responses_state.context import (
 )
 from toolwire.gateway.responses_state.endpoints import match_operation
 from toolwire.gateway.responses_state.history import STATELESS_HINT, StoredHistory, expand_request, load_history
-from toolwire.gateway.responses_state.items import read_items_to_store
-from toolwire.gateway.responses_state.recorder import UNFINISHED_STATUSES, StatelessRecorder, StoringRecorder
-from toolwire.gateway.responses_state.response_objects import make_response_id, write_pending_response
+from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
+from toolwire.gateway.responses_state.response_objects import (
+    make_response_id,
+    read_items_to_store,
+    write_pending_response,
+)
 from toolwire.gateway.responses_state.state_options import (
     StateOptions,
     is_stateless,
@@ -41,10 +44,16 @@ from toolwire.gateway.responses_state.state_options import (
     read_state_options,
 )
 from toolwire.gateway.server.request_body import Peek
-from toolwire.gateway.store.repository import StateRepository, no_store_failure, owner_of, store_unavailable_failure
-from toolwire.gateway.store.signatures import SignatureRepository
+from toolwire.gateway.store.repository import (
+    SignatureRepository,
+    StateRepository,
+    no_store_failure,
+    owner_of,
+    store_unavailable_failure,
+)
 from toolwire.gateway.store.store import StoreDown
 from toolwire.protocols.openai_responses import CODEC
+from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 
 class ResponsesService:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import partial_decoder
-from toolwire.gateway.responses_state.items import (
+from toolwire.gateway.responses_state.response_objects import (
     COMPACTION_TRIGGER,
     ITEM_REFERENCE,
     has_reference_type,

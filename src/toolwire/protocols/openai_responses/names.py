@@ -221,7 +221,8 @@ INCOMPLETE_FINISH_KINDS = frozenset(kind for kind, (status, _) in FINISH_STATUSE
 """Kinds that leave the last item incomplete."""
 EXACT_FINISH_KINDS = frozenset(_EXACT_FINISH_STATUSES)
 
-UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
+UNFINISHED_STATUSES = ("queued", "in_progress")
+"""The statuses of a background response, in their order."""
 COMPLETED_STATUSES = frozenset({"completed", "complete"})
 
 
