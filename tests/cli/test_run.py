@@ -12,8 +12,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +24,8 @@ import pytest
 
 from gateway.conftest import served
 from toolwire.agents import load_agents
+from toolwire.agents.session import FAILURE_HINTS
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND
 from toolwire.protocols import CODECS
 
 FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
@@ -439,6 +443,38 @@ def test_failing_route_stops_the_run(name: str, model: str, problem: str, sandbo
     assert problem in err
     assert "\nhint: " in err
     assert "Traceback" not in err
+
+
+class RateLimitedProvider(BaseHTTPRequestHandler):
+    """A provider that answers every request with 429."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b'{"error": {"message": "too many requests", "type": "requests", "code": "rate_limit_exceeded"}}'
+        self.send_response(429)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_hint_after_a_rate_limit(sandbox: Sandbox) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RateLimitedProvider)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    busy = f'[providers.busy]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:{server.server_port}"\n'
+    sandbox.configure(f"[server]\nport = 2\nretries = 0\n{busy}")
+    sandbox.install("claude")
+    try:
+        code, out, err = sandbox.run("claude", "--model", "busy/x")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (code, out) == (1, "")
+    assert "busy/x does not answer: " in err
+    assert f"\nhint: {FAILURE_HINTS['rate']}\n" in err
+    assert FAILURE_HINTS.keys() <= STATUS_BY_FAILURE_KIND.keys()
 
 
 def test_no_check_option(sandbox: Sandbox) -> None:

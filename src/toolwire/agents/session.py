@@ -28,7 +28,7 @@ EXIT_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_RUN, EXIT_NOT_FOUND = 1, 2, 126, 127
 FAILURE_HINTS = {
     "not_found": "`toolwire check-config` lists the models; --model takes one of them, or `provider/model`",
     "authentication": "`toolwire check-config` shows where the provider's key comes from",
-    "rate_limit": "wait, or choose another model with --model; --no-check starts the agent anyway",
+    "rate": "wait, or choose another model with --model; --no-check starts the agent anyway",
 }
 OTHER_FAILURE_HINT = "`toolwire check-config` shows the configuration; --no-check starts the agent anyway"
 

@@ -131,7 +131,7 @@ def mcp_row(server: McpServer) -> Row:
 def describe_audience(server: McpServer) -> str:
     """Which models and clients get the server's tools."""
     if not server.models and not server.clients:
-        return "nobody"
+        return "no model"
     models = ", ".join(server.models) or "all models"
     return f"{models} of {', '.join(server.clients)}" if server.clients else models
 

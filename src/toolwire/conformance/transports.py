@@ -1,6 +1,6 @@
 """How a case is played: in process, with the library; or over HTTP, through a gateway to a scripted provider.
 
-The provider is a server on this machine that supports all protocols, told apart by their paths. Plays run one after the
+The provider is a server on this machine that supports all protocols, by their paths. Plays run one after the
 other; calls outside of a play are refused and counted, so that they cannot disturb the next one.
 """
 

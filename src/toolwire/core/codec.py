@@ -1,4 +1,5 @@
-"""The interface of a protocol: its codec, what it demands of a request, and how it looks over HTTP."""
+"""The interface of a codec: `Codec` (readers and writers of one protocol), `Constraints` (what the protocol demands of
+a request), `Http` (paths, headers, credentials), and the stream reader and writer."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Are empty and blank text parts accepted? Anthropic refuses them."""
     system_placement: Literal["top", "turns", "both"] = "turns"
     """Where instructions go: into a field of their own (Anthropic, Gemini), among the turns (Chat), or either."""
-    mid_system_turns: Literal["keep", "user", "model"] = "keep"
+    mid_system_turns: Literal["keep", "user", "by_model"] = "keep"
     """A system turn in the middle of the conversation: kept, turned into a user turn, or kept only for models that
     match `mid_system_turn_models`."""
     mid_system_turn_models: re.Pattern[str] = re.compile(r"(?!)")
@@ -78,8 +79,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     json_mode_needs_word: bool = False
     """OpenAI refuses JSON mode unless the word "json" is in the conversation."""
     can_force_tools: Callable[[str, bool | None], bool] = lambda model, thinks: True
-    """Can this model be forced to call a tool while it thinks (True), does not think (False), or was not told
-    (None)?"""
+    """Can this model be forced to call a tool while it thinks (True), does not think (False), or the request does not
+    say (None)?"""
     convert_tool_schema: Callable[[Json, str], ConvertedSchema] | None = None
     """Converts the JSON Schema of a tool for this model, where the protocol takes only a subset of it (Gemini) or needs
     an object at the root (OpenAI). Parameters may get other names."""
@@ -124,7 +125,8 @@ class StreamReader(Protocol):
     def close(self) -> list[Event]: ...
 
     def read_repeat(self, data: bytes) -> str | None:
-        """The text of a frame that repeats the last delta with another text, recognised by its bytes alone.
+        """Fast path: the text of a frame that repeats the last delta with another text, recognised by its bytes alone,
+        such as Anthropic's `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"…"}}`.
 
         `data` must start where a frame starts. Such a frame is read by this call. None for all other bytes, which must
         be fed, and always None where a codec recognises no repeats.
@@ -139,14 +141,14 @@ class StreamWriter(Protocol):
     def close(self) -> bytes: ...
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
-        """Writes more deltas of this kind and part, until another event is written. Called after such a delta was
-        written. None where such deltas must be written as events."""
+        """Fast path: a function that writes more deltas of this kind and part from their texts alone, until another
+        event is written. Called after such a delta was written. None where such deltas must be written as events."""
 
 
 class EndpointMatch(msgspec.Struct, frozen=True):
     """What a path asks for. `model` and `stream` are set where the path says them and the body does not (Gemini)."""
 
-    operation: Literal["generate", "count"]
+    operation: Literal["generate", "count_tokens"]
     model: str = ""
     stream: bool | None = None
     framing: str = ""

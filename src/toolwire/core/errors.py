@@ -1,4 +1,5 @@
-"""What HTTP says about a failure in every protocol: its status, and how long to wait."""
+"""What all protocols share about failures: their HTTP statuses, how long to wait, and the failure of a stream that ends
+early."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from toolwire.core.ir import Failure
 from toolwire.core.times import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
@@ -32,6 +34,12 @@ FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
     }
 )
 """The kind of failure for a status, where the body says nothing more exact."""
+
+
+def truncated_stream_failure(missing: str = "") -> Failure:
+    """The failure of a stream that ended before its answer did. `missing` names what should have come."""
+    message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}" if missing else TRUNCATED_STREAM_MESSAGE
+    return Failure("upstream", message, 502, "stream_truncated")
 
 
 def failure_kind_for_status(status: int) -> str:

@@ -1,4 +1,7 @@
-"""Legal call ids and tool names. The same input always gives the same new id, because prompts are cached by prefix."""
+"""Call ids and tool names that a protocol accepts: checked, escaped, shortened or derived.
+
+The same input always gives the same new id, because providers cache prompts by prefix.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ _EMPTY_HASH = blake2s(digest_size=12)
 
 
 def derive_id(prefix: str, seed: object, *more: object) -> str:
-    """An id that is derived from its context: the same arguments give the same id."""
+    """An id that depends only on the arguments. A caller that needs a new id each time passes a random seed."""
     digest = _EMPTY_HASH.copy()
     digest.update("|".join(map(str, (seed, *more))).encode("utf-8", _UNICODE_ERRORS))
     return prefix + digest.hexdigest()

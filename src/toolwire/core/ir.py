@@ -1,9 +1,9 @@
 """The internal form (IR) of requests and answers, which every protocol's reader produces and every writer takes.
 
-Every node is a frozen value. A node that was read from a wire has an `Origin`: its protocol, its place in the input,
-its JSON, and the keys that the reader did not know. A writer of the same protocol writes an `intact` origin back
-verbatim; any other writer uses only the typed fields. Change a node with `replace_fields`, which marks the origin as no
-longer intact.
+Every node is a frozen value. A node that was read from a protocol's JSON has an `Origin`: its protocol, its place in
+the input, its JSON, and the keys that the reader did not know. A writer of the same protocol writes an `intact` origin
+back verbatim; any other writer uses only the typed fields. Change a node with `replace_fields`, which marks the origin
+as no longer intact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Origin(Struct, frozen=True, gc=False):
 
 class Seal(Struct, frozen=True, gc=False):
     """A value that only its maker can read: Anthropic's `thinking.signature`, OpenAI's `encrypted_content`, Gemini's
-    `thoughtSignature`. It must go back to its maker unchanged, and to nobody else."""
+    `thoughtSignature`. It must go back to its maker unchanged, and only to its maker. Also called signature."""
 
     maker: str
     """The protocol's name, or `protocol/provider/account/family` where the gateway knows more."""
@@ -86,7 +86,7 @@ class Reasoning(Struct, frozen=True, gc=False):
 
     text: str = ""
     form: Literal["", "summary", "raw"] = ""
-    """OpenAI tells a summary of the thinking from the thinking itself; "" where the wire does not say."""
+    """OpenAI tells a summary of the thinking from the thinking itself; "" where the protocol does not say."""
     hidden: bool = False
     """There is no text, only a seal: Anthropic's `redacted_thinking`."""
     seal: Seal | None = None
@@ -157,16 +157,16 @@ class Result(Struct, frozen=True, gc=False):
     """The id of the call."""
     content: tuple[Part, ...] = ()
     error: bool | None = None
-    """Did the tool fail (Anthropic `is_error`)? None where the wire does not say."""
+    """Did the tool fail (Anthropic `is_error`)? None where the protocol does not say."""
     name: str = ""
-    """The name of the tool, where the wire repeats it (Gemini)."""
+    """The name of the tool, where the protocol repeats it (Gemini)."""
     kind: str = "function"
     """As `Call.kind`."""
     namespace: str = ""
     cache: str | None = None
     """As `Text.cache`."""
     value: Json = None
-    """The JSON value, where the wire has one (Gemini's `response`); `content` then holds its text."""
+    """The JSON value, where the protocol has one (Gemini's `response`); `content` then holds its text."""
     origin: Origin | None = None
 
 
@@ -219,7 +219,7 @@ class Opaque(Struct, frozen=True, gc=False):
     """A block, item or tool that only its own protocol knows. Its JSON is `origin.wire`."""
 
     kind: str
-    """Its type as the wire names it."""
+    """Its type as the protocol names it."""
     origin: Origin
 
 
@@ -242,7 +242,8 @@ Role: TypeAlias = Literal["user", "assistant", "system", "developer", "tool"]
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """One message. Results are in turns of role "tool" (OpenAI) or "user" (Anthropic, Gemini), as the wire has them."""
+    """One message. Results are in turns of role "tool" (OpenAI) or "user" (Anthropic, Gemini), as the protocol has
+    them."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -444,9 +445,11 @@ class Finish(Struct, frozen=True, gc=False):
     """Why an answer ended."""
 
     kind: FinishKind
-    """The common word: "calls" is Chat's `tool_calls` and Anthropic's `tool_use`."""
+    """The common word. "calls": Chat's `tool_calls`, Anthropic's `tool_use`. "sequence": a stop sequence was met
+    (Anthropic). "pause": Anthropic's `pause_turn`, the answer goes on when asked again. "context": the context window
+    is full. "malformed": the model wrote a call that cannot be read (Gemini's `MALFORMED_FUNCTION_CALL`)."""
     raw: str = ""
-    """The wire's word."""
+    """The provider's own word."""
     sequence: str = ""
     """The stop sequence that was met (Anthropic `stop_sequence`)."""
     detail: str = ""
@@ -514,11 +517,14 @@ STATUS_BY_FAILURE_KIND: Mapping[str, int] = MappingProxyType(
         "deadline": 504,
     }
 )
-"""Every kind of failure, with the HTTP status for it when the wire gave none."""
+"""Every kind of failure, with the HTTP status for it if the provider gave none.
+
+"timeout": the client was too slow to send its request. "deadline": the answer took too long, at the provider or by a
+timeout of the gateway. "upstream": the connection failed, or the provider's answer cannot be read."""
 
 
 class Response(Struct, frozen=True, gc=False):
-    """A whole answer."""
+    """The model's whole answer. (`Reply` in the gateway is the HTTP reply to the client.)"""
 
     id: str = ""
     model: str = ""

@@ -1,4 +1,5 @@
-"""What the readers and writers of all protocols share: recording origins, and writing them back."""
+"""Helpers of all readers and writers: `ReadContext` records where a node was read (`ir.Origin`), the rest writes
+origins back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results of tools that a provider runs, in a common form.
+"""Arguments and results of tools that a provider runs (web search, web fetch, code execution), in a common form.
 
 The arguments of a search are `{"query": …}` or `{"queries": […]}`, those of a fetch `{"url": …}`.
 """

@@ -1,4 +1,4 @@
-"""Rate limits in HTTP headers: reading and writing, by the header names of a protocol."""
+"""Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), read and written."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An estimate of the tokens of a request, for providers without a count endpoint. It is rather too high than too
-low."""
+"""An estimate of the tokens of a request, for providers without a count endpoint. It tends to be too high."""
 
 from __future__ import annotations
 

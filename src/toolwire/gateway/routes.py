@@ -1,4 +1,5 @@
-"""Matches the endpoint of a request and authenticates its client, then hands it to what answers it."""
+"""The endpoints of the gateway: finds the protocol and the operation of a request, checks its client's key, and calls
+the pipeline or another handler."""
 
 from __future__ import annotations
 
@@ -148,7 +149,7 @@ class Routes:
         )
         if endpoint is None:
             return self._serve_other_path(request, call)
-        if endpoint.operation == "count":
+        if endpoint.operation == "count_tokens":
             return self._serve_token_count(request, call, endpoint)
         return self._pipeline.serve_call(request, call, endpoint)
 

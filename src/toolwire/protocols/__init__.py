@@ -1,6 +1,6 @@
-"""The registry of rooms: one line each, and this is the only place that knows them all.
+"""The registry of codecs, one for each protocol. This is the only module that lists them all.
 
-A room is imported when it is first asked for, so that nobody pays for, or stumbles over, one that is not used.
+A codec is imported when it is first used, so that a command does not load protocols that it does not need.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PACKAGES = (
 
 
 class UnknownProtocol(ValueError):
-    """No room bears this name."""
+    """There is no protocol of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no protocol is called {name!r}; known are {', '.join(CODECS)}")
 
 
 class _LazyCodecs(Mapping[str, Codec]):
-    """Rooms by their names, which are the folders' with hyphens."""
+    """Codecs by the name of their protocol: the name of the folder, with hyphens."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._packages = {folder.replace("_", "-"): folder for folder in packages}
@@ -54,8 +54,8 @@ CODECS: Mapping[str, Codec] = _LazyCodecs(PACKAGES)
 
 
 def find_codec(name: str) -> Codec:
-    """The room of a protocol; underscores are accepted for hyphens."""
-    spelled = name.replace("_", "-")
-    if spelled not in CODECS:
+    """The codec of a protocol; underscores are accepted for hyphens."""
+    hyphenated = name.replace("_", "-")
+    if hyphenated not in CODECS:
         raise UnknownProtocol(name)
-    return CODECS[spelled]
+    return CODECS[hyphenated]

@@ -92,7 +92,7 @@ def _add_missing_descriptions(node: Object, path: Path, notes: ChangeLog) -> Obj
     return {**node, "properties": properties}
 
 
-# --- constraints as sentences, for dialects that lack the keyword ---
+# --- constraints as sentences ---
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Json], str]]] = {

@@ -102,7 +102,7 @@ def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
     return arguments
 
 
-# --- The dialect that is plain JSON Schema below, and demands an object at the root: no union there, simple names ---
+# --- conversion ---
 
 
 _COMBINING_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef"})

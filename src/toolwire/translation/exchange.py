@@ -91,8 +91,10 @@ class Exchange:
 
         # The request, as it is translated.
         self._read_ahead: tuple[Body, Request] | None = None
+        """The body that `memory_keys` has read, and the request in it: `translate_request` need not read it again."""
         self._client_request: Request | None = None
         self._prefix_digests: signature_memory.PrefixDigests | None = None
+        """Digests of what is before each turn: a record is restored only where its context is the same."""
         self._provider_request: Request | None = None
 
         # What the answer needs to undo the changes of the request.
@@ -106,7 +108,9 @@ class Exchange:
         # Answers in several rounds.
         self._rounds: Rounds | None = None
         self._joined_events: tuple[Event, ...] = ()
+        """The events of all rounds so far, as one answer."""
         self._pending_results: tuple[Result, ...] = ()
+        """See `keep_pending_results`."""
 
     # --- the request ---
 
@@ -135,7 +139,8 @@ class Exchange:
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     def remember_request(self, body: Body) -> None:
-        """Read the client's request only to translate the answer to it: its tool names, ids and options."""
+        """Read a request that was passed through as bytes, only to translate the answer to it: its tool names, ids and
+        options."""
         unreported = Ledger(self.client.name, self.provider.name)
         request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
         self._prepare_request(request, unreported)
@@ -172,7 +177,8 @@ class Exchange:
 
     @property
     def has_unreadable_summary(self) -> bool:
-        """Does it do so only because of a summary (`ir.Summary`) that nobody but its maker can read?"""
+        """Does the request need the provider's state only because of a summary (`ir.Summary`) that its maker has
+        sealed?"""
         return self.needs_provider_state and self._client_request is not None and not self._client_request.continues
 
     # --- answers in several rounds ---
@@ -192,6 +198,7 @@ class Exchange:
         return bool(self._added_tool_names) or self._policy_undo.can_refuse or self._may_pause
 
     def start_rounds(self) -> Rounds | None:
+        """The state of an answer in several rounds; None where there can be only one."""
         if not self.can_take_rounds:
             return None
         interceptor = (

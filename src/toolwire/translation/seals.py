@@ -1,7 +1,16 @@
-"""Seals in requests: `open_envelopes` puts them back onto the parts they belong to, `keep_own_seals` removes those that
-the provider did not make.
+"""Seals (signatures) in requests: `open_envelopes` puts them back onto their parts, `keep_own_seals` removes those of
+other makers.
 
-A seal travels through a client of another protocol in an envelope (`core/envelopes.py`), which `answer_steps.py` makes.
+The round trip of Gemini's `thoughtSignature`, Anthropic's `signature` and OpenAI's `encrypted_content`:
+
+1. Answer: the provider's codec reads the value as an `ir.Seal`. If the client's protocol has a field for seals,
+   `answer_steps.py` puts it there, in an envelope that names its maker (`core/envelopes.py`).
+2. If it has none (OpenAI Chat), `signature_memory.py` makes a record of the turn, and the gateway stores it
+   (`gateway/store/signatures.py`), under the id of a tool call.
+3. Next request: `open_envelopes` opens the envelopes, `request_steps/restore_turns.py` restores the stored records,
+   and `keep_own_seals` drops what another maker has made.
+4. The provider's codec writes the seals, for instance `write_seal` in `protocols/gemini/content_writer.py`. If Gemini
+   demands one and there is none, `protocols/gemini/request.py` writes a placeholder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A provider's stream in the client's protocol."""
+"""`StreamTranslation` translates a provider's stream to the client's protocol, piece by piece."""
 
 from __future__ import annotations
 

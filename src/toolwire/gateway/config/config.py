@@ -52,7 +52,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     all_attempts: Seconds = 60.0
     """All attempts together, including fallbacks, until the first byte is sent to the client."""
     drain: Seconds = 0.0
-    """How long the gateway accepts new requests after it was told to stop, while `/readyz` answers 503, so that a load
+    """How long the gateway accepts new requests after it was asked to stop, while `/readyz` answers 503, so that a load
     balancer can notice. Needed only behind a load balancer."""
     shutdown: Seconds = 300.0
     """How long running requests may take to finish when the gateway stops."""

@@ -100,8 +100,8 @@ _FAILURE_ORDER = re.compile(
 _CUT_ORDER = "cut"
 _BROKEN_CODE = "loopback_broken"
 _ORDERED_FAILURES: Mapping[str, Failure] = {
-    "overflow": Failure("context", "prompt is too long: loopback was told to say so", 400),
-    "break": Failure("server", "loopback was told to break in the middle", 500, _BROKEN_CODE),
+    "overflow": Failure("context", "prompt is too long (loopback was asked for this failure)", 400),
+    "break": Failure("server", "loopback was asked to break in the middle", 500, _BROKEN_CODE),
 }
 
 
@@ -113,7 +113,7 @@ def _read_failure_order(text: str) -> Failure | str | None:
     if order["word"]:
         return _ORDERED_FAILURES.get(order["word"].lower(), _CUT_ORDER)
     status, wait = int(order["status"]), order["wait"]
-    message = f"loopback was told to fail with {status}"
+    message = f"loopback was asked to fail with {status}"
     return Failure(failure_kind_for_status(status), message, status, retry_after=float(wait) if wait else None)
 
 

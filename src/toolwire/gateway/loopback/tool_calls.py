@@ -419,8 +419,8 @@ class _ValueMaker:
         found = [value for kind in kinds for value in self._values.get_values(kind)]
         yield from (value for value in found if value not in self._used)
         examples = node.get("examples")
-        told = [node.get("default"), *(examples if isinstance(examples, list) else ())]
-        yield from (one for one in told if isinstance(one, str))
+        suggested = [node.get("default"), *(examples if isinstance(examples, list) else ())]
+        yield from (one for one in suggested if isinstance(one, str))
         if node.get("format") in _FORMATS:
             yield _FORMATS[str(node["format"])][1]
         yield from found

@@ -1,4 +1,5 @@
-"""The connection to one MCP server: it connects, lists the tools, runs calls and reconnects."""
+"""The connection to one MCP server: it connects, lists the tools, runs calls (`tools/call`), reads their results, and
+reconnects."""
 
 from __future__ import annotations
 
@@ -183,7 +184,8 @@ class ServerConnection:
         self._set_tools(self._listed_tools)
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Run a call; failures are error results. If this is cancelled, the call is cancelled at the server."""
+        """Run a tool (MCP `tools/call`). Failures are error results. If this is cancelled, the call is cancelled at the
+        server."""
         self.start()
         task = asyncio.get_running_loop().create_task(self._run_call(tool, arguments))
         self._calls.add(task)
@@ -192,7 +194,7 @@ class ServerConnection:
             await asyncio.wait({task}, timeout=self.settings.timeout)
         finally:
             finished = task.done()
-            task.cancel()  # the SDK tells the server, which may take a while; nobody waits for it
+            task.cancel()  # the SDK tells the server, which may take a while
         if not finished:
             return failed_outcome(f"{self._tool_label(tool)} did not answer within {self.settings.timeout:g} seconds")
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -431,7 +433,7 @@ def _read_tool(server: str, tool: wire.Tool) -> OfferedTool:
     )
 
 
-# --- What a tool of an MCP server answered, as content of the internal form ---
+# --- results of tools ---
 
 
 def read_tool_result(result: CallToolResult) -> ToolOutcome:

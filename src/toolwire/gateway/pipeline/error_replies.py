@@ -1,4 +1,4 @@
-"""Failures as errors of the client's protocol, and whether a retry or another provider may help."""
+"""Every error that the gateway returns, in the client's protocol; and whether a retry or another provider may help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Headers to providers and back to clients, and the agent that a user agent names (`agents.toml`)."""
+"""HTTP headers: those sent to providers (`Authorization` and the like come from `fixed_headers`), those returned to
+clients (`x-toolwire-losses`), and the coding agent that a user agent names (`agents.toml`)."""
 
 from __future__ import annotations
 

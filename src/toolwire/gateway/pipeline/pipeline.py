@@ -103,7 +103,8 @@ class Pipeline:
     async def request_answer(
         self, call: GatewayCall, targets: tuple[Target, ...]
     ) -> Reply | StartedStream | AttemptFailed:
-        """The first answer that a target gives. If none does, the failure of the first."""
+        """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
+        failure of the first."""
         started = call.clock()
         available = targets if len(targets) == 1 else self._available_targets(targets, started)
         deadline = started + self._max_seconds

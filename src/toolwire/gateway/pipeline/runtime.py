@@ -1,4 +1,5 @@
-"""A configuration at work: what is the same for every call is computed once."""
+"""`Runtime`: what one configuration gives to every request, computed once: routes, upstreams, policy, headers,
+health."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ class JobOutput:
 async def run_background_call(
     pipeline: Pipeline, call: GatewayCall, targets: tuple[Target, ...], recorder: StoringRecorder, job: BackgroundJob
 ) -> None:
-    """Send the call and store its response. A cancelled call just stops: its status is stored by whoever cancels it."""
+    """Send the call and store its response. A cancelled call just stops: the cancelling request stores its status."""
     _start_record(call)
     tap = recorder.open_tap()
     try:

@@ -1,4 +1,5 @@
-"""One request to an endpoint for stored things, its possible results, and questions about a call that concern state."""
+"""What the modules of the Responses state share: one request to an endpoint for stored objects, its results as pages,
+and questions about a request's target."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """There is room for more input."""
+        """More input may be read."""
         if self._is_reading_paused and not self.transport.is_closing():
             self._is_reading_paused = False
             self.transport.resume_reading()

@@ -1,8 +1,7 @@
-"""Request heads that equal the one before on the same connection, except for the content length.
+"""A cache of parsed request heads, one per connection.
 
-An SDK sends the same head with every request. If all bytes are equal, the result of parsing is equal too, so the parser
-is skipped.
-"""
+An SDK sends the same head with every request, except for the content length. If all other bytes are equal, the result
+of parsing is equal too, so the parser is skipped."""
 
 from __future__ import annotations
 

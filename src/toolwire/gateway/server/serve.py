@@ -126,7 +126,7 @@ def _announce_address(config: Config, bound: socket.socket, announce: Announce) 
     announce(f"http://{shown}:{port}", tuple(rule.name for rule in config.models), urls)
 
 
-# --- Several processes on one port: each serves by itself, one that dies is replaced, signals go to all ---
+# --- several workers on one port ---
 
 
 MIN_WORKER_SECONDS = 1.0

@@ -16,7 +16,7 @@ class WriteQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.pending: list[tuple[Write, bytes]] = []
-        """Whoever adds the first entry schedules `flush_callback`."""
+        """Code that appends the first entry itself must schedule `flush_callback`."""
         self.flush_callback = self.flush  # each access of a method creates a new object
 
     def add(self, write: Write, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The record of one request for log, metrics and traces, and a copy of its traffic for the debug log."""
+"""The record of one request, which log, metrics and traces read; and a copy of its traffic for the debug log."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ WAIT_FOR_HEAD, WAIT_FOR_WRITABLE = -1, -2
 """What a caller can wait for besides a number of bytes. WAIT_FOR_WRITABLE ends with the head, too."""
 NEVER = math.inf
 IDLE_CHECKS = 8
-"""Checks per idle timeout while a stream is forwarded: a silent stream fails up to an eighth of the timeout late."""
+"""Checks per idle timeout (`Timeouts.between_bytes`) while a stream is forwarded: a silent stream fails up to an eighth
+of the timeout late."""
 MAX_HEAD = 128 * 1024
 """Bytes of a head, and of anything else that is not body (interim answers, chunk extensions, trailers)."""
 MAX_BUFFERED = 256 * 1024

@@ -128,7 +128,9 @@ HTTP = Http(
     provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
     history_markers=(b'"assistant"', b'"tool_result"'),
     sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
-    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
+    fixed_endpoints=MappingProxyType(
+        {PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")}
+    ),
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,

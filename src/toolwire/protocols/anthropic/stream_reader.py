@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -164,13 +164,13 @@ class StreamReader:
             if self._finish is not None:
                 self._end_response()
             else:
-                self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated")
+                self._ended = True
+                self._events.append(ResponseFailed(truncated_stream_failure(), _SILENT_FRAME))
         return self._events
 
     def _fail_stream(self, problem: str, code: str = "invalid_stream") -> None:
         self._ended, self._finish = True, None
-        what = problem if problem is TRUNCATED_STREAM_MESSAGE else f"the provider's stream cannot be read: {problem}"
-        failure = Failure("upstream", what, 502, code)
+        failure = Failure("upstream", f"the provider's stream cannot be read: {problem}", 502, code)
         self._events.append(ResponseFailed(failure, _SILENT_FRAME))
 
     # --- frames ---

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolwire.core import token_estimate
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -30,7 +30,6 @@ from toolwire.core.events import (
 )
 from toolwire.core.ir import (
     Call,
-    Failure,
     Finish,
     Origin,
     Part,
@@ -166,9 +165,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        return self._write_failure(
-            ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
-        )
+        return self._write_failure(ResponseFailed(truncated_stream_failure()))
 
     # --- frames of an Anthropic provider are written as they came ---
 

@@ -129,10 +129,10 @@ COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/")
 PATH_VERSIONS = ("/v1beta/", "/v1/", "/v1alpha/", "/v1beta1/")
 """The versions of the API, which are all handled alike."""
 
-VERBS: dict[str, tuple[Literal["generate", "count"], bool | None]] = {
+VERBS: dict[str, tuple[Literal["generate", "count_tokens"], bool | None]] = {
     "generateContent": ("generate", False),
     "streamGenerateContent": ("generate", True),
-    "countTokens": ("count", None),
+    "countTokens": ("count_tokens", None),
 }
 _PERCENT_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PATH_SAFE = re.compile(r"[A-Za-z0-9._~/@-]*")

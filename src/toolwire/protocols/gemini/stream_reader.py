@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     MAX_CHOICES,
     ArgumentsDelta,
@@ -423,8 +423,7 @@ class StreamReader:
             path = (_EVENT_PATH, self._frame_count)
             self._fail_stream(read_error(bare, 0, {}, path), SourceFrame(NAME, None, bare))
             return
-        message = f"{TRUNCATED_STREAM_MESSAGE}: no finishReason came"
-        self._fail_stream(Failure("upstream", message, 502, "stream_truncated"), _SILENT_FRAME)
+        self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -35,7 +35,6 @@ from toolwire.core.events import (
 from toolwire.core.ir import (
     Call,
     Citation,
-    Failure,
     Finish,
     Part,
     ProviderCall,
@@ -127,8 +126,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        failure = Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated")
-        return self._write_failure(ResponseFailed(failure))
+        return self._write_failure(ResponseFailed(truncated_stream_failure()))
 
     # --- frames of our own protocol ---
 

@@ -1,4 +1,4 @@
-"""Parts of a message: text, citations, media and reasoning."""
+"""The parts of a Chat message, read and written: text, citations, images and other media, and reasoning."""
 
 from __future__ import annotations
 
@@ -351,16 +351,16 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]
             reading.note_unknown_field(at, str(spot[1]) if spot else "")
         else:
             found.append(part)
-    told = "".join(part.text for part in found if isinstance(part, Reasoning))
+    known_text = "".join(part.text for part in found if isinstance(part, Reasoning))
     for key in ("reasoning_content", "reasoning"):
         text = node.get(key)
         if not isinstance(text, str) or not text:
             if text:
                 reading.note_unknown_field(path, key)
-        elif not told:
-            told = text
+        elif not known_text:
+            known_text = text
             found.insert(0, Reasoning(text, "raw", origin=reading.whole_origin(text, (path, key))))
-        elif text != told:
+        elif text != known_text:
             reading.note_unknown_field(path, key)
     return found
 

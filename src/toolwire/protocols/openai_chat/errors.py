@@ -1,4 +1,4 @@
-"""Errors: the error object, as a body and in a stream, of OpenAI and of compatible servers."""
+"""Chat errors, as a body or in a stream, of OpenAI and of compatible servers: read as failures, and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, headers and lists of models."""
+"""Chat Completions over HTTP: paths, headers and lists of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages, one turn each. An assistant's message has one slot each for reasoning, text, refusal and calls."""
+"""The messages of a Chat request, read and written, one turn each.
+
+An assistant's message has one slot each for reasoning, text, refusal and tool calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a model accepts, by its name: keys, reasoning efforts and roles; and how settings are written for it."""
+"""What each OpenAI model accepts in Chat Completions, by its name: keys, reasoning efforts and roles; and how settings
+are written for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of the protocol, the keys it knows, and the tables that reader and writer share."""
+"""The words of Chat Completions as tables: its name, the keys it knows, roles, finish reasons and kinds of content."""
 
 from __future__ import annotations
 

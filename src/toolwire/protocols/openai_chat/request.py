@@ -1,4 +1,4 @@
-"""Requests: messages, tools and settings, both ways."""
+"""Whole Chat requests: messages, tools and settings, read and written."""
 
 from __future__ import annotations
 

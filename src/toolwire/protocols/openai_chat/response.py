@@ -1,4 +1,4 @@
-"""Whole answers: the assistant's message, the finish reason and the usage."""
+"""Whole Chat answers (`chat.completion`): the message, the finish reason and the usage, read and written."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from toolwire.core import events as ev
 from toolwire.core import sse
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Json,
@@ -94,7 +94,7 @@ class StreamReader:
             frames = self._splitter.feed(data)
         except sse.FrameTooLong as error:
             self._frame = _SILENT_FRAME
-            self._fail_stream(str(error), "frame_too_long")
+            self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"))
             return out
         for frame in frames:
             self._read_frame(frame)
@@ -121,7 +121,7 @@ class StreamReader:
             if self._choices and all(choice.finish for choice in self._choices.values()):
                 self._end_response()
             else:
-                self._fail_stream(f"{TRUNCATED_STREAM_MESSAGE}: no finish reason or [DONE] came", "stream_truncated")
+                self._fail_stream(truncated_stream_failure("no finish reason or [DONE] came"))
         return out
 
     # --- frames ---
@@ -145,7 +145,7 @@ class StreamReader:
         except Malformed as error:
             # The failure replaces the events of the part of the frame that could be read.
             del out[before:]
-            self._fail_stream(f"the provider's stream cannot be read: {error}", "invalid_stream")
+            self._fail_stream(_invalid_stream(f"cannot be read: {error}"))
             return
         if len(out) == before:
             out.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
@@ -191,9 +191,9 @@ class StreamReader:
         self._frame = ev.SourceFrame(NAME, raw.event, None, silent=True)
         self._events.append(ev.OpaqueEvent(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
 
-    def _fail_stream(self, message: str, code: str) -> None:
+    def _fail_stream(self, failure: Failure) -> None:
         self._ended = True
-        self._events.append(ev.ResponseFailed(Failure("upstream", message, 502, code), _SILENT_FRAME))
+        self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
 
     def _read_chunk(self, chunk: Object, path: Path) -> None:
         if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
@@ -427,13 +427,13 @@ class StreamReader:
 
     def _end_response(self) -> None:
         if not self._choices:
-            self._fail_stream(TRUNCATED_STREAM_MESSAGE, "stream_truncated")
+            self._fail_stream(truncated_stream_failure())
             return
         for index in sorted(self._choices):
             choice = self._choices[index]
             for open_call in choice.calls:
                 if open_call.part_index < 0:
-                    self._fail_stream(f"the provider's stream never named the call {open_call.id!r}", "invalid_stream")
+                    self._fail_stream(_invalid_stream(f"never named the call {open_call.id!r}"))
                     return
             self._end_open_part(choice)
             self._end_choice(choice)
@@ -503,3 +503,7 @@ def _has_only(node: Object, *keys: str) -> bool:
 
 def _ignore_text(text: str) -> None:
     """Before the first delta."""
+
+
+def _invalid_stream(problem: str) -> Failure:
+    return Failure("upstream", f"the provider's stream {problem}", 502, "invalid_stream")

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -30,7 +30,7 @@ from toolwire.core.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.core.ir import Call, Citation, Failure, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
+from toolwire.core.ir import Call, Citation, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.content import write_citation, write_media, write_reasoning_detail
@@ -154,8 +154,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        failure = Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated")
-        return self._write_failure(ResponseFailed(failure))
+        return self._write_failure(ResponseFailed(truncated_stream_failure()))
 
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         """Write a frame of a Chat provider as it came, once. Only a failure may have no frame."""

@@ -1,4 +1,4 @@
-"""Tools: how they are declared, chosen and called."""
+"""Chat tools: how they are declared, chosen and called, read and written."""
 
 from __future__ import annotations
 

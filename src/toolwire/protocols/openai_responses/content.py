@@ -1,4 +1,5 @@
-"""The parts of a message: text, refusals and media, for the user (`input_*`) and the model (`output_*`)."""
+"""The parts of a Responses message, read and written: text, refusals, images and files, for the user (`input_*`) and
+the model (`output_*`)."""
 
 from __future__ import annotations
 

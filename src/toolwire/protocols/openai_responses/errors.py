@@ -1,4 +1,4 @@
-"""Errors: the HTTP error body, the `error` of a failed answer, and the last event of a failed stream."""
+"""Responses errors: the HTTP error body, the `error` of a failed answer, and the last event of a failed stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, headers, lists of models and the counting of tokens."""
+"""Responses over HTTP: paths, headers, lists of models, and the endpoint that counts tokens."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ HTTP = Http(
     request_path=_path,
     provider_tool_markers=(b'"web_search',),
     history_markers=(b'"call_id"', b'"encrypted_content"'),
-    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count")}),
+    fixed_endpoints=MappingProxyType(
+        {PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")}
+    ),
     path_prefixes=("/v1/responses", "/v1/conversations"),
     stored_object_paths=("/v1/responses", "/v1/conversations"),
     identifying_names=frozenset(CODEX_SIGNS),

@@ -1,6 +1,7 @@
-"""The items of a conversation: calls, results, reasoning, and what the provider's own tools did.
+"""The items of a Responses conversation, read and written: tool calls, their results, and reasoning.
 
-Requests, answers and streams have the same items, so all of them read and write them here.
+Requests, answers and streams have the same items and share this module. `provider_tools.py` has the items of tools that
+OpenAI runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What OpenAI's models refuse, by their name. An unknown model is taken to accept everything."""
+"""What OpenAI's models refuse in Responses, by their name. An unknown model is assumed to accept everything."""
 
 from __future__ import annotations
 

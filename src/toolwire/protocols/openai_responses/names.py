@@ -1,4 +1,4 @@
-"""The name of the protocol, the keys it knows, and the tables that reader and writer share."""
+"""The words of Responses as tables: its name, the keys it knows, types of calls, finish reasons and stream events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that the provider runs: their declarations, and the items that tell what they did."""
+"""Tools that OpenAI runs itself, such as `web_search`: their declarations, and the items that report their calls."""
 
 from __future__ import annotations
 

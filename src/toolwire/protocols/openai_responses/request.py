@@ -1,4 +1,4 @@
-"""Requests: one turn for each item of `input`, tools and settings, both ways."""
+"""Whole Responses requests, read and written: one turn for each item of `input`, tools and settings."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def read_request(body: Object) -> Request:
     system: tuple[Text, ...] = ()
     instructions = get_text(body, "instructions", None)
     if instructions is not None:
-        told = Origin(NAME, (None, "instructions"), instructions)
-        system = (Text(instructions, (), None, None, told),)
+        origin = Origin(NAME, (None, "instructions"), instructions)
+        system = (Text(instructions, (), None, None, origin),)
     tools = get_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     if "max_tool_calls" in body:

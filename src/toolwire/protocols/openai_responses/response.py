@@ -1,4 +1,4 @@
-"""Whole answers: the items as parts, and the status as finish reason, both ways."""
+"""Whole Responses answers, read and written: the items of `output`, the status as finish reason, and the usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a request, and how those of other protocols are written."""
+"""The settings of a Responses request: how they are read, and how those of other protocols are written."""
 
 from __future__ import annotations
 

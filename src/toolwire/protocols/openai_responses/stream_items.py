@@ -1,4 +1,4 @@
-"""The items that the stream writer has open: how each type of item starts, grows and closes, and its frames."""
+"""The items that the Responses stream writer has open: how each type of item starts, grows and ends, as frames."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE, read_retry_after
+from toolwire.core.errors import read_retry_after, truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -132,9 +132,7 @@ class StreamReader:
             self._read_frames(self._splitter.close())
         if not self._ended and not self._broken:
             missing = "neither response.completed nor response.incomplete nor response.failed came"
-            message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}"
-            failure = Failure("upstream", message, 502, "stream_truncated")
-            self._events.append(ResponseFailed(failure, _SILENT_FRAME))
+            self._events.append(ResponseFailed(truncated_stream_failure(missing), _SILENT_FRAME))
         self._broken = True
         return self._events
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw
 
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -92,7 +92,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        return self._write_failed_response(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
+        return self._write_failed_response(truncated_stream_failure())
 
     def _write_verbatim(self, frame: SourceFrame, event: Event) -> bytes:
         """Write a frame of a Responses provider as it came, once. What it says is kept for an end that we may write."""

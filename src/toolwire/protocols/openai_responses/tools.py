@@ -1,4 +1,4 @@
-"""Tools and the choice among them. The tools of a namespace are read one by one, and written as groups again."""
+"""Responses tools and `tool_choice`. The tools of a namespace are read one by one, and written as groups again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from toolwire.core import sse
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -103,9 +103,8 @@ class StreamReader:
             return []
         events = self._read_frames(self._splitter.close())
         if not self._ended:
-            events.append(
-                self._fail_stream(f"{TRUNCATED_STREAM_MESSAGE}: no `end` came", _SILENT_FRAME, "stream_truncated")
-            )
+            self._has_failed = self._ended = True
+            events.append(ResponseFailed(truncated_stream_failure("no `end` came"), _SILENT_FRAME))
         return events
 
     def read_repeat(self, data: bytes) -> str | None:
@@ -160,9 +159,9 @@ class StreamReader:
             if key not in known and value is not None and value != [] and value != {}:
                 self._unknown_fields.setdefault((word, key), UnknownField(path, key))
 
-    def _fail_stream(self, message: str, frame: SourceFrame, code: str = "invalid_stream") -> ResponseFailed:
+    def _fail_stream(self, message: str, frame: SourceFrame) -> ResponseFailed:
         self._has_failed = self._ended = True
-        return ResponseFailed(Failure("upstream", message, 502, code), frame)
+        return ResponseFailed(Failure("upstream", message, 502, "invalid_stream"), frame)
 
     # --- one method for each type of event ---
 

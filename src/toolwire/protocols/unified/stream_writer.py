@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
-from toolwire.core.errors import TRUNCATED_STREAM_MESSAGE
+from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -30,7 +30,6 @@ from toolwire.core.events import (
 from toolwire.core.fold import Fold
 from toolwire.core.ir import (
     Call,
-    Failure,
     Media,
     Opaque,
     Part,
@@ -123,9 +122,7 @@ class StreamWriter:
     def close(self) -> bytes:
         if self._ended:
             return b""
-        return self._write_failure(
-            ResponseFailed(Failure("upstream", TRUNCATED_STREAM_MESSAGE, 502, "stream_truncated"))
-        )
+        return self._write_failure(ResponseFailed(truncated_stream_failure()))
 
     def _write_after_end(self, event: Event) -> bytes:
         """Several events may share the last frame, which is already written."""

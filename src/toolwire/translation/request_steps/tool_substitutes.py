@@ -69,7 +69,7 @@ def substitute_provider_tools(
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
-    """The request without tools that nobody would run, and without a choice of them."""
+    """The request without tools that neither the provider nor the gateway runs, and without a choice of them."""
     kept: list[AnyTool] = []
     dropped: set[str] = set()
     for tool in request.tools:

@@ -1,4 +1,5 @@
-"""Steps on the content of turns: instructions, failed results, media in results, empty text, loaded tools."""
+"""Steps on the content of turns: system prompts, failed results, images and other media in results, empty text, and
+loaded tools."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def _map_mid_system_turn(
         return turn
     before = turns[number - 1].role if number else ""
     after = turns[number + 1].role if number + 1 < len(turns) else "assistant"
-    accepted = constraints.mid_system_turns == "model" and constraints.mid_system_turn_models.search(model)
+    accepted = constraints.mid_system_turns == "by_model" and constraints.mid_system_turn_models.search(model)
     if accepted and before == "user" and after == "assistant":
         return turn if turn.role == "system" else replace_fields(turn, role="system")
     ledger.note(
@@ -148,8 +149,8 @@ def _text_to_flag(result: Result, ledger: Ledger) -> Result:
 
 
 def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
-    """The request with media of results in a user turn after them, where the target takes none in results; or replaced
-    by a line of text."""
+    """The request with images and other media of results moved to a user turn after them, where the target accepts none
+    in results (OpenAI Chat); or replaced by a line of text."""
     turns: list[Turn] = []
     moved: list[Part] = []
     for turn in request.turns:
