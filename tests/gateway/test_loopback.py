@@ -312,7 +312,7 @@ def test_failures_are_rehearsed(name: str, order: str, kind: str, status: int | 
 @everywhere
 def test_a_stream_breaks_in_the_middle(name: str) -> None:
     place = find_codec(name)
-    for order, message in (("break", "told to break"), ("cut", "")):
+    for order, message in (("break", "asked to break"), ("cut", "")):
         streamed = sent(name, asks(f"Tell me something. loopback: {order}", tools=()), stream=True)
         reader = place.make_stream_reader()
         folded = fold([event for piece in streamed.pieces for event in reader.feed(piece)] + reader.close())

@@ -34,9 +34,9 @@ def test_paths_that_never_vary() -> None:
     assert posts == {
         "/v1/chat/completions": ("openai-chat", "generate"),
         "/v1/responses": ("openai-responses", "generate"),
-        "/v1/responses/input_tokens": ("openai-responses", "count"),
+        "/v1/responses/input_tokens": ("openai-responses", "count_tokens"),
         "/v1/messages": ("anthropic", "generate"),
-        "/v1/messages/count_tokens": ("anthropic", "count"),
+        "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
         "/v1/unified": ("unified", "generate"),
     }
 
@@ -44,7 +44,7 @@ def test_paths_that_never_vary() -> None:
 ASKED: list[tuple[str, str, EndpointMatch | None]] = [
     ("/v1beta/models/gemini-3-pro:generateContent", "", EndpointMatch("generate", "gemini-3-pro", False)),
     ("/v1/models/gemini-3-pro:generateContent", "key=k", EndpointMatch("generate", "gemini-3-pro", False)),
-    ("/v1alpha/models/m:countTokens", "", EndpointMatch("count", "m")),
+    ("/v1alpha/models/m:countTokens", "", EndpointMatch("count_tokens", "m")),
     ("/v1beta/models/m:streamGenerateContent", "alt=sse", EndpointMatch("generate", "m", True)),
     ("/v1beta/models/m:streamGenerateContent", "key=k&alt=sse", EndpointMatch("generate", "m", True)),
     ("/v1beta/models/m:streamGenerateContent", "%24alt=sse", EndpointMatch("generate", "m", True)),
@@ -60,7 +60,7 @@ ASKED: list[tuple[str, str, EndpointMatch | None]] = [
     ("/v1beta/models/100%:generateContent", "", EndpointMatch("generate", "100%", False)),
     ("/v1beta/tunedModels/x:generateContent", "", EndpointMatch("generate", "tunedModels/x", False)),
     ("/v1beta1/publishers/google/models/m:generateContent", "", EndpointMatch("generate", "m", False)),
-    ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", EndpointMatch("count", "m")),
+    ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", EndpointMatch("count_tokens", "m")),
     ("/v1beta/models/m:embedContent", "", None),
     ("/v1beta/models/:generateContent", "", None),
     ("/v1beta/cachedContents/m:generateContent", "", None),
