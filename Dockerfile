@@ -1,4 +1,4 @@
-# A small image of the gateway, without root. Client keys belong into /etc/toolwire.toml: see docs/guides/gateway.md.
+# A small image of the gateway that runs without root. Put client keys into /etc/toolwire.toml: see docs/guides/gateway.md.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./

@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer and make; everything else is set up on first use, pinned, in .venv.
+# Needs Python 3.11 or newer and make. Everything else is installed on first use, at pinned versions, into .venv.
 
 VENV  := .venv
 BENCH := .venv-bench
@@ -23,64 +23,64 @@ help: ## Show this list
 serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(BIN)/toolwire serve $(ARGS)
 
-test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; choose some with ARGS="-k words"
+test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; ARGS="-k words" selects some
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-quick: $(VENV)/.ready ## Run the tests of a quick loop: laws, protocols, cases in process, schemas, policy
+test-quick: $(VENV)/.ready ## Run the quick tests: laws, protocols, cases in process, schemas, policy
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(QUICK) $(ARGS)
 
-test-agents: $(VENV)/.ready ## Run the real agents through the gateway: one round trip on every provider's protocol
+test-agents: $(VENV)/.ready ## Run the real agents: one round trip with every provider protocol
 	@$(BIN)/python tests/agents/install.py
 	@$(BIN)/python -m pytest tests/agents $(ARGS)
 
-test-agents-full: $(VENV)/.ready ## Run the real agents through every scene
+test-agents-full: $(VENV)/.ready ## Run the real agents: every scene
 	@$(BIN)/python tests/agents/install.py
 	@$(BIN)/python -m pytest tests/agents --full $(ARGS)
 
-lint: $(VENV)/.ready ## Check style, formatting and the rules on imports
+lint: $(VENV)/.ready ## Check style, formatting and import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo --no-cache
 
-types: $(VENV)/.ready ## Check the types, strictly
+types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types test test-agents ## All that continuous integration runs
+check: lint types test test-agents ## Run everything that continuous integration runs
 
-format: $(VENV)/.ready ## Put the code in its usual form
+format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-bench: $(BENCH)/.ready ## Measure speed beside other libraries, in an environment of its own
+bench: $(BENCH)/.ready ## Measure the library's speed beside other libraries
 	@LITELLM_LOCAL_MODEL_COST_MAP=True $(BENCH)/bin/python -m bench $(ARGS)
 
-bench-gateway: $(BENCH)/.ready ## Measure the gateway beside a floor and other gateways
+bench-gateway: $(BENCH)/.ready ## Measure the gateway's speed beside a minimal gateway and others
 	@$(BENCH)/bin/python -m bench.gateway $(ARGS)
 
-bench-bytecodes: $(VENV)/.ready ## Count what the interpreter does for an exchange; the same on every machine
+bench-bytecodes: $(VENV)/.ready ## Count the bytecodes of an exchange, the same on every machine
 	@$(BIN)/python -m bench.gateway.bytecodes $(ARGS)
 
-bench-instructions: $(VENV)/.ready ## Count the machine's instructions for a translation, with valgrind
+bench-instructions: $(VENV)/.ready ## Count the CPU instructions of a translation, with valgrind
 	@$(BIN)/python -m bench.gateway.instructions $(ARGS)
 
-conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Play the cases through this gateway and others, and write docs/conformance.md
+conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Test this gateway and others with the cases, and write docs/conformance.md
 	@for gateway in $(GATEWAYS); do \
-		echo "Playing through $$gateway …"; \
+		echo "Testing $$gateway …"; \
 		$(BIN)/toolwire conformance --target $$gateway --from $(BIN) --from $(BENCH)/bin --from $(PORTKEY)/.bin \
 			--json docs/conformance/$$gateway.json $(ARGS) >/dev/null || exit; \
 	done
 	@$(BIN)/toolwire conformance --compare $(foreach one,toolwire litellm llm-rosetta portkey,docs/conformance/$(one).json) \
 		--markdown docs/conformance.md
 
-frameworks: $(FRAMEWORKS)/.ready ## Make the environment of LangChain and pydantic-ai, which `make test` does as well
+frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the tests (`make test` does it, too)
 
-lock: ## Pin anew what pyproject.toml asks for (needs uv)
+lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
 	$(LOCK) --extra gateway --extra store --extra mcp --group build --output-file requirements/gateway.txt
 	$(LOCK) --group frameworks --output-file requirements/frameworks.txt
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
-clean: ## Remove the environments and caches
+clean: ## Remove environments and caches
 	rm -rf $(VENV) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -94,7 +94,7 @@ $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt
 
 $(PORTKEY)/.ready: requirements/portkey/package-lock.json
-	@command -v npm >/dev/null || { echo "error: npm was not found, from which Portkey's gateway comes" >&2; \
+	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to install Portkey's gateway" >&2; \
 		echo "hint: install Node 20 or 22, or leave it out: make conformance GATEWAYS='toolwire litellm llm-rosetta'" >&2; exit 1; }
 	@echo "Installing Portkey's gateway into $(PORTKEY) …"
 	@cd requirements/portkey && npm ci --no-progress
