@@ -194,7 +194,7 @@ def test_presets(run: Any) -> None:
     ("words", "error", "hint"),
     [
         (("explain", "request.json"), "--client is missing", "name the protocol"),
-        (("explain", "--client", "telex", "request.json"), "no protocol is called 'telex'", "--client"),
+        (("explain", "--client", "telex", "request.json"), "unknown protocol 'telex'", "--client"),
         (("explain", "--client", "gemini", "none.json"), "cannot read none.json", "check the path"),
         (("explain", "--client", "gemini", "bad.json"), "bad.json: ", "the input was read as gemini"),
         (

@@ -10,21 +10,15 @@ from importlib import import_module
 
 from toolwire.core.codec import Codec
 
-PACKAGES = (
-    "openai_chat",
-    "openai_responses",
-    "anthropic",
-    "gemini",
-    "unified",
-)
-"""Folders beside this file, in the order in which lists and tables show them."""
+PACKAGES = ("openai_chat", "openai_responses", "anthropic", "gemini", "unified")
+"""The packages beside this file, in the order of lists and tables."""
 
 
 class UnknownProtocol(ValueError):
     """There is no protocol of this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no protocol is called {name!r}; known are {', '.join(CODECS)}")
+        super().__init__(f"unknown protocol {name!r}; known: {', '.join(CODECS)}")
 
 
 class _LazyCodecs(Mapping[str, Codec]):
@@ -36,8 +30,7 @@ class _LazyCodecs(Mapping[str, Codec]):
 
     def __getitem__(self, name: str) -> Codec:
         if name not in self._loaded:
-            found: Codec = import_module(f"{__name__}.{self._packages[name]}").CODEC
-            self._loaded[name] = found
+            self._loaded[name] = import_module(f"{__name__}.{self._packages[name]}").CODEC
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

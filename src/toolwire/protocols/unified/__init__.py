@@ -17,7 +17,7 @@ CODEC = Codec(
     constraints=Constraints(
         tool_name_pattern=re.compile(r"[A-Za-z0-9_]+"),
         max_tool_name_length=NAME_LIMIT,
-        # Any id is legal here, because `write_id` escapes it: so the provider's own comes back without state.
+        # Any id is accepted, because `write_call_id` escapes it reversibly.
         call_id_pattern=re.compile(r"(?s).+"),
         max_call_id_length=ID_LIMIT,
         result_placement="turns",

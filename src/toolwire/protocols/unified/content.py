@@ -1,4 +1,4 @@
-"""Content parts and results."""
+"""Content parts, citations, cache breakpoints and results."""
 
 from __future__ import annotations
 
@@ -38,16 +38,12 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
+from toolwire.core.provenance import items_with_paths, restore_original_keys
+from toolwire.protocols.unified import names
 from toolwire.protocols.unified.names import (
-    CALL_ID_PREFIX,
-    CITATION_KEYS,
-    JSON_PART_KEYS,
     NAME,
-    PART_KEYS,
-    RAW_ARGUMENTS_KEY,
-    RESULT_KEYS,
     LenientReadContext,
+    intact_wire,
     read_call_id,
     suggest_word,
     write_call_id,
@@ -55,7 +51,7 @@ from toolwire.protocols.unified.names import (
 
 PartTypes = tuple[str, ...]
 
-# --- small things that several parts have ---------------------------------------------------------------------------
+# --- fields of several parts ----------------------------------------------------------------------------------------
 
 
 def read_cache(node: Object, path: Path) -> str | None:
@@ -73,10 +69,10 @@ def write_cache(cache: str | None) -> Object:
 
 
 def read_enum(node: Object, key: str, path: Path, words: tuple[str, ...], default: str = "") -> str:
-    """One of some words."""
+    """A text that must be one of some words."""
     word = get_text(node, key, path)
     if word is not None and word not in words:
-        raise Malformed((path, key), f"`{word}` is no {key} here; {suggest_word(word, words)}")
+        raise Malformed((path, key), f"unknown `{key}`: `{word}`; {suggest_word(word, words)}")
     return default if word is None else word
 
 
@@ -88,13 +84,13 @@ def read_citation(reading: LenientReadContext, value: Json, path: Path) -> Citat
         get_text(node, "quote", path) or "",
         get_int(node, "start", path),
         get_int(node, "end", path),
-        origin=reading.read_origin(node, path, CITATION_KEYS),
+        origin=reading.read_origin(node, path, names.CITATION_KEYS),
     )
 
 
 def write_citation(citation: Citation) -> Object:
-    if is_verbatim(citation.origin, NAME):
-        return citation.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(citation.origin)) is not None:
+        return wire
     out: Object = {key: text for key in ("url", "title", "quote") if (text := getattr(citation, key))}
     out |= {key: number for key in ("start", "end") if (number := getattr(citation, key)) is not None}
     return restore_original_keys(out, citation.origin, NAME)
@@ -105,11 +101,11 @@ def _read_citations(reading: LenientReadContext, node: Object, key: str, path: P
     return tuple(read_citation(reading, value, where) for value, where in items_with_paths(values, (path, key)))
 
 
-# --- reading parts --------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_content(reading: LenientReadContext, value: Json, path: Path, allowed: PartTypes) -> tuple[Part, ...]:
-    """Content is a string or a list of parts; null is no content."""
+    """The parts of a content field: a string, a list of parts, or null."""
     if isinstance(value, str):
         return (Text(value, origin=reading.whole_origin(value, path)),)
     if value is None:
@@ -121,13 +117,13 @@ def read_content(reading: LenientReadContext, value: Json, path: Path, allowed: 
 
 def read_part(reading: LenientReadContext, value: Json, path: Path, allowed: PartTypes) -> Part:
     node = expect_object(value, path)
-    word = require_text(node, "type", path)
-    read = _PART_READERS.get(word)
+    kind = require_text(node, "type", path)
+    read = _PART_READERS.get(kind)
     if read is None:
-        return reading.read_unknown(value, path, "part", word, allowed)
-    if word not in allowed:
-        raise Malformed((path, "type"), f"`{word}` cannot stand here, only {', '.join(allowed)}")
-    return read(reading, node, path, reading.read_origin(node, path, PART_KEYS[word]))
+        return reading.read_unknown(value, path, "type of part", kind, allowed)
+    if kind not in allowed:
+        raise Malformed((path, "type"), f"`{kind}` is not allowed here, only {', '.join(allowed)}")
+    return read(reading, node, path, reading.read_origin(node, path, names.PART_KEYS[kind]))
 
 
 def _read_text(reading: LenientReadContext, node: Object, path: Path, origin: Origin) -> Part:
@@ -199,32 +195,30 @@ _PART_READERS: Mapping[str, Callable[[LenientReadContext, Object, Path, Origin],
     }
 )
 
-# --- writing parts --------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def is_plain_text(part: Part) -> bool:
-    """Can a string stand for this part? A part that its client wrote as an object stays one."""
+    """Can the part be written as a string? One that the client wrote as an object stays an object."""
     if not isinstance(part, Text) or part.citations or part.cache is not None:
         return False
-    origin = part.origin
-    return origin is None or origin.protocol != NAME or not origin.intact or not isinstance(origin.wire, dict)
+    return intact_wire(part.origin) is None
 
 
 def write_content(parts: tuple[Part, ...], ledger: Ledger, allowed: PartTypes) -> str | list[Json]:
-    """Content of a message that has no seals."""
+    """The content of a message, which has no seals unless it is the assistant's."""
     for part in parts:
         if getattr(part, "seal", None) is not None:
-            ledger.note("seal-dropped", source_path(part), "a seal outside the assistant's messages was left out")
+            ledger.note("seal-dropped", source_path(part), "a seal outside of assistant messages was left out")
     if len(parts) == 1 and isinstance(only := parts[0], Text) and is_plain_text(only):
         return only.text
     return [out for part in parts if (out := write_part(part, ledger, allowed)) is not None]
 
 
 def write_part(part: Part, ledger: Ledger, allowed: PartTypes) -> Object | None:
-    """A part without its seal; None, and a note, when it cannot stand here."""
-    origin: Origin | None = part.origin
-    if origin is not None and origin.intact and origin.protocol == NAME and isinstance(origin.wire, dict):
-        return origin.wire
+    """A part without its seal; None if it is not allowed here, which is noted."""
+    if (wire := intact_wire(part.origin)) is not None:
+        return wire
     if isinstance(part, Opaque):
         ledger.note_opaque(part)
         return None
@@ -233,17 +227,19 @@ def write_part(part: Part, ledger: Ledger, allowed: PartTypes) -> Object | None:
         if isinstance(part, Refusal):
             ledger.note("refusal-as-text", source_path(part), "a refusal became text")
             return {"type": "text", "text": part.text}
-        what = type(part).__name__ if out is None else out["type"]
-        ledger.note("part-dropped", source_path(part), f"a part `{what}` was left out")
+        kind = type(part).__name__ if out is None else out["type"]
+        ledger.note("part-dropped", source_path(part), f"a part of type `{kind}` was left out")
         return None
-    return restore_original_keys(out, origin, NAME)
+    return restore_original_keys(out, part.origin, NAME)
 
 
 def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
     match part:
         case Text(text, citations, cache):
-            cited = {"citations": [write_citation(citation) for citation in citations]} if citations else {}
-            return {"type": "text", "text": text, **cited, **write_cache(cache)}
+            out: Object = {"type": "text", "text": text}
+            if citations:
+                out["citations"] = [write_citation(citation) for citation in citations]
+            return out | write_cache(cache)
         case Refusal(text):
             return {"type": "refusal", "text": text}
         case Reasoning():
@@ -251,25 +247,18 @@ def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
         case Media():
             return _write_media(part)
         case ProviderCall(id, tool, arguments):
-            given = {"arguments": write_arguments(arguments, part, ledger)} if arguments else {}
-            return {"type": "hosted_call", "id": id, "tool": tool, **given}
+            out = {"type": "hosted_call", "id": id, "tool": tool}
+            return out | ({"arguments": write_arguments(arguments, part, ledger)} if arguments else {})
         case ProviderResult(id, tool, sources, text, error):
-            found: Object = {"sources": [write_citation(source) for source in sources]} if sources else {}
-            found |= {key: value for key, value in (("text", text), ("error", error)) if value}
-            return {"type": "hosted_result", "id": id, "tool": tool, **found}
+            out = {"type": "hosted_result", "id": id, "tool": tool}
+            fields = {"sources": [write_citation(source) for source in sources], "text": text, "error": error}
+            return out | {key: value for key, value in fields.items() if value}
     return None
 
 
 def write_reasoning_head(part: Reasoning) -> Object:
-    """What is known of thinking besides its text."""
-    out: Object = {}
-    if part.form:
-        out["form"] = part.form
-    if part.hidden:
-        out["hidden"] = True
-    if part.id:
-        out["id"] = part.id
-    return out
+    """The fields of thinking besides its text."""
+    return {key: value for key in ("form", "hidden", "id") if (value := getattr(part, key))}
 
 
 def _write_media(media: Media) -> Object:
@@ -279,19 +268,17 @@ def _write_media(media: Media) -> Object:
 
 
 def write_arguments(text: str, part: Call | ProviderCall, ledger: Ledger) -> Json:
-    """Arguments are an object, byte for byte as they came; anything else is wrapped in one."""
+    """The arguments, byte for byte as they came; text that is not a JSON object is wrapped in one."""
     arguments = raw_object_or_none(text)
     if arguments is None:
-        ledger.note(
-            "arguments-wrapped", source_path(part), f"arguments that are no object went into `{RAW_ARGUMENTS_KEY}`"
-        )
-        return {RAW_ARGUMENTS_KEY: text}
+        what = f"arguments that are not a JSON object were put under `{names.RAW_ARGUMENTS_KEY}`"
+        ledger.note("arguments-wrapped", source_path(part), what)
+        return {names.RAW_ARGUMENTS_KEY: text}
     return arguments
 
 
 # --- results --------------------------------------------------------------------------------------------------------
 
-RESULT_PART_TYPES = ("text", "image", "file", "audio", "video")
 _REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"text": ("text",)} | dict.fromkeys(_MEDIA_KINDS, _MEDIA_SOURCES)
 )
@@ -299,30 +286,29 @@ _REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def read_result(reading: LenientReadContext, value: Json, path: Path) -> Result:
     node = expect_object(value, path)
-    origin = reading.read_origin(node, path, RESULT_KEYS)
+    origin = reading.read_origin(node, path, names.RESULT_KEYS)
     content, value = _read_result_content(reading, node.get("content"), (path, "content"))
     id, error = read_call_id(require_text(node, "tool_call_id", path)), get_bool(node, "is_error", path)
-    name = get_text(node, "name", path) or "" if "name" in node else ""
-    cache = read_cache(node, path) if "cache" in node else None
-    return Result(id, content, error, name, "function", "", cache, value, origin)
+    name = get_text(node, "name", path) or ""
+    return Result(id, content, error, name, cache=read_cache(node, path), value=value, origin=origin)
 
 
 def _read_result_content(reading: LenientReadContext, value: Json, path: Path) -> tuple[tuple[Part, ...], Json]:
     if value is None or isinstance(value, str):
-        return read_content(reading, value, path, RESULT_PART_TYPES), None
+        return read_content(reading, value, path, names.INPUT_PART_TYPES), None
     if not (isinstance(value, list) and are_parts(value)):
         return (_value_as_text(value, path),), value
     parts: list[Part] = []
-    held: Json = None
+    json_value: Json = None
     for item, where in items_with_paths(value, path):
         if item["type"] != "json":
-            parts.append(read_part(reading, item, where, RESULT_PART_TYPES))
-        elif held is not None:
-            raise Malformed(where, "a result holds one `json` part at most; put the values into one array")
+            parts.append(read_part(reading, item, where, names.INPUT_PART_TYPES))
+        elif json_value is not None:
+            raise Malformed(where, "a result may have one `json` part; put the values into one array")
         else:
-            held = item["value"]
-            parts.append(_value_as_text(held, where))
-    return tuple(parts), held
+            json_value = item["value"]
+            parts.append(_value_as_text(json_value, where))
+    return tuple(parts), json_value
 
 
 def _value_as_text(value: Json, path: Path) -> Text:
@@ -330,57 +316,56 @@ def _value_as_text(value: Json, path: Path) -> Text:
 
 
 def are_parts(items: list[Json]) -> bool:
-    """Is this list parts, or data? Parts are all of a known type, with what that type needs and no key beyond."""
+    """Is this a list of parts, or data? Parts have a known type, its required keys, and no others."""
     return bool(items) and all(isinstance(item, dict) and _is_part(item) for item in items)
 
 
 def _is_part(item: Object) -> bool:
-    word = item.get("type")
-    if word == "json":
-        return item.keys() == JSON_PART_KEYS and item["value"] is not None
-    if not isinstance(word, str) or word not in _REQUIRED_KEYS:
+    kind = item.get("type")
+    if kind == "json":
+        return item.keys() == names.JSON_PART_KEYS and item["value"] is not None
+    if not isinstance(kind, str) or kind not in _REQUIRED_KEYS:
         return False
-    return PART_KEYS[word].issuperset(item) and any(isinstance(item.get(key), str) for key in _REQUIRED_KEYS[word])
+    return names.PART_KEYS[kind].issuperset(item) and any(
+        isinstance(item.get(key), str) for key in _REQUIRED_KEYS[kind]
+    )
 
 
 def write_result(result: Result, ledger: Ledger) -> Object:
-    if is_verbatim(result.origin, NAME):
-        return result.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(result.origin)) is not None:
+        return wire
     if result.kind != "function":
-        ledger.note("tool-wrapped", source_path(result), f"the result of a {result.kind} call became a function's")
+        ledger.note("tool-wrapped", source_path(result), f"the result of a {result.kind} call became one of a function")
     id = write_call_id(result.id)
-    if id != CALL_ID_PREFIX + result.id:
+    if id != names.CALL_ID_PREFIX + result.id:
         ledger.note("id-rewritten", source_path(result), "the id of a call was escaped in its result")
     out: Object = {"tool_call_id": id}
     if result.name:
         out["name"] = result.name
     if result.value is None and result.content:
-        out["content"] = write_content(result.content, ledger, RESULT_PART_TYPES)
+        out["content"] = write_content(result.content, ledger, names.INPUT_PART_TYPES)
     else:
         out["content"] = None if result.value is None else _write_value(result.value, result.content, ledger)
     if result.error is not None:
         out["is_error"] = result.error
-    if result.cache is not None:
-        out["cache"] = result.cache or True
-    return restore_original_keys(out, result.origin, NAME)
+    return restore_original_keys(out | write_cache(result.cache), result.origin, NAME)
 
 
 def _write_value(value: Json, parts: tuple[Part, ...], ledger: Ledger) -> Json:
-    """Data as they are where nothing stands beside them, else as a part of their own."""
+    """A JSON value as the whole content, or as a `json` part if there are other parts or it could be misread."""
     at = _find_value_text(value, parts)
     rest = parts if at is None else parts[:at] + parts[at + 1 :]
-    data = isinstance(value, str) or (isinstance(value, list) and are_parts(value))
-    if not rest and not data:
+    is_ambiguous = isinstance(value, str) or (isinstance(value, list) and are_parts(value))
+    if not rest and not is_ambiguous:
         return value
-    written = write_content(rest, ledger, RESULT_PART_TYPES) if rest else []
-    others = [{"type": "text", "text": written}] if isinstance(written, str) else written
-    others.insert(at or 0, {"type": "json", "value": value})
-    return others
+    written = write_content(rest, ledger, names.INPUT_PART_TYPES) if rest else []
+    content = [{"type": "text", "text": written}] if isinstance(written, str) else written
+    content.insert(at or 0, {"type": "json", "value": value})
+    return content
 
 
 def _find_value_text(value: Json, parts: tuple[Part, ...]) -> int | None:
-    """Which text is only the value's text form?"""
-    texts = [at for at, part in enumerate(parts) if isinstance(part, Text)]
-    spelled = encode_text(value) if len(texts) > 1 else ""
-    same = [at for at in texts if isinstance(part := parts[at], Text) and part.text == spelled]
-    return next(iter(same or texts), None)
+    """The number of the text that is the value as JSON, or else of the first text."""
+    texts = {at: part.text for at, part in enumerate(parts) if isinstance(part, Text)}
+    encoded = encode_text(value) if len(texts) > 1 else ""
+    return next((at for at, text in texts.items() if text == encoded), next(iter(texts), None))

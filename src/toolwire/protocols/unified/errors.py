@@ -1,16 +1,17 @@
-"""Failures: as a whole body, inside a stream, and for arguments that do not parse."""
+"""Errors: the same object as a body, in a stream, and for arguments that do not parse."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
-from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, write_call_id
+from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, intact_wire, write_call_id
 
 HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -24,30 +25,30 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "stream_truncated": "send the request again; what came before is not the whole answer",
     }
 )
-"""What to do, by code or kind."""
+"""The `hint` for a code or a kind of failure."""
 
 CODE_BY_KIND: Mapping[str, str] = MappingProxyType({"context": "context_length_exceeded"})
-"""Codes that clients look for, where the failure brings none."""
+"""Codes that clients look for, for failures without one."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
-    """Whatever came with a status that is no success; never raises."""
+    """A failure from a body of any shape."""
     error = body.get("error") if isinstance(body, dict) else None
-    waiting = read_retry_after(headers)
+    retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
         message = _error_excerpt(body) or f"the provider answered with status {status} and no reason"
         origin = Origin(NAME, None, body, intact=False)
-        return Failure(_failure_kind(status), message, status, retry_after=waiting, origin=origin)
+        return Failure(_failure_kind(status), message, status, retry_after=retry_after, origin=origin)
     failure = read_failure(error, (None, "error"), status)
-    wait = failure.retry_after if failure.retry_after is not None else waiting
-    code, param = failure.code, failure.param
-    return Failure(failure.kind, failure.message, failure.status, code, param, wait, Origin(NAME, None, body))
+    if failure.retry_after is not None:
+        retry_after = failure.retry_after
+    return replace(failure, retry_after=retry_after, origin=Origin(NAME, None, body))
 
 
 def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
     """An `error` object, in a whole answer or in a stream."""
-    told = error.get("status")
-    status = told if isinstance(told, int) and not isinstance(told, bool) else status
+    given = error.get("status")
+    status = given if isinstance(given, int) and not isinstance(given, bool) else status
     kind = KIND_BY_ERROR_TYPE.get(_text_field(error, "type")) or _failure_kind(status)
     wait = error.get("retry_after")
     return Failure(
@@ -64,27 +65,24 @@ def read_failure(error: Object, path: Path, status: int = 0) -> Failure:
 def write_error(failure: Failure) -> ErrorReply:
     status = failure.status if 400 <= failure.status < 600 and failure.kind != "overloaded" else 0
     status = status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
-    wait = failure.retry_after
-    headers = write_retry_after(wait)
-    if is_verbatim(failure.origin, NAME) and "error" in failure.origin.wire:  # type: ignore[union-attr]
-        return ErrorReply(status, failure.origin.wire, headers)  # type: ignore[union-attr]
-    return ErrorReply(status, {"error": write_failure(failure)}, headers)
+    wire = intact_wire(failure.origin)
+    body = wire if wire is not None and "error" in wire else {"error": write_failure(failure)}
+    return ErrorReply(status, body, write_retry_after(failure.retry_after))
 
 
 def write_failure(failure: Failure) -> Object:
     """The `error` object."""
-    if is_verbatim(failure.origin, NAME):
-        wire: Object = failure.origin.wire  # type: ignore[union-attr]
-        inner = wire.get("error")
-        return inner if isinstance(inner, dict) else wire
+    if (wire := intact_wire(failure.origin)) is not None:
+        error = wire.get("error")
+        return error if isinstance(error, dict) else wire
     out: Object = {"type": ERROR_TYPE_BY_KIND.get(failure.kind, "server_error"), "message": failure.message}
-    beside = {
+    details = {
         "path": failure.param,
         "code": failure.code or CODE_BY_KIND.get(failure.kind, ""),
         "hint": HINTS.get(failure.code) or HINTS.get(failure.kind),
         "status": failure.status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500),
     }
-    out |= {key: value for key, value in beside.items() if value}
+    out |= {key: value for key, value in details.items() if value}
     if failure.retry_after is not None:
         out["retry_after"] = failure.retry_after
     return out
@@ -95,13 +93,13 @@ def _failure_kind(status: int) -> str:
 
 
 def write_malformed_arguments(call: Call, finish: Finish | None) -> Object:
-    """The `error` object for a call whose arguments are no JSON object. It carries the text that the model wrote."""
+    """The `error` object for a call whose arguments are not a JSON object, with the text that the model wrote."""
     cut = call.incomplete or (finish is not None and finish.kind == "length")
     reason = "they were cut off" if cut else _object_problem(call.arguments)
     message = f"the arguments of the call `{call.name}` cannot be read: {reason}"
     failure = Failure("upstream", message, 502, "malformed_arguments")
-    told = {"tool_call_id": write_call_id(call.id), "name": call.name, "raw_arguments": call.arguments}
-    return write_failure(failure) | told
+    details = {"tool_call_id": write_call_id(call.id), "name": call.name, "raw_arguments": call.arguments}
+    return write_failure(failure) | details
 
 
 def _object_problem(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How a call looks from outside: one path, model and stream flag in the body."""
+"""The endpoint, headers and the list of models."""
 
 from __future__ import annotations
 
@@ -16,18 +16,14 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 ).make_reader_and_writer()
 
 
-def request_path(model: str, stream: bool) -> str:
-    return PATH
-
-
 def write_model_entry(card: ModelInfo) -> Object:
-    said = {
+    fields = {
         "owner": card.owner or None,
         "created": card.created or None,
         "max_input_tokens": card.input_limit,
         "max_output_tokens": card.output_limit,
     }
-    return {"id": card.id} | {key: value for key, value in said.items() if value is not None}
+    return {"id": card.id} | {key: value for key, value in fields.items() if value is not None}
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
@@ -35,7 +31,7 @@ def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) ->
 
 
 HTTP = Http(
-    request_path=request_path,
+    request_path=lambda _model, _stream: PATH,
     fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate")}),
     model_list_paths=("/v1/unified/models",),
     provider_tool_markers=(b'"hosted"',),

@@ -1,1 +1,1 @@
-"""Models have no families here: the provider behind the gateway knows what its model can do."""
+"""Nothing about models: unified leaves that to the protocol behind it."""

@@ -1,4 +1,4 @@
-"""The words of the protocol: keys, tables in both directions, call ids, and how strictly unknown words are taken."""
+"""The name of the protocol, the keys it knows, the tables that reader and writer share, and call ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from toolwire.core.ir import Opaque, Origin
+from toolwire.core.ir import FinishKind, Opaque, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, get_bool, get_int, get_number, get_object, get_text
 from toolwire.core.provenance import ReadContext
 
@@ -18,9 +18,9 @@ NAME_LIMIT = 64
 ID_LIMIT = 1024
 
 RAW_ARGUMENTS_KEY: Final = "_raw"
-"""Where arguments go that are no object and have to stand in one."""
+"""The key under which arguments are written that are not a JSON object, because `arguments` must be one."""
 
-# --- keys -------------------------------------------------------------------------------------------------------------
+# --- known keys -----------------------------------------------------------------------------------------------------
 
 SETTING_FIELDS: tuple[tuple[str, str, Callable[[Object, str, Path], Json]], ...] = (
     ("parallel_tool_calls", "parallel", get_bool),
@@ -38,16 +38,16 @@ SETTING_FIELDS: tuple[tuple[str, str, Callable[[Object, str, Path], Json]], ...]
     ("store", "store", get_bool),
     ("cache_key", "cache_key", get_text),
 )
-"""Settings of one value: the key, the field of `Settings`, and what it must be."""
+"""Settings with one key each: the key, the field of `Settings`, and its reader."""
 
 SUPPORTED_SETTINGS = frozenset(
     {field for _, field, _ in SETTING_FIELDS} | {"stop", "thinking", "format", "cache", "stream_usage"}
 )
-"""Fields of `Settings` that this protocol can say; usage stands in every stream, so asking for it is said too."""
+"""The settings that unified has. Its streams always report the usage."""
 
-REQUEST_KEYS = frozenset({key for key, _, _ in SETTING_FIELDS}) | {
-    "model", "system", "messages", "tools", "tool_choice", "stop", "reasoning", "response_format", "cache", "stream",
-}  # fmt: skip
+REQUEST_KEYS = frozenset({key for key, _, _ in SETTING_FIELDS}).union(
+    "model system messages tools tool_choice stop reasoning response_format cache stream".split()
+)
 REASONING_KEYS = frozenset({"mode", "effort", "budget", "show"})
 FORMAT_KEYS = frozenset({"type", "name", "description", "schema"})
 TOOL_KEYS = frozenset({"name", "description", "parameters", "output", "defer", "cache"})
@@ -83,14 +83,13 @@ JSON_PART_KEYS = frozenset({"type", "value"})
 CITATION_KEYS = frozenset({"url", "title", "quote", "start", "end"})
 
 INPUT_PART_TYPES = ("text", "image", "file", "audio", "video")
-"""Types that stand in every message; the others are the assistant's own."""
+"""Types that every message may have; the others are for the assistant only."""
 
 RESPONSE_KEYS = frozenset(
     {"id", "model", "created", "message", "usage", "error"}
     | {"stop_reason", "stop_reason_raw", "stop_sequence", "stop_detail"}
 )
-"""`losses` is left out on purpose: those of a gateway further up have no place in the internal form."""
-ERROR_KEYS = frozenset({"type", "message", "path", "hint", "code", "status", "retry_after"})
+"""Without `losses`: the internal form has no place for the losses of another gateway."""
 
 USAGE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -121,9 +120,9 @@ EVENT_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """Events of a stream with their keys."""
 
-# --- words, both ways -------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------------------------
 
-STOP_REASON_BY_KIND: Mapping[str, str] = MappingProxyType(
+STOP_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
     {
         "stop": "stop",
         "length": "length",
@@ -137,7 +136,9 @@ STOP_REASON_BY_KIND: Mapping[str, str] = MappingProxyType(
         "other": "other",
     }
 )
-KIND_BY_STOP_REASON: Mapping[str, str] = MappingProxyType({word: kind for kind, word in STOP_REASON_BY_KIND.items()})
+KIND_BY_STOP_REASON: Mapping[str, FinishKind] = MappingProxyType(
+    {reason: kind for kind, reason in STOP_REASON_BY_KIND.items()}
+)
 
 ERROR_TYPE_BY_KIND: Mapping[str, str] = MappingProxyType(
     {
@@ -162,27 +163,27 @@ ERROR_TYPE_BY_KIND: Mapping[str, str] = MappingProxyType(
 )
 KIND_BY_ERROR_TYPE: Mapping[str, str] = MappingProxyType({word: kind for kind, word in ERROR_TYPE_BY_KIND.items()})
 
-# --- call ids ---------------------------------------------------------------------------------------------------------
+# --- call ids -------------------------------------------------------------------------------------------------------
 
 CALL_ID_PREFIX: Final = "tw_"
 _UNESCAPED_ID = re.compile(r"[A-Za-z0-9_-]*")
-"""What stands for itself, unless `__` is in it."""
+"""Ids that need no escape, unless they contain `__`."""
 _ESCAPE_RUN = re.compile(r"(?:__[0-9a-f]{2})+")
 _PLAIN_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def write_call_id(id: str) -> str:
-    """Our own id for a call: the provider's, readable and reversible, so that no table of ids has to be kept."""
+    """The id of a call with our prefix. It is escaped reversibly, so that no table of ids is needed."""
     return CALL_ID_PREFIX + (id if is_plain_id(id) else _escape_id(id))
 
 
 def is_plain_id(id: str) -> bool:
-    """Is this a plain word, as nearly all ids are? Such an id stands for itself, and needs no pattern to be told."""
+    """Does the id need no escape? Nearly all are like this, and no pattern is needed to see it."""
     return id.isidentifier() and id.isascii() and "__" not in id
 
 
 def read_call_id(id: str) -> str:
-    """The provider's id behind one of ours; an id that we did not write stands for itself."""
+    """The provider's id from one of ours; any other id is returned as it is."""
     if not id.startswith(CALL_ID_PREFIX):
         return id
     inner = id[len(CALL_ID_PREFIX) :]
@@ -191,14 +192,14 @@ def read_call_id(id: str) -> str:
     if "__" not in inner:
         return inner if inner and _UNESCAPED_ID.fullmatch(inner) else id
     try:
-        own = _ESCAPE_RUN.sub(_unescape_match, inner)
+        unescaped = _ESCAPE_RUN.sub(_unescape_match, inner)
     except UnicodeDecodeError:
         return id
-    return own if _escape_id(own) == inner else id
+    return unescaped if _escape_id(unescaped) == inner else id
 
 
 def _escape_id(id: str) -> str:
-    """Letters, digits, `-` and single `_` stay, all else becomes `__xx` for each byte: so `__` is always an escape."""
+    """Keep letters, digits, `-` and single `_`, and write each byte of everything else as `__xx`."""
     if "__" not in id and _UNESCAPED_ID.fullmatch(id):
         return id
     out: list[str] = []
@@ -215,7 +216,7 @@ def _unescape_match(match: re.Match[str]) -> str:
     return bytes.fromhex(match[0].replace("__", "")).decode()
 
 
-# --- unknown words ----------------------------------------------------------------------------------------------------
+# --- unknown keys and values ----------------------------------------------------------------------------------------
 
 KEYS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
@@ -238,18 +239,18 @@ KEYS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "call_id": "tool_call_id",
     }
 )
-"""What people write who come from another protocol."""
+"""Keys of other protocols, and what they are called here."""
 
 
 class LenientReadContext(ReadContext):
-    """How answers are read: a gateway further up may be newer than we are, so what is unknown is carried."""
+    """For answers: unknown parts are carried, because the other gateway may be newer."""
 
     def read_unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
         return Opaque(word, self.whole_origin(value, path))
 
 
 class StrictReadContext(LenientReadContext):
-    """How requests are read: an unknown key or word is a mistake of the client's, and it is told at once."""
+    """For requests: an unknown key or type is an error of the client, and is refused with a suggestion."""
 
     def read_origin(self, node: Object, path: Path, known: frozenset[str]) -> Origin:
         if known.issuperset(node):
@@ -257,13 +258,23 @@ class StrictReadContext(LenientReadContext):
         key = next(key for key in node if key not in known)
         if key == "strict":
             raise Malformed((path, key), "unified has no strict mode: remove `strict`")
-        raise Malformed((path, key), f"`{key}` is no key of this object; {suggest_word(key, known)}")
+        raise Malformed((path, key), f"unknown key `{key}`; {suggest_word(key, known)}")
 
     def read_unknown(self, value: Json, path: Path, what: str, word: str, known: Collection[str]) -> Opaque:
-        raise Malformed((path, "type"), f"`{word}` is no {what}; {suggest_word(word, known)}")
+        raise Malformed((path, "type"), f"unknown {what} `{word}`; {suggest_word(word, known)}")
 
 
 def suggest_word(word: str, known: Collection[str]) -> str:
-    familiar = KEYS_ELSEWHERE.get(word)
-    near = [familiar] if familiar in known else get_close_matches(word, known, 1)
+    translated = KEYS_ELSEWHERE.get(word)
+    near = [translated] if translated in known else get_close_matches(word, known, 1)
     return f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+# --- origins --------------------------------------------------------------------------------------------------------
+
+
+def intact_wire(origin: Origin | None) -> Object | None:
+    """The JSON object of a node that was read from this protocol and has not been changed since."""
+    if origin is None or origin.protocol != NAME or not origin.intact:
+        return None
+    return origin.wire if isinstance(origin.wire, dict) else None

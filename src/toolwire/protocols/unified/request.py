@@ -1,9 +1,10 @@
-"""Requests. They are checked strictly, before anything is sent to a provider."""
+"""Requests. They are checked strictly before anything is sent to a provider."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
-from typing import Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast
 
 from toolwire.core.ir import (
     Call,
@@ -34,8 +35,9 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import OFF, Ledger
-from toolwire.core.provenance import is_verbatim, items_with_paths, present_settings, restore_original_keys
+from toolwire.core.provenance import items_with_paths, present_settings, restore_original_keys
 from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import (
     read_cache,
     read_content,
@@ -45,22 +47,7 @@ from toolwire.protocols.unified.content import (
     write_content,
     write_result,
 )
-from toolwire.protocols.unified.names import (
-    ASSISTANT_KEYS,
-    FORMAT_KEYS,
-    ID_LIMIT,
-    INPUT_PART_TYPES,
-    NAME,
-    REASONING_KEYS,
-    REQUEST_KEYS,
-    RESULTS_TURN_KEYS,
-    SETTING_FIELDS,
-    SUPPORTED_SETTINGS,
-    TURN_KEYS,
-    StrictReadContext,
-    suggest_word,
-    write_call_id,
-)
+from toolwire.protocols.unified.names import NAME, StrictReadContext, intact_wire, suggest_word, write_call_id
 from toolwire.protocols.unified.response import read_message, write_message
 from toolwire.protocols.unified.tools import (
     check_schema,
@@ -81,28 +68,24 @@ _MAX_SHOWN_IDS = 10
 def read_request(body: Object) -> Request:
     reading = StrictReadContext(NAME)
     node = expect_object(body, None)
-    origin = reading.read_origin(node, None, REQUEST_KEYS)
+    origin = reading.read_origin(node, None, names.REQUEST_KEYS)
     messages = get_list(node, "messages", None)
     if messages is None:
         raise Malformed(None, "`messages` is missing")
-    turns = read_turns(reading, messages, (None, "messages"))
+    turns = tuple([read_turn(reading, item, at) for item, at in items_with_paths(messages, (None, "messages"))])
     check_conversation(turns)
     tools = read_tools(reading, get_list(node, "tools", None) or [], (None, "tools"))
-    chosen = node.get("tool_choice")
+    choice = node.get("tool_choice")
     return Request(
         get_text(node, "model", None) or "",
-        read_content(reading, node.get("system"), (None, "system"), INPUT_PART_TYPES),
+        read_content(reading, node.get("system"), (None, "system"), names.INPUT_PART_TYPES),
         turns,
         tools,
-        None if chosen is None else read_tool_choice(reading, chosen, (None, "tool_choice"), tools),
+        None if choice is None else read_tool_choice(reading, choice, (None, "tool_choice"), tools),
         get_bool(node, "stream", None),
         read_settings(reading, node),
         origin=origin,
     )
-
-
-def read_turns(reading: StrictReadContext, messages: list[Json], path: Path) -> tuple[Turn, ...]:
-    return tuple([read_turn(reading, item, (path, number)) for number, item in enumerate(messages)])
 
 
 def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
@@ -111,33 +94,30 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     if role not in ROLES:
         raise Malformed((path, "role"), f"unknown role `{role}`; {suggest_word(role, ROLES)}")
     if role == "tool":
-        origin = reading.read_origin(node, path, RESULTS_TURN_KEYS)
-        at = (path, "results")
-        results = expect_list(node.get("results"), at)
-        parts: tuple[Part, ...] = tuple([read_result(reading, one, (at, number)) for number, one in enumerate(results)])
-        return Turn("tool", parts, origin=origin)
+        origin = reading.read_origin(node, path, names.RESULTS_TURN_KEYS)
+        results = items_with_paths(expect_list(node.get("results"), (path, "results")), (path, "results"))
+        return Turn("tool", tuple([read_result(reading, item, at) for item, at in results]), origin=origin)
     if role == "assistant":
-        origin = reading.read_origin(node, path, ASSISTANT_KEYS)
+        origin = reading.read_origin(node, path, names.ASSISTANT_KEYS)
         parts = read_message(reading, node, path)
     else:
-        origin = reading.read_origin(node, path, TURN_KEYS)
-        parts = read_content(reading, node.get("content"), (path, "content"), INPUT_PART_TYPES)
-    name = get_text(node, "name", path) or "" if "name" in node else ""
-    phase = get_text(node, "phase", path) or "" if "phase" in node else ""
+        origin = reading.read_origin(node, path, names.TURN_KEYS)
+        parts = read_content(reading, node.get("content"), (path, "content"), names.INPUT_PART_TYPES)
+    name, phase = get_text(node, "name", path) or "", get_text(node, "phase", path) or ""
     return Turn(cast(Role, role), parts, name, phase, origin)
 
 
 def check_conversation(turns: tuple[Turn, ...]) -> None:
     """Check that every call has its own id, and that every result belongs to one earlier call."""
     answered: dict[str, bool] = {}
-    names: set[str] = set()
+    checked_names: set[str] = set()
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Call):
                 id = part.id
-                if part.name not in names or not 0 < len(id) <= ID_LIMIT or id in answered:
+                if part.name not in checked_names or not 0 < len(id) <= names.ID_LIMIT or id in answered:
                     _check_call(part, answered)
-                    names.add(part.name)
+                    checked_names.add(part.name)
                 answered[id] = False
             elif isinstance(part, Result):
                 if answered.get(part.id) is not False:
@@ -148,12 +128,11 @@ def check_conversation(turns: tuple[Turn, ...]) -> None:
 def _check_call(call: Call, answered: dict[str, bool]) -> None:
     where = source_path(call)
     check_tool_name(call.name, (where, "name"))
-    if not 0 < len(call.id) <= ID_LIMIT:
-        raise Malformed((where, "id"), f"an id has 1 to {ID_LIMIT} characters")
+    if not 0 < len(call.id) <= names.ID_LIMIT:
+        raise Malformed((where, "id"), f"an id has 1 to {names.ID_LIMIT} characters")
     if call.id in answered:
-        raise Malformed(
-            (where, "id"), f"an earlier call already has the id `{write_call_id(call.id)}`; ids must be unique"
-        )
+        problem = f"an earlier call already has the id `{write_call_id(call.id)}`; ids must be unique"
+        raise Malformed((where, "id"), problem)
 
 
 def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
@@ -169,7 +148,7 @@ def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
 def read_settings(reading: StrictReadContext, node: Object) -> Settings:
     fields: dict[str, Json] = {}
     where: dict[str, Path] = {}
-    for key, field, take in SETTING_FIELDS:
+    for key, field, take in names.SETTING_FIELDS:
         if node.get(key) is not None:
             fields[field], where[field] = take(node, key, None), (None, key)
     for key, field, read in _STRUCTURED_SETTINGS:
@@ -194,13 +173,13 @@ def _read_reasoning_settings(reading: StrictReadContext, node: Object, path: Pat
         read_enum(value, "effort", path, EFFORTS),
         get_int(value, "budget", path),
         get_text(value, "show", path) or "",
-        origin=reading.read_origin(value, path, REASONING_KEYS),
+        origin=reading.read_origin(value, path, names.REASONING_KEYS),
     )
 
 
 def _read_response_format(reading: StrictReadContext, node: Object, path: Path) -> Format:
     value = expect_object(node["response_format"], path)
-    origin = reading.read_origin(value, path, FORMAT_KEYS)
+    origin = reading.read_origin(value, path, names.FORMAT_KEYS)
     require_text(value, "type", path)
     kind = cast(Literal["text", "json", "schema"], read_enum(value, "type", path, ("text", "json", "schema")))
     schema = get_object(value, "schema", path)
@@ -212,27 +191,23 @@ def _read_response_format(reading: StrictReadContext, node: Object, path: Path) 
     return Format(kind, schema, name, description, origin=origin)
 
 
-def _read_cache_setting(reading: StrictReadContext, node: Object, path: Path) -> str | None:
-    return read_cache(node, None)
-
-
-_STRUCTURED_SETTINGS = (
+_STRUCTURED_SETTINGS: tuple[tuple[str, str, Callable[[StrictReadContext, Object, Path], Any]], ...] = (
     ("stop", "stop", _read_stop_sequences),
     ("reasoning", "thinking", _read_reasoning_settings),
     ("response_format", "format", _read_response_format),
-    ("cache", "cache", _read_cache_setting),
+    ("cache", "cache", lambda _reading, node, _path: read_cache(node, None)),
 )
-"""Settings that are not a single value."""
+"""Settings with a reader of their own: the key, the field of `Settings`, and the reader."""
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_request(request: Request, ledger: Ledger) -> Object:
-    if is_verbatim(request.origin, NAME):
-        return request.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(request.origin)) is not None:
+        return wire
     out: Object = {"model": request.model} if request.model else {}
     if request.system:
-        out["system"] = write_content(request.system, ledger, INPUT_PART_TYPES)
+        out["system"] = write_content(request.system, ledger, names.INPUT_PART_TYPES)
     out["messages"] = write_turns(request.turns, ledger)
     if request.tools:
         out["tools"] = write_tools(request.tools, ledger)
@@ -245,12 +220,12 @@ def write_request(request: Request, ledger: Ledger) -> Object:
 
 
 def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
-    """One message for each turn, but neighbouring results share one. Unchanged messages are given back as they were."""
+    """One message for each turn, but consecutive results share one."""
     messages: list[Json] = []
     open_results: list[Json] | None = None
     for turn in turns:
-        if is_verbatim(turn.origin, NAME):
-            messages.append(turn.origin.wire)  # type: ignore[union-attr]
+        if (wire := intact_wire(turn.origin)) is not None:
+            messages.append(wire)
             open_results = None
             continue
         for role, parts in _split_results(turn):
@@ -265,16 +240,16 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
 
 
 def _split_results(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
-    """Results are messages of their own; what else a turn holds stays with its role, in the same order."""
+    """Split a turn: results are in messages of role "tool", other parts keep their role and order."""
     kinds = set(map(type, turn.parts))
     if Result not in kinds and turn.role != "tool":
         return [(turn.role, turn.parts)]
     if kinds == {Result}:
         return [("tool", turn.parts)]
     other: Role = "user" if turn.role == "tool" else turn.role
-    runs = groupby(turn.parts, lambda part: isinstance(part, Result))
-    groups: list[tuple[Role, tuple[Part, ...]]] = [("tool" if told else other, tuple(parts)) for told, parts in runs]
-    return groups or [("tool", ())]
+    groups = groupby(turn.parts, lambda part: isinstance(part, Result))
+    split: list[tuple[Role, tuple[Part, ...]]] = [("tool" if results else other, tuple(run)) for results, run in groups]
+    return split or [("tool", ())]
 
 
 def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger) -> Object:
@@ -283,17 +258,15 @@ def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger)
     if role == "assistant":
         out = write_message(parts, ledger)
     else:
-        out = {"role": role, "content": write_content(parts, ledger, INPUT_PART_TYPES)}
-    if turn.name:
-        out["name"] = turn.name
-    if turn.phase:
-        out["phase"] = turn.phase
-    return out
+        out = {"role": role, "content": write_content(parts, ledger, names.INPUT_PART_TYPES)}
+    return out | {key: value for key in ("name", "phase") if (value := getattr(turn, key))}
 
 
 def write_settings(settings: Settings, ledger: Ledger) -> Object:
-    ledger.note_unwritten_settings(settings, present_settings(settings), SUPPORTED_SETTINGS)
-    out: Object = {key: value for key, field, _ in SETTING_FIELDS if (value := getattr(settings, field)) is not None}
+    ledger.note_unwritten_settings(settings, present_settings(settings), names.SUPPORTED_SETTINGS)
+    out: Object = {
+        key: value for key, field, _ in names.SETTING_FIELDS if (value := getattr(settings, field)) is not None
+    }
     if settings.stop is not None:
         out["stop"] = list(settings.stop)
     if settings.thinking is not None:
@@ -304,24 +277,21 @@ def write_settings(settings: Settings, ledger: Ledger) -> Object:
 
 
 def _write_reasoning_settings(thinking: Thinking) -> Object:
-    if is_verbatim(thinking.origin, NAME):
-        return thinking.origin.wire  # type: ignore[union-attr, no-any-return]
-    out: Object = {key: word for key in ("mode", "effort", "show") if (word := getattr(thinking, key))}
+    if (wire := intact_wire(thinking.origin)) is not None:
+        return wire
+    out: Object = {key: value for key in ("mode", "effort", "show") if (value := getattr(thinking, key))}
     if thinking.budget is not None:
         out["budget"] = thinking.budget
     return restore_original_keys(out, thinking.origin, NAME)
 
 
 def _write_response_format(format: Format, where: Path, ledger: Ledger) -> Object:
-    if is_verbatim(format.origin, NAME):
-        return format.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(format.origin)) is not None:
+        return wire
     out: Object = {"type": format.kind}
-    if format.name:
-        out["name"] = format.name
-    if format.description:
-        out["description"] = format.description
+    out |= {key: value for key in ("name", "description") if (value := getattr(format, key))}
     if format.schema is not None:
         out["schema"] = format.schema
     if format.strict:
-        ledger.note("no-counterpart", where, "strict mode of the format was left out", "unified has no strict mode")
+        ledger.note("no-counterpart", where, "`strict` of the format was left out", "unified has no strict mode")
     return restore_original_keys(out, format.origin, NAME)

@@ -1,9 +1,8 @@
-"""Whole answers, and the assistant's message, which stands in requests too."""
+"""Whole answers, and the assistant message, which requests have too."""
 
 from __future__ import annotations
 
 from itertools import count
-from typing import cast
 
 from msgspec.structs import asdict, replace
 
@@ -13,9 +12,7 @@ from toolwire.core.ir import (
     Call,
     Choice,
     Finish,
-    FinishKind,
     Media,
-    Origin,
     Part,
     Reasoning,
     Request,
@@ -43,33 +40,20 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import (
     is_plain_text,
     read_cache,
     read_content,
     read_part,
     write_arguments,
+    write_cache,
     write_part,
 )
 from toolwire.protocols.unified.errors import read_failure, write_failure, write_malformed_arguments
-from toolwire.protocols.unified.names import (
-    ASSISTANT_KEYS,
-    CALL_ID_PREFIX,
-    CALL_KEYS,
-    KIND_BY_STOP_REASON,
-    NAME,
-    PART_KEYS,
-    PLACEHOLDER_KEYS,
-    RESPONSE_KEYS,
-    SEAL_KEYS,
-    STOP_REASON_BY_KIND,
-    USAGE_FIELDS,
-    LenientReadContext,
-    read_call_id,
-    write_call_id,
-)
+from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_call_id, write_call_id
 
-ASSISTANT_PART_TYPES = tuple(PART_KEYS)
+ASSISTANT_PART_TYPES = tuple(names.PART_KEYS)
 """Types of parts in the assistant's content."""
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -77,20 +61,14 @@ ASSISTANT_PART_TYPES = tuple(PART_KEYS)
 
 def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
     node = expect_object(value, path)
-    id, name, arguments = node.get("id"), node.get("name"), node.get("arguments")
-    if len(node) == 3 and type(id) is type(name) is str and type(arguments) is dict:
-        origin = Origin(NAME, path, node)
-        text = encode_text(arguments)
-        return Call(read_call_id(id), name, text, "function", "", "", None, None, False, False, origin)
-    origin = reading.read_origin(node, path, CALL_KEYS)
+    arguments = node.get("arguments")
+    origin = reading.read_origin(node, path, names.CALL_KEYS)
     if isinstance(arguments, str):
         raise Malformed((path, "arguments"), "expected an object, got a string: send the arguments parsed, not as text")
-    text = "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments")))
-    id, name = read_call_id(require_text(node, "id", path)), require_text(node, "name", path)
     return Call(
-        id,
-        name,
-        text,
+        read_call_id(require_text(node, "id", path)),
+        require_text(node, "name", path),
+        "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments"))),
         item=get_text(node, "item_id", path) or "",
         cache=read_cache(node, path),
         incomplete=get_bool(node, "incomplete", path) or False,
@@ -100,31 +78,28 @@ def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
 
 
 def write_call(call: Call, ledger: Ledger) -> Object:
-    if is_verbatim(call.origin, NAME):
-        return call.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(call.origin)) is not None:
+        return wire
     arguments = write_arguments(call.arguments, call, ledger)
-    out = write_call_head(call, ledger)
-    out["arguments"] = arguments
-    if call.cache is not None:
-        out["cache"] = call.cache or True
+    out = write_call_head(call, ledger) | {"arguments": arguments} | write_cache(call.cache)
     if call.incomplete:
         out["incomplete"] = True
     return restore_original_keys(out, call.origin, NAME)
 
 
 def write_call_head(call: Call, ledger: Ledger) -> Object:
-    """What is known of a call before its arguments."""
+    """The fields of a call besides its arguments."""
     if call.kind != "function":
         ledger.note("tool-wrapped", source_path(call), f"the {call.kind} call `{call.name}` became a function call")
     if call.namespace:
         ledger.note("namespace-flattened", source_path(call), f"the namespace `{call.namespace}` was left out")
     id = call.id or ids.derive_id("call_", call.name, call.arguments)
-    ours = write_call_id(id)
+    written_id = write_call_id(id)
     if not call.id:
         ledger.note("id-added", source_path(call), f"the call `{call.name}` got an id")
-    elif ours != CALL_ID_PREFIX + id:
+    elif written_id != names.CALL_ID_PREFIX + id:
         ledger.note("id-rewritten", source_path(call), f"the id of the call `{call.name}` was escaped")
-    head: Object = {"id": ours, "name": call.name}
+    head: Object = {"id": written_id, "name": call.name}
     if call.item:
         head["item_id"] = call.item
     if call.later:
@@ -132,17 +107,14 @@ def write_call_head(call: Call, ledger: Ledger) -> Object:
     return head
 
 
-# --- the assistant's message ----------------------------------------------------------------------------------------
+# --- the assistant message ------------------------------------------------------------------------------------------
 
 
 def read_message(reading: LenientReadContext, node: Object, path: Path) -> tuple[Part, ...]:
-    """Content in its order, calls where a placeholder stands for them, the others after it; then the seals."""
-    at = (path, "tool_calls")
-    called = get_list(node, "tool_calls", path) or []
-    calls = [read_call(reading, item, (at, number)) for number, item in enumerate(called)]
+    """The parts in order: calls are where their placeholders are, others after the content. Then seals are added."""
+    listed = items_with_paths(get_list(node, "tool_calls", path) or [], (path, "tool_calls"))
+    calls = [read_call(reading, item, where) for item, where in listed]
     content = node.get("content")
-    if "seals" not in node and not isinstance(content, list):
-        return (*read_content(reading, content, (path, "content"), ASSISTANT_PART_TYPES), *calls)
     parts: list[Part] = []
     placed: set[int] = set()
     if isinstance(content, list):
@@ -160,27 +132,27 @@ def read_message(reading: LenientReadContext, node: Object, path: Path) -> tuple
 
 
 def _read_placeholder(reading: LenientReadContext, node: Object, path: Path, count: int, placed: set[int]) -> int:
-    reading.read_origin(node, path, PLACEHOLDER_KEYS)
+    reading.read_origin(node, path, names.PLACEHOLDER_KEYS)
     index = get_int(node, "index", path)
     if index is None or not 0 <= index < count:
-        raise Malformed((path, "index"), f"stands for no call: `tool_calls` holds {count}")
+        raise Malformed((path, "index"), f"there is no such call: `tool_calls` has {count}")
     if index in placed:
-        raise Malformed((path, "index"), f"call {index} has a place already")
+        raise Malformed((path, "index"), f"call {index} already has a placeholder")
     placed.add(index)
     return index
 
 
 def _apply_seal(reading: LenientReadContext, value: Json, path: Path, parts: list[Part]) -> None:
-    """Put one seal on its part; a bare string seals the part at its own place in the list."""
+    """Add a seal to its part. A string belongs to the part with the same number."""
     assert path is not None
     if isinstance(value, str):
         at, seal = path[1], Seal(NAME, value)
     else:
         node = expect_object(value, path)
-        reading.read_origin(node, path, SEAL_KEYS)
+        reading.read_origin(node, path, names.SEAL_KEYS)
         at, seal = get_int(node, "at", path), read_seal(node, path)
     if at is None or not 0 <= at < len(parts):
-        raise Malformed(path, f"seals part {at}, but the message has {len(parts)} parts: send messages back unchanged")
+        raise Malformed(path, f"part {at} does not exist, there are {len(parts)}: send messages back unchanged")
     part = parts[at]
     if not isinstance(part, (Text, Reasoning, Call, Media)):
         raise Malformed(path, f"part {at} cannot be sealed")
@@ -204,7 +176,7 @@ def write_seal(part: Part, ledger: Ledger) -> Object | None:
 
 
 def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
-    """Content, calls and seals. Placeholders stand in the content only when something else follows a call."""
+    """Content, calls and seals. The content has placeholders only if another part follows a call."""
     written: list[Part] = []
     content: list[Json] = []
     calls: list[Json] = []
@@ -228,11 +200,9 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
     if calls:
         message["tool_calls"] = calls
     if sealed:
-        seals = [
-            {"at": at, **seal} for at, part in enumerate(written) if (seal := write_seal(part, ledger)) is not None
-        ]
-        if seals:
-            message["seals"] = seals
+        seals = [(at, write_seal(part, ledger)) for at, part in enumerate(written)]
+        if any(seal for _, seal in seals):
+            message["seals"] = [{"at": at, **seal} for at, seal in seals if seal is not None]
     return message
 
 
@@ -242,40 +212,40 @@ def _with_placeholders(written: list[Part], content: list[Json]) -> list[Json]:
     return [{"type": "tool_call", "index": next(index)} if isinstance(part, Call) else next(rest) for part in written]
 
 
-# --- why it ended, and what it cost -----------------------------------------------------------------------------------
+# --- stop reasons and usage -----------------------------------------------------------------------------------------
 
 
 def read_finish(node: Object, path: Path) -> Finish | None:
-    word = get_text(node, "stop_reason", path)
-    if word is None:
+    reason = get_text(node, "stop_reason", path)
+    if reason is None:
         return None
-    known = KIND_BY_STOP_REASON.get(word)
-    raw = get_text(node, "stop_reason_raw", path) or ("" if known else word)
+    kind = names.KIND_BY_STOP_REASON.get(reason)
+    raw = get_text(node, "stop_reason_raw", path) or ("" if kind else reason)
     sequence, detail = get_text(node, "stop_sequence", path) or "", get_text(node, "stop_detail", path) or ""
-    return Finish(cast(FinishKind, known or "other"), raw, sequence, detail)
+    return Finish(kind or "other", raw, sequence, detail)
 
 
 def write_finish(finish: Finish | None) -> Object:
     if finish is None:
         return {"stop_reason": None}
-    out: Object = {"stop_reason": STOP_REASON_BY_KIND[finish.kind]}
-    beside = (("stop_reason_raw", finish.raw), ("stop_sequence", finish.sequence), ("stop_detail", finish.detail))
-    return out | {key: value for key, value in beside if value}
+    details = {"stop_reason_raw": finish.raw, "stop_sequence": finish.sequence, "stop_detail": finish.detail}
+    reason = names.STOP_REASON_BY_KIND[finish.kind]
+    return {"stop_reason": reason, **{key: value for key, value in details.items() if value}}
 
 
-_USAGE_KEYS = frozenset(USAGE_FIELDS)
+_USAGE_KEYS = frozenset(names.USAGE_FIELDS)
 
 
 def read_usage(reading: LenientReadContext, node: Object, path: Path) -> Usage:
-    taken = ((field, get_int(node, key, path)) for key, field in USAGE_FIELDS.items())
+    taken = ((field, get_int(node, key, path)) for key, field in names.USAGE_FIELDS.items())
     counts: dict[str, int] = {field: count for field, count in taken if count is not None}
     return Usage(**counts, origin=reading.read_origin(node, path, _USAGE_KEYS))
 
 
 def write_usage(usage: Usage) -> Object:
-    if is_verbatim(usage.origin, NAME):
-        return usage.origin.wire  # type: ignore[union-attr, no-any-return]
-    counts = ((key, getattr(usage, field)) for key, field in USAGE_FIELDS.items())
+    if (wire := intact_wire(usage.origin)) is not None:
+        return wire
+    counts = ((key, getattr(usage, field)) for key, field in names.USAGE_FIELDS.items())
     return restore_original_keys({key: count for key, count in counts if count is not None}, usage.origin, NAME)
 
 
@@ -288,7 +258,7 @@ def read_response(body: Object) -> Response:
 
 def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> Response:
     node = expect_object(body, path)
-    origin = reading.read_origin(node, path, RESPONSE_KEYS)
+    origin = reading.read_origin(node, path, names.RESPONSE_KEYS)
     error, usage = get_object(node, "error", path), get_object(node, "usage", path)
     choice = _read_choice(reading, node, path)
     return Response(
@@ -311,18 +281,20 @@ def _read_choice(reading: LenientReadContext, node: Object, path: Path) -> Choic
     role = get_text(message, "role", where)
     if role not in (None, "assistant"):
         raise_wrong_type((where, "role"), "`assistant`", role)
-    origin = reading.read_origin(message, where, ASSISTANT_KEYS)
+    origin = reading.read_origin(message, where, names.ASSISTANT_KEYS)
     return Choice(0, read_message(reading, message, where), finish, origin=origin)
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    """The whole answer; one that failed, or whose arguments do not parse, has a top-level `error` (`failed` tells)."""
-    if is_verbatim(response.origin, NAME):
-        return response.origin.wire  # type: ignore[union-attr, no-any-return]
+    """The whole answer. If it failed, or if arguments do not parse, it has an `error` (see `has_error`)."""
+    if (wire := intact_wire(response.origin)) is not None:
+        return wire
     choice, *others = response.choices or (None,)
     for other in others:
         assert other is not None
-        ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out: an answer holds one")
+        ledger.note(
+            "no-counterpart", source_path(other), f"answer {other.index} was left out", "unified has one answer only"
+        )
     error = None if response.failure is None else write_failure(response.failure)
     if choice is not None:
         choice, broken = _without_broken_calls(choice, ledger)
@@ -343,30 +315,24 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 
 def has_error(body: Json) -> bool:
-    """Does this answer say that it failed? Then it goes out with the status that its `error` names."""
+    """Did this answer fail? Then it is sent with the status in its `error`."""
     return isinstance(body, dict) and isinstance(body.get("error"), dict)
 
 
 def _write_choice(choice: Choice, ledger: Ledger) -> Object:
-    if is_verbatim(choice.origin, NAME):
-        return choice.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(choice.origin)) is not None:
+        return wire
     return restore_original_keys(write_message(choice.parts, ledger), choice.origin, NAME)
 
 
 def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[Call]]:
-    """Calls whose arguments are no JSON object: the first goes into the error, whole; the answer keeps the rest."""
-    broken: list[Call] = []
-    kept: list[Part] = []
-    for part in choice.parts:
-        if isinstance(part, Call) and _has_broken_arguments(part):
-            broken.append(part)
-        else:
-            kept.append(part)
+    """The choice without calls whose arguments are not a JSON object, and these calls: the error has the first."""
+    broken = [part for part in choice.parts if isinstance(part, Call) and _has_broken_arguments(part)]
     if not broken:
         return choice, broken
     for call in broken[1:]:
         ledger.note("arguments-dropped", source_path(call), f"the call `{call.name}` was left out")
-    return Choice(choice.index, tuple(kept), choice.finish), broken
+    return Choice(choice.index, tuple([part for part in choice.parts if part not in broken]), choice.finish), broken
 
 
 def _has_broken_arguments(call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Tools and the choice among them. Clients describe every tool and parameter; what others left out is filled in."""
+"""Tools and the tool choice. Clients must describe every tool and parameter; the writer adds missing descriptions."""
 
 from __future__ import annotations
 
@@ -29,27 +29,22 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
+from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import read_cache, read_enum, write_cache
-from toolwire.protocols.unified.names import (
-    NAME,
-    NAME_LIMIT,
-    PROVIDER_TOOL_KEYS,
-    TOOL_CHOICE_KEYS,
-    TOOL_KEYS,
-    LenientReadContext,
-    suggest_word,
-)
+from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, suggest_word
 from toolwire.schema import add_descriptions, convert_to_standard, missing_descriptions, schema_problems
 
-_TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{NAME_LIMIT}}}")
+_TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{names.NAME_LIMIT}}}")
 
 
 def check_tool_name(name: str, path: Path) -> None:
     if _TOOL_NAME.fullmatch(name) is None:
-        raise Malformed(path, f"`{name}` is no tool name: take 1 to {NAME_LIMIT} letters, digits and underscores")
+        raise Malformed(
+            path, f"invalid tool name `{name}`: use 1 to {names.NAME_LIMIT} letters, digits and underscores"
+        )
 
 
-# --- reading tools --------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_tools(reading: LenientReadContext, values: list[Json], path: Path) -> tuple[AnyTool, ...]:
@@ -60,23 +55,23 @@ def read_tools(reading: LenientReadContext, values: list[Json], path: Path) -> t
         tool = _read_provider_tool(reading, node, where) if "hosted" in node else _read_tool(reading, node, where)
         name = tool.name or getattr(tool, "tool", "")
         if name in seen:
-            raise Malformed(where, f"there is a tool `{name}` already; names must differ")
+            raise Malformed(where, f"another tool is called `{name}`; names must be unique")
         seen.add(name)
         tools.append(tool)
     return tuple(tools)
 
 
 def _read_tool(reading: LenientReadContext, node: Object, path: Path) -> Tool:
-    origin = reading.read_origin(node, path, TOOL_KEYS)
+    origin = reading.read_origin(node, path, names.TOOL_KEYS)
     name = require_text(node, "name", path)
     check_tool_name(name, (path, "name"))
     description = get_text(node, "description", path)
     if not description or description.isspace():
         raise Malformed(path, f"`description` is missing: say what `{name}` does and when to call it")
     parameters, output = get_object(node, "parameters", path), get_object(node, "output", path)
-    fault = None if parameters is None else _parameters_problem(parameters)
-    if fault is not None:
-        raise Malformed(_path_below((path, "parameters"), fault[0]), fault[1])
+    problem = None if parameters is None else _parameters_problem(parameters)
+    if problem is not None:
+        raise Malformed(_path_below((path, "parameters"), problem[0]), problem[1])
     if output is not None:
         check_schema(output, (path, "output"))
     defer, cache = get_bool(node, "defer", path), read_cache(node, path)
@@ -84,17 +79,14 @@ def _read_tool(reading: LenientReadContext, node: Object, path: Path) -> Tool:
 
 
 _MAX_CACHED_BYTES = 20_000
-"""Schemas up to this many bytes are checked once; a client sends the same tools with every turn."""
+"""The results of checks are cached for schemas up to this size, because clients send the same tools every time."""
 
 
 def _parameters_problem(parameters: Json) -> tuple[str, str] | None:
-    """The first thing that is wrong with the schema of a tool's parameters, with its place in the schema."""
+    """The first problem of the schema of a tool's parameters, with its place in the schema."""
     encoded = encode(parameters)
-    return (
-        _find_parameters_problem(encoded)
-        if len(encoded) <= _MAX_CACHED_BYTES
-        else _find_parameters_problem.__wrapped__(encoded)
-    )
+    find = _find_parameters_problem
+    return find(encoded) if len(encoded) <= _MAX_CACHED_BYTES else find.__wrapped__(encoded)
 
 
 @lru_cache(maxsize=512)
@@ -115,14 +107,14 @@ def check_schema(schema: Object, path: Path) -> None:
 
 
 def _path_below(path: Path, place: str) -> Path:
-    """The place that a JSON Pointer into a schema names, seen from the body that holds the schema at `path`."""
+    """The path of a JSON Pointer into the schema at `path`."""
     for key in place.split("/")[1:]:
         path = (path, key.replace("~1", "/").replace("~0", "~"))
     return path
 
 
 def _read_provider_tool(reading: LenientReadContext, node: Object, path: Path) -> ProviderTool:
-    origin = reading.read_origin(node, path, PROVIDER_TOOL_KEYS)
+    origin = reading.read_origin(node, path, names.PROVIDER_TOOL_KEYS)
     require_text(node, "hosted", path)
     return ProviderTool(
         read_enum(node, "hosted", path, PROVIDER_TOOLS),
@@ -142,7 +134,7 @@ def _read_texts(node: Object, key: str, path: Path) -> tuple[str, ...]:
     return tuple(expect_text(value, where) for value, where in items_with_paths(values, (path, key))) if values else ()
 
 
-# --- writing tools --------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Json]:
@@ -150,8 +142,8 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Json]:
 
 
 def _write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
-    if is_verbatim(tool.origin, NAME):
-        return tool.origin.wire  # type: ignore[union-attr, no-any-return]
+    if (wire := intact_wire(tool.origin)) is not None:
+        return wire
     if isinstance(tool, Opaque):
         ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         return None
@@ -168,13 +160,9 @@ def _write_tool(tool: Tool, ledger: Ledger) -> Object:
     out: Object = {"name": tool.name, "description": description}
     if tool.parameters is not None:
         out["parameters"] = _write_parameters(tool, ledger)
-    if tool.output is not None:
-        out["output"] = tool.output
-    if tool.defer is not None:
-        out["defer"] = tool.defer
+    out |= {field: value for field in ("output", "defer") if (value := getattr(tool, field)) is not None}
     if tool.strict:
-        what = f"strict mode of `{tool.name}` was left out"
-        ledger.note("no-counterpart", where, what, "unified has no strict mode")
+        ledger.note("no-counterpart", where, f"`strict` of `{tool.name}` was left out", "unified has no strict mode")
     if tool.kind != "function":
         ledger.note("tool-wrapped", where, f"the {tool.kind} tool `{tool.name}` became a function")
     if tool.grammar is not None:
@@ -185,7 +173,7 @@ def _write_tool(tool: Tool, ledger: Ledger) -> Object:
 
 
 def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
-    """The schema as clients of this protocol must write it. What is valid already is touched only where it must be."""
+    """The schema as clients of unified must write it, with as few changes as possible."""
     where: Path = (source_path(tool), "parameters")
     parameters: Json = tool.parameters
     if _parameters_problem(parameters) is None:
@@ -205,64 +193,59 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
 
 
 def _write_provider_tool(tool: ProviderTool) -> Object:
-    out: Object = {"hosted": tool.tool}
-    if tool.name:
-        out["name"] = tool.name
-    if tool.max_uses is not None:
-        out["max_uses"] = tool.max_uses
-    if tool.allowed_domains:
-        out["allowed_domains"] = list(tool.allowed_domains)
-    if tool.blocked_domains:
-        out["blocked_domains"] = list(tool.blocked_domains)
-    if tool.location is not None:
-        out["location"] = tool.location
-    if tool.context_size:
-        out["context_size"] = tool.context_size
-    return out
+    options: Object = {
+        "name": tool.name or None,
+        "max_uses": tool.max_uses,
+        "allowed_domains": list(tool.allowed_domains) or None,
+        "blocked_domains": list(tool.blocked_domains) or None,
+        "location": tool.location,
+        "context_size": tool.context_size or None,
+    }
+    return {"hosted": tool.tool, **{key: value for key, value in options.items() if value is not None}}
 
 
-# --- the choice -----------------------------------------------------------------------------------------------------
+# --- tool choice ----------------------------------------------------------------------------------------------------
 
-_CHOICE_MODES: Mapping[str, Literal["auto", "none", "required"]] = MappingProxyType(
+CHOICE_MODES: Mapping[str, Literal["auto", "none", "required"]] = MappingProxyType(
     {"auto": "auto", "none": "none", "required": "required"}
 )
 
 
 def read_tool_choice(reading: LenientReadContext, value: Json, path: Path, tools: tuple[AnyTool, ...]) -> ToolChoice:
     if isinstance(value, str):
-        mode = _CHOICE_MODES.get(value)
+        mode = CHOICE_MODES.get(value)
         if mode is not None:
             return ToolChoice(mode, origin=reading.whole_origin(value, path))
-        raise Malformed(
-            path, f'`{value}` is no choice; {suggest_word(value, _CHOICE_MODES)}; one tool is {{"name": …}}'
-        )
+        hint = suggest_word(value, CHOICE_MODES)
+        raise Malformed(path, f'unknown tool choice `{value}`; {hint}; one tool is {{"name": …}}')
     if not isinstance(value, dict):
         raise_wrong_type(path, "a string or an object", value)
-    origin = reading.read_origin(value, path, TOOL_CHOICE_KEYS)
+    origin = reading.read_origin(value, path, names.TOOL_CHOICE_KEYS)
     if "allowed" not in value:
         _refuse_keys(value, path, "mode")
         return ToolChoice("one", (_read_tool_name(value, path, tools),), origin=origin)
     _refuse_keys(value, path, "name", "hosted")
     allowed = expect_list(value["allowed"], (path, "allowed"))
-    names = tuple(
+    chosen = tuple(
         _read_tool_name({"name": item} if isinstance(item, str) else expect_object(item, where), where, tools)
         for item, where in items_with_paths(allowed, (path, "allowed"))
     )
     required = read_enum(value, "mode", path, ("auto", "required"), "auto") == "required"
-    return ToolChoice("allowed", names, required, origin=origin)
+    return ToolChoice("allowed", chosen, required, origin=origin)
 
 
 def _refuse_keys(node: Object, path: Path, *keys: str) -> None:
+    other = "`allowed`" if "allowed" in node else "one tool"
     for key in keys:
         if key in node:
-            raise Malformed((path, key), f"`{key}` does not go with {'`allowed`' if 'allowed' in node else 'one tool'}")
+            raise Malformed((path, key), f"`{key}` cannot be combined with {other}")
 
 
 def _read_tool_name(node: Object, path: Path, tools: tuple[AnyTool, ...]) -> ToolName:
-    """A tool of the client's by its name, or one of the provider's: `{"hosted": …}`."""
+    """A function by its name, or a provider tool: `{"hosted": …}`."""
     if "hosted" in node:
-        word = read_enum(node, "hosted", path, PROVIDER_TOOLS)
-        return ToolName(word, word)
+        tool = read_enum(node, "hosted", path, PROVIDER_TOOLS)
+        return ToolName(tool, tool)
     name = require_text(node, "name", path)
     known = [tool.name for tool in tools if isinstance(tool, Tool)]
     if name not in known:
@@ -273,13 +256,12 @@ def _read_tool_name(node: Object, path: Path, tools: tuple[AnyTool, ...]) -> Too
 def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> Json:
     if is_verbatim(choice.origin, NAME):
         return choice.origin.wire  # type: ignore[union-attr]
-    if choice.mode not in ("one", "allowed"):
+    if choice.mode in CHOICE_MODES:
         return choice.mode
-    named = [_write_tool_name(tool, choice, ledger) for tool in choice.tools]
-    if choice.mode == "one" and named:
-        only = named[0]
-        return {"name": only} if isinstance(only, str) else only
-    return {"allowed": named, "mode": "required" if choice.required else "auto"}
+    allowed = [_write_tool_name(tool, choice, ledger) for tool in choice.tools]
+    if choice.mode == "one" and allowed:
+        return {"name": allowed[0]} if isinstance(allowed[0], str) else allowed[0]
+    return {"allowed": allowed, "mode": "required" if choice.required else "auto"}
 
 
 def _write_tool_name(tool: ToolName, choice: ToolChoice, ledger: Ledger) -> Json:
