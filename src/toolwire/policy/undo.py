@@ -71,7 +71,11 @@ class PolicyUndo(Struct, frozen=True):
     @property
     def can_refuse(self) -> bool:
         """Can a call be refused so that the model must be asked again?"""
-        return bool(self.dropped) or any(tool.can_retry for tool in self.tools.values())
+        return bool(self.dropped) or self._can_retry
+
+    @property
+    def _can_retry(self) -> bool:
+        return bool(self.tools) and any(tool.can_retry for tool in self.tools.values())
 
     def is_dropped(self, call: Call) -> bool:
         key = (call.namespace, call.name)
@@ -85,7 +89,7 @@ class PolicyUndo(Struct, frozen=True):
     @property
     def without_retries(self) -> PolicyUndo:
         """The same for an answer after a retry: invalid arguments are only reported."""
-        if not any(tool.can_retry for tool in self.tools.values()):
+        if not self._can_retry:
             return self
         tools = {key: replace(tool, validate="report") if tool.can_retry else tool for key, tool in self.tools.items()}
         return PolicyUndo(tools, self.dropped)

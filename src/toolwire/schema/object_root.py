@@ -109,6 +109,8 @@ _COMBINING_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef
 _DISSOLVED_PREFIXES = ("#/anyOf/", "#/oneOf/", "#/allOf/")
 _match_legal_name = DOTTED_NAME.fullmatch
 _INNER_KEYWORDS = SUSPECT_KEYWORDS | NESTING_KEYWORDS
+_SORTED_TYPE_NAMES = tuple(sorted(TYPE_NAMES))
+"""A tuple, which can be asked for a list of types as well: a list has no hash."""
 _ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properties", "required", "additionalProperties"}
 
 
@@ -124,15 +126,14 @@ def is_flat_object(schema: Json) -> bool:
     properties = schema.get("properties")
     if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
         return False
-    for name, node in properties.items():
-        if node.__class__ is not dict or not _match_legal_name(name):
+    for node in properties.values():
+        if (
+            node.__class__ is not dict
+            or node.get("type") not in _SORTED_TYPE_NAMES
+            or not _INNER_KEYWORDS.isdisjoint(node)
+        ):
             return False
-        kind = node.get("type")
-        if kind.__class__ is not str or kind not in TYPE_NAMES:
-            return False
-        if not (len(node) == 2 and "description" in node) and not _INNER_KEYWORDS.isdisjoint(node):
-            return False
-    return schema.get("required").__class__ is not bool
+    return all(map(_match_legal_name, properties)) and schema.get("required").__class__ is not bool
 
 
 def convert_to_object_root(schema: Json) -> ConvertedSchema:

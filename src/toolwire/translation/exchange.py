@@ -74,6 +74,29 @@ class Exchange:
     `translate_error`. Where `can_take_rounds`, `add_round` or the stream says whether the model must be asked again.
     """
 
+    # The request, as it is translated.
+    _read_ahead: tuple[Body, Request] | None = None
+    """The body that `memory_keys` has read, and the request in it: `translate_request` need not read it again."""
+    _client_request: Request | None = None
+    _prefix_digests: signature_memory.PrefixDigests | None = None
+    """Digests of what is before each turn: a record is restored only where its context is the same."""
+    _provider_request: Request | None = None
+
+    # What the answer needs to undo the changes of the request.
+    _tool_names = UNCHANGED_NAMES
+    _used_call_ids = NO_CALL_IDS
+    _policy_undo = NOTHING_TO_UNDO
+    _added_tool_names: frozenset[str] = frozenset()
+    """Tools that the client does not know: those of the options, and substitutes for tools of the provider."""
+    _substituted_tools: Mapping[str, str] = EMPTY_MAPPING
+
+    # Answers in several rounds.
+    _rounds: Rounds | None = None
+    _joined_events: tuple[Event, ...] = ()
+    """The events of all rounds so far, as one answer."""
+    _pending_results: tuple[Result, ...] = ()
+    """See `keep_pending_results`."""
+
     def __init__(self, client: Codec, provider: Codec, options: Options | None = None) -> None:
         self.client = client
         self.provider = provider
@@ -88,29 +111,6 @@ class Exchange:
         )
         self.uses_memory = self._remembers_seals or self._remembers_hidden_calls
         """Can there be records to keep for the client?"""
-
-        # The request, as it is translated.
-        self._read_ahead: tuple[Body, Request] | None = None
-        """The body that `memory_keys` has read, and the request in it: `translate_request` need not read it again."""
-        self._client_request: Request | None = None
-        self._prefix_digests: signature_memory.PrefixDigests | None = None
-        """Digests of what is before each turn: a record is restored only where its context is the same."""
-        self._provider_request: Request | None = None
-
-        # What the answer needs to undo the changes of the request.
-        self._tool_names = UNCHANGED_NAMES
-        self._used_call_ids = NO_CALL_IDS
-        self._policy_undo = NOTHING_TO_UNDO
-        self._added_tool_names: frozenset[str] = frozenset()
-        """Tools that the client does not know: those of the options, and substitutes for tools of the provider."""
-        self._substituted_tools: Mapping[str, str] = EMPTY_MAPPING
-
-        # Answers in several rounds.
-        self._rounds: Rounds | None = None
-        self._joined_events: tuple[Event, ...] = ()
-        """The events of all rounds so far, as one answer."""
-        self._pending_results: tuple[Result, ...] = ()
-        """See `keep_pending_results`."""
 
     # --- the request ---
 

@@ -63,6 +63,9 @@ class Options(Struct, frozen=True, kw_only=True):
     """The HTTP status of the error to translate."""
 
 
+_NO_NAMES: frozenset[str] = frozenset()
+
+
 def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[Request, frozenset[str]]:
     """The request with the options' model, stream flag, output limit, cache setting and tools; and the names of the
     tools that were added."""
@@ -71,17 +74,19 @@ def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[R
         changes["model"] = options.model
     if options.stream is not None and options.stream != request.stream:
         changes["stream"] = options.stream
-    settings = _apply_to_settings(request.settings, options, ledger)
-    if settings is not request.settings:
-        changes["settings"] = settings
-    added: list[Tool] = []
+    if options.max_output_tokens is not None or options.model_output_limit is not None or not options.cache_breakpoints:
+        settings = _apply_to_settings(request.settings, options, ledger)
+        if settings is not request.settings:
+            changes["settings"] = settings
+    added_names = _NO_NAMES
     if options.tools and (request.settings.count or 1) == 1:
         declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
         added = [tool for tool in options.tools if tool.name not in declared]
+        added_names = frozenset(tool.name for tool in added)
         changes["tools"] = (*request.tools, *added)
     if changes:
         request = replace_fields(request, **changes)
-    return request, frozenset(tool.name for tool in added)
+    return request, added_names
 
 
 def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> Settings:

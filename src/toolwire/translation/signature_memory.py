@@ -143,6 +143,10 @@ class ClientCalls(Protocol):
     def calls(self) -> Mapping[int, Sequence[Call]]:
         """The calls of each choice."""
 
+    @property
+    def has_renamed_ids(self) -> bool:
+        """Did a call get another id?"""
+
     def call_ids(self, choice: int) -> list[str]: ...
 
 
@@ -195,15 +199,13 @@ _SEALABLE_PARTS = frozenset({Call, Text, Reasoning})
 
 def _is_worth_keeping(choice: Choice, client_calls: ClientCalls | None, keeps_unsealed_reasoning: bool) -> bool:
     """Is there anything that the client does not have: a seal, another id, or unsealed thinking that must come back?"""
-    provider_ids: list[str] = []
     for part in choice.parts:
         kind = type(part)
         if kind in _SEALABLE_PARTS and (part.seal is not None or (keeps_unsealed_reasoning and kind is Reasoning)):  # type: ignore[union-attr]
             return True
-        if kind is Call:
-            provider_ids.append(part.id)  # type: ignore[union-attr]
-    if client_calls is None or not provider_ids:
+    if client_calls is None or not client_calls.has_renamed_ids:
         return False
+    provider_ids = [part.id for part in choice.parts if isinstance(part, Call)]
     client_ids = client_calls.call_ids(choice.index)
     return any(id and id != client_id for id, client_id in zip(provider_ids, client_ids, strict=False))
 

@@ -343,10 +343,15 @@ class Metrics:
             if record.first_byte:
                 self._observe(cells.first_byte, record.first_byte - record.started)
             if usage is not None:
-                counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
-                for cell, count in zip(cells.tokens, counts, strict=True):
-                    if count:
-                        values[cell] += count
+                input, output, cache_read, cache_write, reasoning = cells.tokens
+                values[input] += usage.input
+                values[output] += usage.output
+                if usage.cache_read:
+                    values[cache_read] += usage.cache_read
+                if usage.cache_write:
+                    values[cache_write] += usage.cache_write
+                if usage.reasoning:
+                    values[reasoning] += usage.reasoning
 
     def _observe(self, cell: int, seconds: float) -> None:
         self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0
