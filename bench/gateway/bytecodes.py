@@ -9,6 +9,7 @@ bytecode (C calls, the system) is not seen: a change that counts less here is me
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import io
 import os
@@ -30,6 +31,7 @@ from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
 from toolwire.gateway.app import app
 from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
 OURS = str(Path(toolwire.__file__).parent)
 TIMES = 10
@@ -77,8 +79,10 @@ async def _counted(folder: Path, client: str, target: str, stream: bool, times: 
         gateway.open()
         await server.listen(bound, 8)
         await load.run(job)  # the first find nothing ready
+        await asyncio.sleep(2 * LOG_DELAY)  # until their log lines are written
         with _counting() as counts:
             result = await load.run(job)
+            await asyncio.sleep(2 * LOG_DELAY)
         await server.close(1.0)
         await gateway.close(force=True)
     if result.wrong:
