@@ -262,15 +262,16 @@ class MessageSlots:
         self.calls: list[Call] = []
         highest = 0
         for part in parts:
-            rank = _SLOT_ORDER.get(type(part), highest)
-            if rank > highest:
+            kind = type(part)
+            rank = _SLOT_ORDER.get(kind, highest)
+            if rank >= highest:
                 highest = rank
-            elif rank < highest and ledger.source != ledger.target:
+            elif ledger.source != ledger.target:
                 ledger.note("order-changed", where, "text, thinking and calls are no longer in their original order")
-            if type(part) is Text:
-                self.content.append(part)
-            elif type(part) is Call:
-                self.calls.append(part)
+            if kind is Text:
+                self.content.append(part)  # type: ignore[arg-type]
+            elif kind is Call:
+                self.calls.append(part)  # type: ignore[arg-type]
             else:
                 self._add_part(part, ledger)
 
@@ -291,8 +292,6 @@ class MessageSlots:
 
     def write_reasoning(self, out: Object, ledger: Ledger) -> None:
         """Write `reasoning_content`, and OpenRouter's `reasoning_details` where one of its seals must go back."""
-        if not self.reasoning:
-            return
         text = "".join(part.text for part in self.reasoning)
         if text:
             out["reasoning_content"] = text

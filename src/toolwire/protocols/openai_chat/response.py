@@ -11,13 +11,12 @@ from toolwire.core.ir import (
     Choice,
     Finish,
     FinishKind,
+    Media,
     Opaque,
     Origin,
-    Reasoning,
     Response,
     Text,
     Usage,
-    plain_text,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -146,6 +145,8 @@ def write_usage(usage: Usage) -> Object:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
+    if usage.cache_read is None and usage.cache_write is None and usage.reasoning is None:
+        return out
     for field, group, key in _USAGE_DETAILS:
         count = getattr(usage, field)
         if count is not None:
@@ -240,40 +241,56 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     if wire is not None:
         return wire
     legacy = legacy or (finish is not None and finish.raw == names.LEGACY_CALLS_REASON)
-    slots = MessageSlots(choice.parts, source_path(choice), ledger)
+    where = source_path(choice)
+    slots = MessageSlots(choice.parts, where, ledger)
     reason = FinishReasonWriter(legacy)
     reason.has_calls, reason.has_refusal = bool(slots.calls), bool(slots.refusals)
-    reason.is_incomplete = any(call.incomplete for call in slots.calls)
-    message = _write_message(slots, ledger, legacy)
-    out: Object = {"index": choice.index, "message": message, "logprobs": None}
-    out["finish_reason"] = reason.write(finish, source_path(choice), ledger)
+    reason.is_incomplete = True in [call.incomplete for call in slots.calls]
+    out: Object = {
+        "index": choice.index,
+        "message": _write_message(slots, ledger, legacy),
+        "logprobs": None,
+        "finish_reason": reason.write(finish, where, ledger),
+    }
     return restore_original_keys(out, origin, NAME)
 
 
 def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
-    text = plain_text(slots.content)
+    text = ""
+    citations: list[Object] = []
     for part in slots.content:
-        if isinstance(part, Opaque):
+        if isinstance(part, Text):
+            if part.citations:
+                # In Chat they count characters of the whole content.
+                citations += [write_citation(citation, len(text), len(part.text)) for citation in part.citations]
+            if part.seal is not None:
+                ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
+            text += part.text
+        elif isinstance(part, Opaque):
             ledger.note_opaque(part)
-        elif isinstance(part, Reasoning):
+        else:
             slots.reasoning.append(part)
-        elif part.seal is not None:
-            ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
     out: Object = {
         "role": "assistant",
         "content": text if text or not (slots.calls or slots.refusals) else None,
         "refusal": "".join(slots.refusals) or None,
-        "annotations": _write_citations(slots),
+        "annotations": citations,
     }
-    slots.write_reasoning(out, ledger)
-    images = [image for part in slots.media if (image := write_media(part, _DEFAULT_FAMILY, ledger)) is not None]
-    if images:
-        out["images"] = images
+    if slots.reasoning:
+        slots.write_reasoning(out, ledger)
+    if slots.media:
+        _write_images(slots.media, out, ledger)
     if slots.calls and legacy:
         _write_function_call(slots.calls, out, ledger)
     elif slots.calls:
         out["tool_calls"] = [write_call(call, ledger) for call in slots.calls]
     return out
+
+
+def _write_images(media: list[Media], out: Object, ledger: Ledger) -> None:
+    images = [image for part in media if (image := write_media(part, _DEFAULT_FAMILY, ledger)) is not None]
+    if images:
+        out["images"] = images
 
 
 def _write_function_call(calls: list[Call], out: Object, ledger: Ledger) -> None:
@@ -283,17 +300,6 @@ def _write_function_call(calls: list[Call], out: Object, ledger: Ledger) -> None
 
 
 _DEFAULT_FAMILY = Family()
-
-
-def _write_citations(slots: MessageSlots) -> list[Object]:
-    """The citations of every text. In Chat they count characters of the whole content."""
-    found: list[Object] = []
-    offset = 0
-    for part in slots.content:
-        if isinstance(part, Text):
-            found += [write_citation(citation, offset, len(part.text)) for citation in part.citations]
-            offset += len(part.text)
-    return found
 
 
 # --- a quick look -----------------------------------------------------------------------------------------------------
