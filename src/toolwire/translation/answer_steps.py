@@ -570,7 +570,7 @@ def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
     """A choice with its calls as the client knows them."""
     parts = [steps.restore_whole_call(part, choice.index) if type(part) is Call else part for part in choice.parts]
     finish = choice.finish
-    if finish is not None and any(type(part) is Call for part in parts):
+    if finish is not None and Call in map(type, parts):
         finish = finish_with_calls(finish)
     if finish is choice.finish and is_same(parts, choice.parts):
         return choice

@@ -267,9 +267,10 @@ def write_turn(turn: Turn, writing: PartWriteContext, unsigned_call: Call | None
         return wire if isinstance(wire, list) else [wire]
     if turn.role in ("system", "developer"):
         writing.ledger.note("role-mapped", source_path(turn), f"a {turn.role} turn became a user turn")
-    for field in ("name", "phase"):
-        if value := getattr(turn, field):
-            writing.ledger.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
+    if turn.name:
+        writing.ledger.note("no-counterpart", source_path(turn), f"the name `{turn.name}` of a turn was left out")
+    if turn.phase:
+        writing.ledger.note("no-counterpart", source_path(turn), f"the phase `{turn.phase}` of a turn was left out")
     parts = _write_parts(turn.parts, writing, unsigned_call)
     # Google refuses a content without parts, and leaving the turn out would change the order of the roles.
     out: Object = {"parts": parts or [{"text": ""}], "role": _WIRE_ROLES.get(turn.role, "user")}

@@ -97,7 +97,7 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContex
     if reading.open_call is not None:
         parts.append(reading.open_call.make_call(incomplete=True))
         reading.open_call = None
-    if any(is_nonempty(node.get(key)) for key in GROUNDING_METADATA_KEYS):
+    if any(map(is_nonempty, map(node.get, GROUNDING_METADATA_KEYS))):
         texts = [part.text if isinstance(part, Text) else None for part in parts[:whole_parts]]
         parts = _add_grounding(node, parts, texts, path, reading)
     index = get_int(node, "index", path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 from toolwire.core.ir import Format, Settings, Thinking, source_path
@@ -129,7 +128,6 @@ def read_response_format(node: Object, path: Path, reading: PartReadContext) -> 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-_copied_settings = attrgetter(*names.SETTING_KEYS)
 SUPPORTED_SETTINGS = frozenset({*names.SETTING_KEYS, "thinking", "format", "tier", "stream_usage"})
 
 
@@ -137,8 +135,8 @@ def write_generation_config(settings: Settings, family: Family, has_functions: b
     present = present_settings(settings)
     if not present:
         return {}
-    values = zip(names.SETTING_KEYS.values(), _copied_settings(settings), strict=True)
-    out: Object = {key: value for key, value in values if value is not None}
+    fields = filter(present.__contains__, names.SETTING_KEYS)
+    out: Object = {names.SETTING_KEYS[field]: getattr(settings, field) for field in fields}
     if settings.stop is not None:
         out["stopSequences"] = list(settings.stop[: names.MAX_STOP_SEQUENCES])
         if len(settings.stop) > names.MAX_STOP_SEQUENCES:

@@ -150,9 +150,10 @@ def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
         out |= write_schema(parameters, PARAMETER_SLOTS, family, ledger, source_path(tool), arguments=True)
     if tool.output is not None:
         out |= write_schema(tool.output, RESPONSE_SLOTS, family, ledger, source_path(tool))
-    for field in ("strict", "defer"):
-        if getattr(tool, field):
-            ledger.note("no-counterpart", source_path(tool), f"`{field}` of the tool `{tool.name}` was left out")
+    if tool.strict:
+        ledger.note("no-counterpart", source_path(tool), f"`strict` of the tool `{tool.name}` was left out")
+    if tool.defer:
+        ledger.note("no-counterpart", source_path(tool), f"`defer` of the tool `{tool.name}` was left out")
     if tool.cache is not None:
         ledger.note("cache-dropped", source_path(tool), "the cache breakpoint was left out")
     return restore_original_keys(out, tool.origin, NAME)

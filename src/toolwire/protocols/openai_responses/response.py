@@ -216,7 +216,9 @@ def write_start_fields(
     request = context.request
     origin = None if request is None else request.origin
     if is_own(origin):
-        out.update({key: value for key, value in origin.wire.items() if value is not None and key in ECHOED_KEYS})
+        for key in filter(ECHOED_KEYS.__contains__, origin.wire):
+            if (value := origin.wire[key]) is not None:
+                out[key] = value
         if tools := out.get("tools"):
             out["tools"] = [*map(_with_strict, tools)]
     out["id"] = response_id(id, "" if is_own_id and id else context.seed)
@@ -359,7 +361,7 @@ def is_message_part(part: Part) -> bool:
 def shares_item(before: Part, part: Part) -> bool:
     if part.__class__ is ProviderResult:
         return isinstance(before, ProviderCall) and before.id == part.id
-    if not is_message_part(before) or not is_message_part(part):
+    if not is_message_part(part) or not is_message_part(before):
         return False
     if is_own(before.origin) and is_own(part.origin) and Opaque not in (type(before), type(part)):
         return before.origin.wire is part.origin.wire

@@ -60,8 +60,9 @@ MAX_IDENTIFIER_LENGTH = 64
 def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:
     """The settings, and the keys outside REQUEST_KEYS that were read completely."""
     found: _Found = {}
-    for key, (field, take) in COPIED_SETTINGS.items():
-        if body.get(key) is not None:
+    for key in filter(body.__contains__, COPIED_SETTINGS):
+        field, take = COPIED_SETTINGS[key]
+        if body[key] is not None:
             found[field] = take(body, key, None), (None, key)
     read_keys: frozenset[str] = frozenset()
     if not STRUCTURED_KEYS.isdisjoint(body):
