@@ -1,8 +1,8 @@
-"""The documentation is true: its Python runs, its commands give what is shown, its links lead somewhere.
+"""Checks the documentation: its Python runs, its commands print what is shown, its links are valid.
 
-In a ```python block the lines `#> …` are what the block prints; the blocks of one page share their names.
-In a ```console block the lines after `$ toolwire …` are what the command writes, stdout and stderr together. A line
-`...` stands for any lines, and `...` within a line for any characters. `<!-- not run -->` leaves the next block out.
+In a ```python block the lines `#> …` are the expected output; the blocks of one page share their variables.
+In a ```console block the lines after `$ toolwire …` are the expected output, stdout and stderr together. A line `...`
+matches any lines, and `...` within a line any characters. `<!-- not run -->` skips the next block.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ADDRESS = "http://127.0.0.1:8642"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the gateway really is, for examples that speak of its usual address."""
+    """The address of a running gateway, for examples that use the default address."""
     from gateway.conftest import served
 
     file = tmp_path_factory.mktemp("docs") / "toolwire.toml"
-    file.write_text('[server]\nlog = "none"\n')
+    file.write_text('[server]\nlog_format = "none"\n')
     with served(file) as url:
         yield url
 
@@ -67,8 +67,8 @@ def test_python_runs_and_prints_what_it_says(page: Path, address: str, monkeypat
             code = compile("\n" * (block.line - 1) + block.code.replace(ADDRESS, address), page.name, "exec")
             with contextlib.redirect_stdout(printed):
                 exec(code, names)
-            said = re.findall(r"^ *#> ?(.*)$", block.code, re.MULTILINE)
-            assert [line.rstrip() for line in printed.getvalue().splitlines()] == said, f"{page.name}:{block.line}"
+            expected = re.findall(r"^ *#> ?(.*)$", block.code, re.MULTILINE)
+            assert [line.rstrip() for line in printed.getvalue().splitlines()] == expected, f"{page.name}:{block.line}"
 
 
 @pytest.mark.parametrize("page", _pages_with("console"))
@@ -102,7 +102,7 @@ def _run(command: str) -> str:
 
 
 def _pattern(shown: str) -> re.Pattern[str]:
-    """What is shown, with its three dots."""
+    """A pattern for the shown output, where `...` matches anything."""
     lines = re.sub(r"^\.\.\.\n", "\0", shown, flags=re.MULTILINE)
     escaped = re.escape(lines).replace("\0", r"(?:.*\n)*").replace(re.escape("..."), ".*")
     return re.compile(escaped)
