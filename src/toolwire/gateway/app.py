@@ -26,7 +26,6 @@ from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import StateRepository
-from toolwire.gateway.store.store import NoStore
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
@@ -185,7 +184,7 @@ class Gateway:
         """Open the store. It stays the same while the process runs, also if a new configuration names another."""
         if self._responses_service is None:
             self._store_settings = config.store
-            store = open_store(config.store, os.environ) or NoStore()
+            store = open_store(config.store, os.environ)
             self._responses_service = ResponsesService(StateRepository(store, config.store, self._on_store_event))
         elif self._store_settings != config.store:
             what = "[store] has changed: restart the gateway to use it"

@@ -202,12 +202,8 @@ class Routes:
         if isinstance(body, Failure):
             await send_reply(request, call, error_replies.error_reply(call.client_codec, body))
             return
-        refusal = context.set_body(body)
-        if refusal is not None:
-            await send_reply(request, call, refusal)
-            return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        outcome = await run_operation(context)
+        outcome = await run_operation(context, body)
         if isinstance(outcome, NotStoredHere):
             await self._pass_through(request, call, body)
         else:

@@ -21,7 +21,6 @@ from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.relay import relay_stream
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.responses_state.recorder import (
-    StoredResponse,
     StoringRecorder,
     StreamTap,
     number_frames,
@@ -56,7 +55,8 @@ class BackgroundJob:
         self.frames: list[NumberedFrame] = renumber_frames(write_response_stream(queued), 0)
         """Its stream so far. The first events exist at once, so that the client knows the id."""
         self.response = queued
-        self._running_response = running
+        self.running_response = running
+        """The response with the status `in_progress`, once the provider has started to answer."""
         self.is_done = False
         self.end_is_sent = False
         """Is the last event among the frames?"""
@@ -84,10 +84,6 @@ class BackgroundJob:
         self._stored_frames = len(self.frames)
         return result
 
-    async def store_running(self) -> bool | StoreDown:
-        """Store the status `in_progress`: the provider has started to answer."""
-        return await self.store_progress(self._running_response)
-
     async def abandon(self) -> None:
         """Store that it failed because the gateway stops, without waiting for the lease to run out."""
         async with self._store_lock:
@@ -100,23 +96,18 @@ class BackgroundJob:
 
     def _build_entries(self, response: Object, frames: list[NumberedFrame], has_end_event: bool) -> list[Entry]:
         """The entries of the response, with a new lease, and of these frames of its stream."""
-        now, options = self._repository.clock(), self._recorder.options
-        status = read_status(response)
-        stored = StoredResponse(
-            items=self._recorder.items,
-            response=response,
-            conversation=options.conversation,
+        lease = self._repository.clock() + self._repository.lease
+        entry = self._recorder.response_entry(
+            response,
             background=True,
-            lease=now + self._repository.lease if status in UNFINISHED_STATUSES else 0.0,
+            lease=lease if read_status(response) in UNFINISHED_STATUSES else 0.0,
             has_end_event=has_end_event,
         )
-        owner, parent = self._recorder.owner, options.previous_response_id
-        body = encode(stored)
-        entries = [Entry(owner=owner, kind=RESPONSE, id=self.id, parent=parent, mark=status, body=body, created=now)]
+        entries = [entry]
         if frames:
             body, place = b"".join(frame for _, frame in frames), frames[-1][0] + 1
             id = f"{self.id}/{place}"
-            entries.append(Entry(owner=owner, kind=EVENTS, id=id, parent=self.id, place=place, body=body))
+            entries.append(Entry(owner=entry.owner, kind=EVENTS, id=id, parent=self.id, place=place, body=body))
         return entries
 
     def add_frames(self, data: bytes) -> None:
@@ -280,15 +271,8 @@ async def store_ending(
     """Store that a response has failed or was cancelled. If another gateway has stored its end first, that holds."""
     stored = read_stored_response(entry)
     response = write_ended_response(stored.response, status, failure)
-    ended = Entry(
-        owner=entry.owner,
-        kind=RESPONSE,
-        id=entry.id,
-        parent=entry.parent,
-        mark=status,
-        created=entry.created,
-        body=encode(replace(stored, response=response, lease=0.0)),
-    )
+    body = encode(replace(stored, response=response, lease=0.0))
+    ended = replace(entry, mark=status, body=body, place=0, expires=0.0)
     result = await repository.put(ended, required_marks=UNFINISHED_STATUSES)
     if isinstance(result, StoreDown):
         return result
@@ -296,12 +280,6 @@ async def store_ending(
         return ended
     current = await repository.get_one(entry.owner, RESPONSE, entry.id)
     return current if current is not None else ended
-
-
-def _missing_end_event(entry: Entry, number: int) -> bytes:
-    """The last event of a response that was cancelled or lost: its stored stream ends without one."""
-    stored = read_stored_response(entry)
-    return b"" if stored.has_end_event else write_terminal_event(stored.response, number)
 
 
 async def follow_remote_job(
@@ -331,7 +309,9 @@ async def follow_remote_job(
                 seen = number
                 yield frame
         if current.mark not in UNFINISHED_STATUSES:
-            yield _missing_end_event(current, max(last, seen + 1))
+            stored = read_stored_response(current)
+            if not stored.has_end_event:  # it was cancelled or lost
+                yield write_terminal_event(stored.response, max(last, seen + 1))
             return
         await sleep(POLL_SECONDS)
 
@@ -386,7 +366,7 @@ async def run_background_call(
     try:
         answer = await pipeline.request_answer(call, targets)
         if isinstance(answer, StartedStream):
-            await job.store_running()
+            await job.store_progress(job.running_response)
             await relay_stream(call, answer, JobOutput(job, tap))
             if tap.response is not None:
                 await _store_completed(job, recorder, tap, tap.response)

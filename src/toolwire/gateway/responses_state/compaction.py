@@ -55,18 +55,14 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
     """`POST /v1/responses/compact`."""
     call, pipeline = context.call, context.pipeline
     body = context.read_body()
-    if isinstance(body, Reply):
-        return body
     targets = pipeline.route_call(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
-    options = read_state_options(body)
-    if isinstance(options, Failure):
-        return context.refuse(options)
+    options = context.unwrap(read_state_options(body))
     history = await load_history(context.repository, context.owner, options)
     if isinstance(history, Failure):
         if history.status >= 500 or not (is_native_target(call, targets) and allows_upstream_state(call)):
-            return context.refuse(history)
+            raise context.refused(history)
     elif options.refers_to_stored:
         body = expand_request(body, history.items, history.referenced)
         replace_body(call, body)
@@ -78,8 +74,8 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
     answer = await _request_summary(call, targets, pipeline, body)
     if isinstance(answer, AttemptFailed):
         return answer.reply
-    response = write_compact_response(answer, items, call.id_seed, int(call.now))
-    return context.refuse(response) if isinstance(response, Failure) else Reply(200, JSON_HEADERS, encode(response))
+    response = context.unwrap(write_compact_response(answer, items, call.id_seed, int(call.now)))
+    return Reply(200, JSON_HEADERS, encode(response))
 
 
 async def answer_with_compaction(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import Struct
@@ -70,6 +70,14 @@ class NotStoredHere(Struct, frozen=True):
 
 
 OperationResult: TypeAlias = Reply | StreamReplay | NotStoredHere
+Value = TypeVar("Value")
+
+
+class OperationRefused(Exception):
+    """An operation cannot be done; the request gets this result instead."""
+
+    def __init__(self, result: Reply | NotStoredHere) -> None:
+        self.result = result
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -100,38 +108,38 @@ class OperationContext:
         self.owner = owner_of(call.caller.key)
         self.query: Mapping[str, str] = dict(parse_qsl(query, keep_blank_values=True))
 
-    def set_body(self, body: bytes) -> Reply | None:
-        """Set the body of the request; returns an error if it is not valid."""
+    def set_body(self, body: bytes) -> None:
+        """Set the body of the request; raises if it is not valid."""
         self.call.id_seed = secrets.token_hex(12)
-        if not body or self.call.load_body(body):
-            return None
+        if body and not self.call.load_body(body):
+            self._decode_body(body)
+            raise self.refused(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
+
+    def read_body(self) -> Object:
+        return self._decode_body(self.call.body or b"{}")
+
+    def _decode_body(self, body: bytes) -> Object:
         try:
-            expect_object(decode(body, max_bytes=len(body)), None)
+            return expect_object(decode(body, max_bytes=len(body)), None)
         except Malformed as bad:
-            return self.refuse(Failure("invalid", str(bad), 400, param=bad.path))
-        return self.refuse(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
+            raise self.refused(Failure("invalid", str(bad), 400, param=bad.path)) from None
 
-    def read_body(self) -> Object | Reply:
-        try:
-            return expect_object(decode(self.call.body or b"{}", max_bytes=max(2, len(self.call.body))), None)
-        except Malformed as bad:
-            return self.refuse(Failure("invalid", str(bad), 400, param=bad.path))
+    def refused(self, failure: Failure) -> OperationRefused:
+        return OperationRefused(error_replies.error_reply(self.call.client_codec, failure))
 
-    def refuse(self, failure: Failure) -> Reply:
-        return error_replies.error_reply(self.call.client_codec, failure)
-
-    def refuse_unavailable(self, down: StoreDown) -> Reply:
-        return self.refuse(store_unavailable_failure(down) if self.repository.is_enabled else no_store_failure(404))
-
-    def refuse_missing(self, kind: Literal["response", "conversation"], id: str) -> Reply | NotStoredHere:
+    def missing(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
         provider = self.call.runtime.router.find_speaker(self.call.client_codec.name)
         if provider is not None and allows_upstream_state(self.call):
-            return NotStoredHere()
-        return self.refuse(not_found_failure(kind, id))
+            return OperationRefused(NotStoredHere())
+        return self.refused(not_found_failure(kind, id))
 
-    def read_page(self) -> Page | Reply:
-        page = read_page(self.query)
-        return self.refuse(page) if isinstance(page, Failure) else page
+    def unwrap(self, result: Value | Failure | StoreDown) -> Value:
+        """The result of a check or of the store; raises if it is a failure."""
+        if isinstance(result, StoreDown):
+            result = store_unavailable_failure(result) if self.repository.is_enabled else no_store_failure(404)
+        if isinstance(result, Failure):
+            raise self.refused(result)
+        return result
 
     def list_items(self, items: list[Object], page: Page) -> Reply:
         """The part of a list that the client asks for."""
@@ -139,7 +147,7 @@ class OperationContext:
         if page.after:
             place = next((number for number, item in enumerate(ordered) if item.get("id") == page.after), None)
             if place is None:
-                return self.refuse(not_found_failure("item", page.after))
+                raise self.refused(not_found_failure("item", page.after))
             ordered = ordered[place + 1 :]
         shown = ordered[: page.limit]
         return Reply(200, JSON_HEADERS, encode(write_page(shown, len(ordered) > len(shown))))

@@ -20,9 +20,11 @@ from toolwire.gateway.responses_state.context import (
     NotStoredHere,
     OperationContext,
     OperationName,
+    OperationRefused,
     OperationResult,
     StateOperation,
     allows_upstream_state,
+    read_page,
     write_page,
 )
 from toolwire.gateway.responses_state.history import load_history, load_input_items, resolve_references
@@ -44,7 +46,7 @@ from toolwire.gateway.responses_state.response_objects import (
 )
 from toolwire.gateway.responses_state.state_options import StateOptions, find_references
 from toolwire.gateway.store.repository import CONVERSATION, ITEM, RESPONSE, no_store_failure
-from toolwire.gateway.store.store import Entry, StoreDown
+from toolwire.gateway.store.store import Entry
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, wrong_type_failure
 from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
@@ -106,19 +108,23 @@ def _decode_segment(segment: str) -> str:
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-async def run_operation(context: OperationContext) -> OperationResult:
-    if not context.repository.is_enabled and context.operation.name != "compact":
-        return NotStoredHere() if allows_upstream_state(context.call) else context.refuse(no_store_failure(404))
-    return await _OPERATIONS[context.operation.name](context)
+async def run_operation(context: OperationContext, body: bytes) -> OperationResult:
+    try:
+        context.set_body(body)
+        if context.repository.is_enabled or context.operation.name == "compact":
+            return await _OPERATIONS[context.operation.name](context)
+        if allows_upstream_state(context.call):
+            return NotStoredHere()
+        raise context.refused(no_store_failure(404))
+    except OperationRefused as refused:
+        return refused.result
 
 
-async def _load_response(context: OperationContext) -> Entry | Reply | NotStoredHere:
-    entry = await context.repository.get_one(context.owner, RESPONSE, context.operation.id)
-    if entry is not None and not isinstance(entry, StoreDown):
-        entry = await fail_if_abandoned(context.repository, entry)
-    if isinstance(entry, StoreDown):
-        return context.refuse_unavailable(entry)
-    return context.refuse_missing("response", context.operation.id) if entry is None else entry
+async def _load_response(context: OperationContext) -> Entry:
+    entry = context.unwrap(await context.repository.get_one(context.owner, RESPONSE, context.operation.id))
+    if entry is None:
+        raise context.missing("response", context.operation.id)
+    return context.unwrap(await fail_if_abandoned(context.repository, entry))
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -126,13 +132,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 async def _get_response(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
-    if not isinstance(entry, Entry):
-        return entry
     if context.query.get("stream", "").lower() not in ("true", "1"):
         return Reply(200, JSON_HEADERS, encode(read_stored_response(entry).response))
     after = context.query.get("starting_after", "-1")
     if _INTEGER.fullmatch(after) is None:
-        return context.refuse(Failure("invalid", "starting_after must be an integer", 400, param="starting_after"))
+        raise context.refused(Failure("invalid", "starting_after must be an integer", 400, param="starting_after"))
     return StreamReplay(_replay_stream(context, entry, int(after)))
 
 
@@ -154,12 +158,8 @@ async def _replay_stream(context: OperationContext, entry: Entry, after: int) ->
 
 async def _delete_response(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
-    if not isinstance(entry, Entry):
-        return entry
     job = context.jobs.get(context.owner, entry.id)
-    result = await context.repository.delete(context.owner, RESPONSE, entry.id)
-    if isinstance(result, StoreDown):
-        return context.refuse_unavailable(result)
+    context.unwrap(await context.repository.delete(context.owner, RESPONSE, entry.id))
     if job is not None:
         job.cancel()
     return Reply(200, JSON_HEADERS, encode(write_deleted("response", entry.id)))
@@ -167,15 +167,11 @@ async def _delete_response(context: OperationContext) -> OperationResult:
 
 async def _cancel_response(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
-    if not isinstance(entry, Entry):
-        return entry
     stored = read_stored_response(entry)
     if not stored.background:
-        return context.refuse(Failure("invalid", "only a background response can be cancelled", 400))
+        raise context.refused(Failure("invalid", "only a background response can be cancelled", 400))
     if entry.mark in UNFINISHED_STATUSES:
-        ended = await store_ending(context.repository, entry, "cancelled", None)
-        if isinstance(ended, StoreDown):
-            return context.refuse_unavailable(ended)
+        ended = context.unwrap(await store_ending(context.repository, entry, "cancelled", None))
         stored = read_stored_response(ended)
         job = context.jobs.get(context.owner, entry.id)
         if job is not None and ended.mark == "cancelled":
@@ -185,14 +181,8 @@ async def _cancel_response(context: OperationContext) -> OperationResult:
 
 async def _list_input_items(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
-    if not isinstance(entry, Entry):
-        return entry
-    page = context.read_page()
-    if isinstance(page, Reply):
-        return page
-    items = await load_input_items(context.repository, entry)
-    if isinstance(items, Failure):
-        return context.refuse(items)
+    page = context.unwrap(read_page(context.query))
+    items = context.unwrap(await load_input_items(context.repository, entry))
     return context.list_items(add_missing_ids(items, entry.id), page)
 
 
@@ -284,23 +274,20 @@ EXISTING_MARKS = ("",)
 """The mark of a conversation's entry. With `required_marks` something is written only if the conversation exists."""
 
 
-async def _load_conversation(context: OperationContext) -> Entry | OperationResult:
-    entry = await context.repository.get_one(context.owner, CONVERSATION, context.operation.id)
-    if isinstance(entry, StoreDown):
-        return context.refuse_unavailable(entry)
-    return context.refuse_missing("conversation", context.operation.id) if entry is None else entry
+async def _load_conversation(context: OperationContext) -> Entry:
+    entry = context.unwrap(await context.repository.get_one(context.owner, CONVERSATION, context.operation.id))
+    if entry is None:
+        raise context.missing("conversation", context.operation.id)
+    return entry
 
 
-async def _resolve_items(context: OperationContext, items: list[Object]) -> list[Object] | Reply:
+async def _resolve_items(context: OperationContext, items: list[Object]) -> list[Object]:
     """The items with references replaced by the items they refer to."""
-    ids = find_references(items)
-    if isinstance(ids, Failure):
-        return context.refuse(ids)
+    ids = context.unwrap(find_references(items))
     if not ids:
         return items
-    history = await load_history(context.repository, context.owner, StateOptions(references=ids))
-    if isinstance(history, Failure):
-        return context.refuse(history)
+    options = StateOptions(references=ids)
+    history = context.unwrap(await load_history(context.repository, context.owner, options))
     return resolve_references(items, history.referenced)
 
 
@@ -317,52 +304,32 @@ def _conversation_entry(
 
 
 async def _create_conversation(context: OperationContext) -> OperationResult:
-    body = context.read_body()
-    if isinstance(body, Reply):
-        return body
-    conversation = read_conversation(body)
-    if isinstance(conversation, Failure):
-        return context.refuse(conversation)
-    given_items, metadata = conversation
+    given_items, metadata = context.unwrap(read_conversation(context.read_body()))
     items = await _resolve_items(context, given_items)
-    if isinstance(items, Reply):
-        return items
     seed, now = secrets.token_hex(12), context.repository.clock()
     entry = _conversation_entry(context, derive_id("conv_", seed), now, metadata)
     appended = item_entries(context.owner, entry.id, replace_ids(items, seed), now)
-    result = await context.repository.put(entry, appended=appended)
-    return context.refuse_unavailable(result) if isinstance(result, StoreDown) else _conversation_reply(entry)
+    context.unwrap(await context.repository.put(entry, appended=appended))
+    return _conversation_reply(entry)
 
 
 async def _get_conversation(context: OperationContext) -> OperationResult:
-    entry = await _load_conversation(context)
-    return _conversation_reply(entry) if isinstance(entry, Entry) else entry
+    return _conversation_reply(await _load_conversation(context))
 
 
 async def _update_conversation(context: OperationContext) -> OperationResult:
-    entry, body = await _load_conversation(context), context.read_body()
-    if not isinstance(entry, Entry):
-        return entry
-    if isinstance(body, Reply):
-        return body
-    metadata = read_metadata(body)
-    if isinstance(metadata, Failure):
-        return context.refuse(metadata)
+    entry = await _load_conversation(context)
+    metadata = context.unwrap(read_metadata(context.read_body()))
     # It keeps its time of expiry: it must not outlive its items.
     changed = _conversation_entry(context, entry.id, entry.created, metadata, entry.expires)
-    result = await context.repository.put(changed, required_marks=EXISTING_MARKS)
-    if result is False:
-        return context.refuse_missing("conversation", entry.id)
-    return context.refuse_unavailable(result) if isinstance(result, StoreDown) else _conversation_reply(changed)
+    if not context.unwrap(await context.repository.put(changed, required_marks=EXISTING_MARKS)):
+        raise context.missing("conversation", entry.id)
+    return _conversation_reply(changed)
 
 
 async def _delete_conversation(context: OperationContext) -> OperationResult:
     entry = await _load_conversation(context)
-    if not isinstance(entry, Entry):
-        return entry
-    result = await context.repository.delete(context.owner, CONVERSATION, entry.id)
-    if isinstance(result, StoreDown):
-        return context.refuse_unavailable(result)
+    context.unwrap(await context.repository.delete(context.owner, CONVERSATION, entry.id))
     return Reply(200, JSON_HEADERS, encode(write_deleted("conversation.deleted", entry.id)))
 
 
@@ -370,68 +337,39 @@ async def _delete_conversation(context: OperationContext) -> OperationResult:
 
 
 async def _list_conversation_items(context: OperationContext) -> OperationResult:
-    page = context.read_page()
-    if isinstance(page, Reply):
-        return page
+    page = context.unwrap(read_page(context.query))
     entry = await _load_conversation(context)
-    if not isinstance(entry, Entry):
-        return entry
-    entries = await context.repository.get_children(context.owner, ITEM, entry.id)
-    return (
-        context.refuse_unavailable(entries)
-        if isinstance(entries, StoreDown)
-        else context.list_items(list(map(read_stored_item, entries)), page)
-    )
+    entries = context.unwrap(await context.repository.get_children(context.owner, ITEM, entry.id))
+    return context.list_items(list(map(read_stored_item, entries)), page)
 
 
 async def _add_items(context: OperationContext) -> OperationResult:
-    entry, body = await _load_conversation(context), context.read_body()
-    if not isinstance(entry, Entry):
-        return entry
-    if isinstance(body, Reply):
-        return body
-    added = read_added_items(body)
-    if isinstance(added, Failure):
-        return context.refuse(added)
-    resolved = await _resolve_items(context, added)
-    if isinstance(resolved, Reply):
-        return resolved
-    items = replace_ids(resolved, secrets.token_hex(12))
+    entry = await _load_conversation(context)
+    added = context.unwrap(read_added_items(context.read_body()))
+    items = replace_ids(await _resolve_items(context, added), secrets.token_hex(12))
     appended = item_entries(context.owner, entry.id, items, context.repository.clock())
-    result = await context.repository.put(entry, required_marks=EXISTING_MARKS, appended=appended)
-    if result is False:
-        return context.refuse_missing("conversation", entry.id)
-    if isinstance(result, StoreDown):
-        return context.refuse_unavailable(result)
+    if not context.unwrap(await context.repository.put(entry, required_marks=EXISTING_MARKS, appended=appended)):
+        raise context.missing("conversation", entry.id)
     return Reply(200, JSON_HEADERS, encode(write_page(items, False)))
 
 
-async def _load_item(context: OperationContext, conversation: Entry) -> Entry | Reply:
-    item = await context.repository.get_one(context.owner, ITEM, context.operation.item_id)
-    if isinstance(item, StoreDown):
-        return context.refuse_unavailable(item)
+async def _load_item(context: OperationContext, conversation: Entry) -> Entry:
+    item = context.unwrap(await context.repository.get_one(context.owner, ITEM, context.operation.item_id))
     if item is None or item.parent != conversation.id:
-        return context.refuse(not_found_failure("item", context.operation.item_id))
+        raise context.refused(not_found_failure("item", context.operation.item_id))
     return item
 
 
 async def _get_item(context: OperationContext) -> OperationResult:
-    conversation = await _load_conversation(context)
-    item = await _load_item(context, conversation) if isinstance(conversation, Entry) else conversation
-    if not isinstance(item, Entry):
-        return item
+    item = await _load_item(context, await _load_conversation(context))
     return Reply(200, JSON_HEADERS, encode(write_listed_item(read_stored_item(item))))
 
 
 async def _delete_item(context: OperationContext) -> OperationResult:
     conversation = await _load_conversation(context)
-    if not isinstance(conversation, Entry):
-        return conversation
     item = await _load_item(context, conversation)
-    if isinstance(item, Reply):
-        return item
-    result = await context.repository.delete(context.owner, ITEM, item.id)
-    return context.refuse_unavailable(result) if isinstance(result, StoreDown) else _conversation_reply(conversation)
+    context.unwrap(await context.repository.delete(context.owner, ITEM, item.id))
+    return _conversation_reply(conversation)
 
 
 _OPERATIONS: Mapping[OperationName, Callable[[OperationContext], Awaitable[OperationResult]]] = {

@@ -135,12 +135,21 @@ class StoringRecorder:
         if isinstance(linked, StoreDown):
             return NOT_STORED_FIELDS
         pointers, conversation_items = linked
-        entries = [self._response_entry(response)] if self.options.store else []
+        entries = [self.response_entry(response)] if self.options.store else []
         result = await self.repository.put(*entries, *pointers, appended=conversation_items)
         return NOT_STORED_FIELDS if isinstance(result, StoreDown) else None
 
-    def _response_entry(self, response: Object) -> Entry:
-        stored = StoredResponse(items=self.items, response=response, conversation=self.options.conversation)
+    def response_entry(
+        self, response: Object, background: bool = False, lease: float = 0.0, has_end_event: bool = False
+    ) -> Entry:
+        stored = StoredResponse(
+            items=self.items,
+            response=response,
+            conversation=self.options.conversation,
+            background=background,
+            lease=lease,
+            has_end_event=has_end_event,
+        )
         return Entry(
             owner=self.owner,
             kind=RESPONSE,
@@ -167,10 +176,7 @@ class StoringRecorder:
         if isinstance(existing, StoreDown):
             return existing
         if conversation:
-            items = [
-                *replace_ids(self.items, id),
-                *_make_ids_unique(output, {entry.id for entry in existing}, id),
-            ]
+            items = [*replace_ids(self.items, id), *_make_ids_unique(output, {entry.id for entry in existing}, id)]
             return [], item_entries(self.owner, conversation, items, self.repository.clock())
         return self._pointer_entries(output, {entry.id for entry in existing if entry.body}, id), []
 

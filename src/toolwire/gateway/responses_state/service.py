@@ -30,7 +30,7 @@ from toolwire.gateway.responses_state.context import (
     replace_body,
 )
 from toolwire.gateway.responses_state.endpoints import match_operation
-from toolwire.gateway.responses_state.history import STATELESS_HINT, StoredHistory, expand_request, load_history
+from toolwire.gateway.responses_state.history import STATELESS_HINT, expand_request, load_history
 from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
 from toolwire.gateway.responses_state.response_objects import (
     make_response_id,
@@ -68,7 +68,7 @@ class ResponsesService:
     async def close(self, seconds: float | None) -> None:
         """Wait for background responses as for streams, then close the store."""
         await self.jobs.close(seconds)
-        await self.repository.store.close()
+        await self.repository.close()
 
     # --- which requests it is for ---
 
@@ -100,68 +100,47 @@ class ResponsesService:
     ) -> Reply | AttemptFailed | StreamReplay | None:
         """Load what a request refers to and arrange that its response is stored. None: go on with the call as usual."""
         body = _read_body(call)
-        options = read_state_options(body) if body is not None else None
-        if body is None or options is None:
+        if body is None:
             return None  # the codec reads the body next, and says what is wrong with it
+        options = read_state_options(body)
         if isinstance(options, Failure):
             return error_replies.gateway_error(call, options)
         if not (options.store or options.refers_to_stored or options.compaction):
             return None
         call.id_seed = secrets.token_hex(12)
-        owner = owner_of(call.caller.key)
-        hint = "" if options.background else STATELESS_HINT
-        history = await load_history(self.repository, owner, options, hint)
+        history = await load_history(self.repository, owner_of(call.caller.key), options, _stateless_hint(options))
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history)
-        if not self.repository.is_enabled:
-            return await self._prepare_stateless_call(call, targets, pipeline, options, body, history)
-        down = await self.repository.check_reachable() if options.store else None
-        if down is not None:
-            return error_replies.gateway_error(call, store_unavailable_failure(down, hint))
-        items = read_items_to_store(expand_request(body, [], history.new_references), call.id_seed)
-        preassigned = (make_response_id(call.id_seed), int(call.now)) if options.background else ("", 0)
-        recorder = StoringRecorder(self.repository, owner, options, items, preassigned)
-        return await self._prepare_stored_call(call, targets, pipeline, recorder, body, history)
-
-    async def _prepare_stored_call(
-        self,
-        call: GatewayCall,
-        targets: tuple[Target, ...],
-        pipeline: Pipeline,
-        recorder: StoringRecorder,
-        body: Object,
-        history: StoredHistory,
-    ) -> Reply | AttemptFailed | StreamReplay | None:
-        options = recorder.options
-        if options.compaction and not compacts_upstream(call, targets):
+        own_body = expand_request(body, [], history.new_references)
+        recorder = await self._make_recorder(call, targets, options, own_body)
+        if recorder is None or isinstance(recorder, AttemptFailed):
+            return recorder
+        if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
             replace_body(call, expand_request(body, history.items, history.referenced), options.background)
-        if options.background:
+        if options.background and isinstance(recorder, StoringRecorder):
             return await self._start_background_job(call, targets, pipeline, recorder, body)
         call.recorder = recorder
         return None
 
-    async def _prepare_stateless_call(
-        self,
-        call: GatewayCall,
-        targets: tuple[Target, ...],
-        pipeline: Pipeline,
-        options: StateOptions,
-        body: Object,
-        history: StoredHistory,
-    ) -> Reply | AttemptFailed | None:
-        """The gateway has no store. The provider may store the response, if it speaks Responses and clients do not
-        share its account."""
+    async def _make_recorder(
+        self, call: GatewayCall, targets: tuple[Target, ...], options: StateOptions, own_body: Object
+    ) -> StoringRecorder | StatelessRecorder | AttemptFailed | None:
+        """What stores the response; None if the provider does, for a gateway without a store and without keys.
+        `own_body` has no history."""
+        if self.repository.is_enabled:
+            down = await self.repository.check_reachable() if options.store else None
+            if down is not None:
+                return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
+            items = read_items_to_store(own_body, call.id_seed)
+            preassigned = (make_response_id(call.id_seed), int(call.now)) if options.background else ("", 0)
+            return StoringRecorder(self.repository, owner_of(call.caller.key), options, items, preassigned)
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None
         if options.background:
             return error_replies.gateway_error(call, no_store_failure(400))
-        recorder = StatelessRecorder()
-        if options.compaction:
-            return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
-        call.recorder = recorder
-        return None
+        return StatelessRecorder()
 
     async def _start_background_job(
         self,
@@ -203,6 +182,10 @@ class ResponsesService:
             return _refuse_missing(call, targets, history)
         replace_body(call, expand_request(body, history.items, history.referenced))
         return None
+
+
+def _stateless_hint(options: StateOptions) -> str:
+    return "" if options.background else STATELESS_HINT
 
 
 def _read_body(call: GatewayCall) -> Object | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, StoreSettings
-from toolwire.gateway.store.store import STORE_DISABLED, Entry, NoStore, Store, StoreDown, SweepResult
+from toolwire.gateway.store.store import STORE_DISABLED, Entry, Store, StoreDown, SweepResult
 
 Value = TypeVar("Value")
 
@@ -57,17 +57,17 @@ def no_store_failure(status: int) -> Failure:
 
 
 class StateRepository:
-    """The store of one process. Logs once when the store goes down and once when it is back."""
+    """The store of one process, or none. Logs once when the store goes down and once when it is back."""
 
     def __init__(
         self,
-        store: Store,
+        store: Store | None,
         settings: StoreSettings,
         log_event: Callable[[str, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store = store
-        self.is_enabled = not isinstance(store, NoStore)
+        self._store = store
+        self.is_enabled = store is not None
         self.lease = settings.background_lease
         self.ttl = settings.ttl
         self.clock = clock
@@ -75,10 +75,11 @@ class StateRepository:
         self._last_reached = 0.0
         self._outage: StoreDown | None = None
 
-    def note_availability(self, result: Value | StoreDown) -> Value | StoreDown:
-        """Note whether the store answered, and return its result."""
-        if not self.is_enabled:
-            return result
+    async def _run(self, operation: Callable[[Store], Awaitable[Value | StoreDown]]) -> Value | StoreDown:
+        """The result of an operation of the store. Notes whether the store can be reached."""
+        if self._store is None:
+            return STORE_DISABLED
+        result = await operation(self._store)
         if isinstance(result, StoreDown):
             if self._outage is None:
                 self._log_event("store_unavailable", result.reason)
@@ -93,11 +94,11 @@ class StateRepository:
         """Called before a provider is asked, because an answer that cannot be stored would be lost work."""
         if time.monotonic() - self._last_reached < REACHABLE_SECONDS:
             return None
-        result = self.note_availability(await self.store.get("", RESPONSE, ["-"]))
+        result = await self.get("", RESPONSE, ["-"])
         return result if isinstance(result, StoreDown) else None
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
-        return self.note_availability(await self.store.get(owner, kind, [id for id in ids if _is_valid_id(id)]))
+        return await self._run(lambda store: store.get(owner, kind, [id for id in ids if _is_valid_id(id)]))
 
     async def get_one(self, owner: str, kind: str, id: str) -> Entry | StoreDown | None:
         entries = await self.get(owner, kind, [id])
@@ -106,34 +107,35 @@ class StateRepository:
     async def put(
         self, *entries: Entry, required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
-        return self.note_availability(await self.store.put(entries, required_marks, appended))
+        return await self._run(lambda store: store.put(entries, required_marks, appended))
 
     async def get_chain(self, owner: str, id: str) -> list[Entry] | StoreDown:
         """The response with this id and those before it, oldest first."""
         if not _is_valid_id(id):
             return []
-        return self.note_availability(await self.store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH))
+        return await self._run(lambda store: store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH))
 
     async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+        self, owner: str, kind: str, parent: str, after: int | None = None
     ) -> list[Entry] | StoreDown:
-        return self.note_availability(await self.store.get_children(owner, kind, parent, after, limit, descending))
+        return await self._run(lambda store: store.get_children(owner, kind, parent, after))
 
     async def delete(self, owner: str, kind: str, *ids: str) -> int | StoreDown:
-        return self.note_availability(await self.store.delete(owner, kind, ids))
-
-    async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
-        return self.note_availability(await self.store.touch(owner, kind, ids, expires))
+        return await self._run(lambda store: store.delete(owner, kind, ids))
 
     async def extend_expiring(self, owner: str, kind: str, entries: Iterable[tuple[str, float]]) -> None:
         """Extend the life of those entries (id, expires) that have passed half of it, because they are still used."""
         now = self.clock()
         old = [id for id, expires in entries if 0 < expires < now + self.ttl / 2]
         if old:
-            await self.touch(owner, kind, old, now + self.ttl)
+            await self._run(lambda store: store.touch(owner, kind, old, now + self.ttl))
 
     async def sweep(self) -> SweepResult | StoreDown:
-        return self.note_availability(await self.store.sweep())
+        return await self._run(lambda store: store.sweep())
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
 
 
 def _is_valid_id(id: str) -> bool:
