@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from toolwire.conformance.peers import anthropic, gemini, openai_chat, openai_responses
+from toolwire.conformance.peers.anthropic import AnthropicPeer
+from toolwire.conformance.peers.gemini import GeminiPeer
+from toolwire.conformance.peers.openai_chat import ChatPeer
+from toolwire.conformance.peers.openai_responses import ResponsesPeer
 from toolwire.conformance.peers.peer import Peer
 
-PEERS: dict[str, Peer] = {
-    module.PEER.name: module.PEER for module in (openai_chat, openai_responses, anthropic, gemini)
-}
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (ChatPeer(), ResponsesPeer(), AnthropicPeer(), GeminiPeer())}

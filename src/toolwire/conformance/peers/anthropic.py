@@ -13,10 +13,8 @@ from toolwire.conformance.peers.peer import (
     PeerHttp,
     ScenarioTool,
     SseFrame,
-    call_id_expectations,
     encode_json,
     exactly_these,
-    expect_prompt,
     expect_properties,
     grouping_options,
     split_text,
@@ -24,14 +22,6 @@ from toolwire.conformance.peers.peer import (
 )
 from toolwire.core.json_values import Json, Object
 
-HTTP = PeerHttp(
-    path="/v1/messages",
-    path_pattern=re.compile(r"/messages$"),
-    other_paths={"count": "/v1/messages/count_tokens"},
-    count_path="/messages/count_tokens",
-    credential=("x-api-key", "{key}"),
-    headers={"anthropic-version": "2023-06-01"},
-)
 USAGE: Object = {"input_tokens": 25, "output_tokens": 12}
 DELTA_KEYS = {
     "text_delta": ("text", "text"),
@@ -49,25 +39,6 @@ ALLOWED_DELTAS = {
 }
 
 
-def complete_answer(body: Object, model: str) -> Object:
-    head = {"id": "msg_01Conformance", "type": "message", "role": "assistant", "model": model}
-    return {**head, "stop_sequence": None, "usage": dict(USAGE), **body}
-
-
-def write_stream(body: Object) -> list[str]:
-    usage = body["usage"]
-    start = {**body, "content": [], "stop_reason": None, "stop_sequence": None, "usage": {**usage, "output_tokens": 1}}
-    frames: list[Object] = [{"type": "message_start", "message": start}]
-    for index, block in enumerate(body["content"]):
-        start_block, deltas = _unfold_block(block)
-        frames.append({"type": "content_block_start", "index": index, "content_block": start_block})
-        frames += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        frames.append({"type": "content_block_stop", "index": index})
-    ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
-    frames += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
-    return [write_frame(frame["type"], frame) for frame in frames]
-
-
 def _unfold_block(block: Object) -> tuple[Object, list[Object]]:
     match block["type"]:
         case "text":
@@ -83,22 +54,6 @@ def _unfold_block(block: Object) -> tuple[Object, list[Object]]:
             parts = ["", *split_text(text)]
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
     return block, []
-
-
-def complete_frames(frames: list[Json], model: str) -> list[str]:
-    out = []
-    for frame in frames:
-        if isinstance(frame, str):
-            out.append(write_frame(None, frame))
-            continue
-        if frame["type"] == "message_start":
-            message = complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
-            frame = {**frame, "message": message}
-        if frame["type"] == "message_delta":
-            frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
-            frame["delta"] = {"stop_sequence": None, **frame["delta"]}
-        out.append(write_frame(frame["type"], frame))
-    return out
 
 
 # --- the client -----------------------------------------------------------------------------------------------------
@@ -200,12 +155,6 @@ EVENT_READERS: dict[str, Callable[[_ClientReader, Object], None]] = {
 }
 
 
-def fold_stream(frames: list[SseFrame]) -> FoldedStream:
-    reader = _ClientReader()
-    reader.violations.extend(_read_frames(reader, frames))
-    return FoldedStream(reader.message, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
-
-
 def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]:
     for frame in frames:
         if frame.event is None:
@@ -226,10 +175,6 @@ def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]
         yield "the stream ended without message_stop or error"
 
 
-def history_turns(body: Object) -> list[Json]:
-    return [{"role": "assistant", "content": body["content"]}]
-
-
 # --- a conversation with tools --------------------------------------------------------------------------------------
 
 
@@ -237,87 +182,110 @@ SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
 THOUGHT = "Two places."
 
 
-def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
-    declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
-    request = {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
-    return request | ({"tools": declared} if declared else {})
+class AnthropicPeer(Peer):
+    name = "anthropic"
+    short_name = "anthropic"
+    http = PeerHttp(
+        path="/v1/messages",
+        path_pattern=re.compile(r"/messages$"),
+        other_paths={"count": "/v1/messages/count_tokens"},
+        count_path="/messages/count_tokens",
+        credential=("x-api-key", "{key}"),
+        headers={"anthropic-version": "2023-06-01"},
+    )
+    model = "claude-opus-5-5"
+    sealing_model = "claude-opus-5-5"
+    turns_key = "messages"
 
+    def complete_answer(self, body: Object, model: str) -> Object:
+        head = {"id": "msg_01Conformance", "type": "message", "role": "assistant", "model": model}
+        return {**head, "stop_sequence": None, "usage": dict(USAGE), **body}
 
-def write_answer(answer: ModelAnswer) -> Object:
-    content: list[Json] = []
-    if answer.is_sealed:
-        content.append({"type": "thinking", "thinking": THOUGHT, "signature": SEAL})
-    if answer.text:
-        content.append({"type": "text", "text": answer.text})
-    for number, (name, arguments) in enumerate(answer.calls):
-        content.append({"type": "tool_use", "id": f"toolu_01Rz5Np{number}", "name": name, "input": arguments})
-    return {"content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
+    def write_stream(self, body: Object) -> list[str]:
+        usage: Object = body["usage"]
+        empty: Object = {"content": [], "stop_reason": None, "stop_sequence": None}
+        start = {**body, **empty, "usage": {**usage, "output_tokens": 1}}
+        frames: list[Object] = [{"type": "message_start", "message": start}]
+        for index, block in enumerate(body["content"]):
+            start_block, deltas = _unfold_block(block)
+            frames.append({"type": "content_block_start", "index": index, "content_block": start_block})
+            frames += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+            frames.append({"type": "content_block_stop", "index": index})
+        ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
+        frames += [{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}]
+        return [write_frame(frame["type"], frame) for frame in frames]
 
+    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+        out = []
+        for frame in frames:
+            if isinstance(frame, str):
+                out.append(write_frame(None, frame))
+                continue
+            if frame["type"] == "message_start":
+                message = self.complete_answer({"content": [], "stop_reason": None}, model) | frame.get("message", {})
+                frame = {**frame, "message": message}
+            if frame["type"] == "message_delta":
+                frame = {"usage": {"output_tokens": USAGE["output_tokens"]}, **frame}
+                frame["delta"] = {"stop_sequence": None, **frame["delta"]}
+            out.append(write_frame(frame["type"], frame))
+        return out
 
-def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
-    calls = [block for block in body["content"] if block.get("type") == "tool_use"]
-    blocks = [
-        {"type": "tool_result", "tool_use_id": call["id"], "content": text}
-        for call, text in zip(calls, texts, strict=True)
-    ]
-    return [{"role": "user", "content": blocks}]
+    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+        reader = _ClientReader()
+        reader.violations.extend(_read_frames(reader, frames))
+        return FoldedStream(
+            reader.message, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations)
+        )
 
+    def history_turns(self, body: Object) -> list[Json]:
+        return [{"role": "assistant", "content": body["content"]}]
 
-def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
-    return [
-        {"type": "tool_use", "id": id, "name": name, "input": {"$is": arguments}}
-        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
-    ]
+    # --- a conversation with tools ----------------------------------------------------------------------------------
 
+    def write_prompt(self, prompt: str) -> Object:
+        return {"max_tokens": 1000, "messages": [{"role": "user", "content": prompt}]}
 
-def expect_answer(answer: ModelAnswer) -> Json:
-    content: Object = exactly_these(_expect_calls(answer, "c"), {"type": "tool_use"})
-    if answer.text:
-        content["$text"] = answer.text
-    return {"role": "assistant", "content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
+    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+        return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 
+    def write_answer(self, answer: ModelAnswer) -> Object:
+        content: list[Json] = []
+        if answer.is_sealed:
+            content.append({"type": "thinking", "thinking": THOUGHT, "signature": SEAL})
+        if answer.text:
+            content.append({"type": "text", "text": answer.text})
+        for number, (name, arguments) in enumerate(answer.calls):
+            content.append({"type": "tool_use", "id": f"toolu_01Rz5Np{number}", "name": name, "input": arguments})
+        return {"content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
 
-def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    declared = [{"name": tool.name, "input_schema": {"properties": expect_properties(tool)}} for tool in tools]
-    return {"messages": {"$contains": [expect_prompt(prompt)]}} | ({"tools": declared} if declared else {})
+    def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
+        ids = [block["id"] for block in body["content"] if block.get("type") == "tool_use"]
+        results = [
+            {"type": "tool_result", "tool_use_id": id, "content": text} for id, text in zip(ids, texts, strict=True)
+        ]
+        return [{"role": "user", "content": results}]
 
+    def expect_tool(self, tool: ScenarioTool) -> Json:
+        return {"name": tool.name, "input_schema": expect_properties(tool)}
 
-def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    thought = [{"type": "thinking", "thinking": THOUGHT, "signature": {"$is": SEAL}}] if answer.is_sealed else []
-    given = [
-        {"type": "tool_result", "tool_use_id": f"$same:{name}", "content": {"$within": text}}
-        for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True)
-    ]
-    model = {"role": "assistant", "content": {"$contains": [*thought, *_expect_calls(answer, "p")]}}
-    ways = [
-        {
-            "$contains": [
-                expect_prompt(prompt),
-                model,
-                *({"role": "user", "content": {"$contains": part}} for part in parts),
-            ]
-        }
-        for parts in grouping_options(given)
-    ]
-    return {"messages": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
+    def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
+        return {"type": "tool_use", "id": id, "name": name, "input": {"$is": arguments}}
 
+    def expect_answer(self, answer: ModelAnswer) -> Json:
+        content: Object = exactly_these(self.expect_calls(answer, "c"), {"type": "tool_use"})
+        if answer.text:
+            content["$text"] = answer.text
+        return {"role": "assistant", "content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
 
-PEER = Peer(
-    name="anthropic",
-    http=HTTP,
-    complete_answer=complete_answer,
-    write_stream=write_stream,
-    complete_frames=complete_frames,
-    fold_stream=fold_stream,
-    history_turns=history_turns,
-    short_name="anthropic",
-    model="claude-opus-5-5",
-    sealing_model="claude-opus-5-5",
-    turns_key="messages",
-    write_first_request=write_first_request,
-    write_answer=write_answer,
-    write_results=write_results,
-    expect_answer=expect_answer,
-    expect_first_request=expect_first_request,
-    expect_later_request=expect_later_request,
-)
+    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+        thought = [{"type": "thinking", "thinking": THOUGHT, "signature": {"$is": SEAL}}] if answer.is_sealed else []
+        return [{"role": "assistant", "content": {"$contains": [*thought, *calls]}}]
+
+    def expect_result(self, name: str, id: str, text: str) -> Json:
+        return {"type": "tool_result", "tool_use_id": id, "content": {"$within": text}}
+
+    def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
+        return [
+            [{"role": "user", "content": {"$contains": group}} for group in groups]
+            for groups in grouping_options(results)
+        ]

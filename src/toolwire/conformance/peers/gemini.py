@@ -7,6 +7,8 @@ import binascii
 import re
 from collections.abc import Sequence
 
+from msgspec import to_builtins
+
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
@@ -14,50 +16,15 @@ from toolwire.conformance.peers.peer import (
     PeerHttp,
     ScenarioTool,
     SseFrame,
-    call_id_expectations,
     exactly_these,
+    expect_properties,
     grouping_options,
     split_text,
     write_frame,
 )
 from toolwire.core.json_values import Json, Object
 
-HTTP = PeerHttp(
-    path="/v1beta/models/{model}:generateContent",
-    stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
-    path_pattern=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
-    frames_query="alt=sse",
-    other_paths={"count": "/v1beta/models/{model}:countTokens"},
-    count_path=":countTokens",
-    credential=("x-goog-api-key", "{key}"),
-)
 USAGE: Object = {"promptTokenCount": 25, "candidatesTokenCount": 12, "totalTokenCount": 37}
-
-
-def complete_answer(body: Object, model: str) -> Object:
-    """Fill in the usual fields; a content without a role gets the role `model`."""
-    candidates = []
-    for index, candidate in enumerate(body.get("candidates", [])):
-        if "content" in candidate:
-            candidate = {**candidate, "content": {"role": "model", **candidate["content"]}}
-        candidates.append({"index": index, **candidate})
-    rest = {"candidates": candidates} if candidates else {}
-    return {"usageMetadata": dict(USAGE), "modelVersion": model, "responseId": "resp-conformance", **body, **rest}
-
-
-def write_stream(body: Object) -> list[str]:
-    """Text in several chunks, then its signature; every other part in one chunk; then an empty text with the finish
-    reason."""
-    frames: list[Json] = []
-    for candidate in body.get("candidates", []):
-        for part in candidate.get("content", {}).get("parts", []):
-            for piece in _unfold_part(part):
-                frames.append({"candidates": [{"index": candidate["index"], "content": {"parts": [piece]}}]})
-        last = {key: value for key, value in candidate.items() if key != "content"}
-        if "content" in candidate:
-            last["content"] = {"parts": [{"text": ""}]}
-        frames.append({"candidates": [last], "usageMetadata": body["usageMetadata"]})
-    return complete_frames(frames or [body], body["modelVersion"])
 
 
 def _unfold_part(part: Object) -> list[Object]:
@@ -68,34 +35,7 @@ def _unfold_part(part: Object) -> list[Object]:
     return [part]
 
 
-def complete_frames(frames: list[Json], model: str) -> list[str]:
-    return [
-        write_frame(None, complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame)
-        for frame in frames
-    ]
-
-
 # --- the client -----------------------------------------------------------------------------------------------------
-
-
-def fold_stream(frames: list[SseFrame]) -> FoldedStream:
-    body: Object = {}
-    violations: list[str] = []
-    for frame in frames:
-        if frame.event is not None:
-            violations.append(f"an event line ({frame.event}) makes clients fail")
-        if frame.other_lines:
-            violations.append(f"a line other than data makes clients fail: {frame.other_lines[0][:80]}")
-        if not isinstance(frame.data, dict):
-            violations.append(f"a frame that is not a JSON object makes clients fail: {frame.text[:80]}")
-        elif "error" in frame.data:
-            body["error"] = frame.data["error"]
-            break  # clients stop reading here
-        else:
-            _add_chunk(frame.data, body, violations)
-    if "error" not in body:
-        violations += _end_violations(frames, body)
-    return FoldedStream(body, tuple(violations))
 
 
 def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
@@ -168,22 +108,9 @@ def _end_violations(frames: list[SseFrame], body: Object) -> list[str]:
     return found
 
 
-def history_turns(body: Object) -> list[Json]:
-    return [body["candidates"][0]["content"]]
-
-
 SEAL = "EpcBCpQB+sealed/thoughts+of/the+modelA=="
 SEAL_SPELLINGS = {"$either": [SEAL, SEAL.replace("+", "-").replace("/", "_")]}
 """The same bytes in both base64 alphabets: Gemini accepts either."""
-
-
-def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
-    declared = [
-        {"name": tool.name, "description": tool.description, "parameters": _write_schema(tool.parameters)}
-        for tool in tools
-    ]
-    request = {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
-    return request | ({"tools": [{"functionDeclarations": declared}]} if declared else {})
 
 
 def _write_schema(schema: Object) -> Object:
@@ -194,93 +121,129 @@ def _write_schema(schema: Object) -> Object:
     return out
 
 
-def write_answer(answer: ModelAnswer) -> Object:
-    parts: list[Json] = [{"text": answer.text}] if answer.text else []
-    for number, (name, arguments) in enumerate(answer.calls):
-        signed = {"thoughtSignature": SEAL} if answer.is_sealed and number == 0 else {}
-        parts.append({"functionCall": {"id": f"gc7d{number}", "name": name, "args": arguments}, **signed})
-    return {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+class GeminiPeer(Peer):
+    name = "gemini"
+    short_name = "gemini"
+    http = PeerHttp(
+        path="/v1beta/models/{model}:generateContent",
+        stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        path_pattern=re.compile(r"/models/(?P<model>[^:]+):(?:generate|(?P<stream>streamGenerate))Content$"),
+        frames_query="alt=sse",
+        other_paths={"count": "/v1beta/models/{model}:countTokens"},
+        count_path=":countTokens",
+        credential=("x-goog-api-key", "{key}"),
+    )
+    model = "gemini-2.5-flash"
+    sealing_model = "gemini-3.8-flash"
+    turns_key = "contents"
 
+    def complete_answer(self, body: Object, model: str) -> Object:
+        """Fill in the usual fields; a content without a role gets the role `model`."""
+        candidates = []
+        for index, candidate in enumerate(body.get("candidates", [])):
+            if "content" in candidate:
+                candidate = {**candidate, "content": {"role": "model", **candidate["content"]}}
+            candidates.append({"index": index, **candidate})
+        rest = {"candidates": candidates} if candidates else {}
+        return {"usageMetadata": dict(USAGE), "modelVersion": model, "responseId": "resp-conformance", **body, **rest}
 
-def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
-    parts = body["candidates"][0]["content"]["parts"]
-    calls = [part["functionCall"] for part in parts if "functionCall" in part]
-    answers = [
-        {key: call[key] for key in ("id", "name") if key in call} | {"response": {"output": text}}
-        for call, text in zip(calls, texts, strict=True)
-    ]
-    return [{"role": "user", "parts": [{"functionResponse": one} for one in answers]}]
+    def write_stream(self, body: Object) -> list[str]:
+        """Text in several chunks, then its signature; every other part in one chunk; then an empty text with the finish
+        reason."""
+        frames: list[Json] = []
+        for candidate in body.get("candidates", []):
+            for part in candidate.get("content", {}).get("parts", []):
+                for piece in _unfold_part(part):
+                    frames.append({"candidates": [{"index": candidate["index"], "content": {"parts": [piece]}}]})
+            last = {key: value for key, value in candidate.items() if key != "content"}
+            if "content" in candidate:
+                last["content"] = {"parts": [{"text": ""}]}
+            frames.append({"candidates": [last], "usageMetadata": body["usageMetadata"]})
+        return self.complete_frames(frames or [body], body["modelVersion"])
 
+    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+        return [
+            write_frame(
+                None, self.complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame
+            )
+            for frame in frames
+        ]
 
-def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
-    return [
-        {"functionCall": {"name": name, "args": {"$is": arguments}, "id": {"$either": ["$absent", id]}}}
-        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
-    ]
+    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+        body: Object = {}
+        violations: list[str] = []
+        for frame in frames:
+            if frame.event is not None:
+                violations.append(f"an event line ({frame.event}) makes clients fail")
+            if frame.other_lines:
+                violations.append(f"a line other than data makes clients fail: {frame.other_lines[0][:80]}")
+            if not isinstance(frame.data, dict):
+                violations.append(f"a frame that is not a JSON object makes clients fail: {frame.text[:80]}")
+            elif "error" in frame.data:
+                body["error"] = frame.data["error"]
+                break  # clients stop reading here
+            else:
+                _add_chunk(frame.data, body, violations)
+        if "error" not in body:
+            violations += _end_violations(frames, body)
+        return FoldedStream(body, tuple(violations))
 
+    def history_turns(self, body: Object) -> list[Json]:
+        return [body["candidates"][0]["content"]]
 
-def expect_answer(answer: ModelAnswer) -> Json:
-    parts: Object = exactly_these(_expect_calls(answer, "c"), {"functionCall": "$any"})
-    if answer.text:
-        parts["$text"] = answer.text
-    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    # --- a conversation with tools ----------------------------------------------------------------------------------
 
+    def write_prompt(self, prompt: str) -> Object:
+        return {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
 
-def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    ways = [
-        {"$contains": [{"functionDeclarations": part} for part in parts]}
-        for parts in grouping_options([_expect_tool(tool) for tool in tools])
-    ]
-    return {"contents": {"$contains": [_expect_prompt(prompt)]}} | ({"tools": {"$either": ways}} if tools else {})
+    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+        declared = [{**to_builtins(tool), "parameters": _write_schema(tool.parameters)} for tool in tools]
+        return [{"functionDeclarations": declared}]
 
+    def write_answer(self, answer: ModelAnswer) -> Object:
+        parts: list[Json] = [{"text": answer.text}] if answer.text else []
+        for number, (name, arguments) in enumerate(answer.calls):
+            signed = {"thoughtSignature": SEAL} if answer.is_sealed and number == 0 else {}
+            parts.append({"functionCall": {"id": f"gc7d{number}", "name": name, "args": arguments}, **signed})
+        return {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
 
-def _expect_tool(tool: ScenarioTool) -> Json:
-    schema = {"properties": dict.fromkeys(tool.parameters["properties"], "$any")}
-    return {"name": tool.name, "$either": [{"parameters": schema}, {"parametersJsonSchema": schema}]}
+    def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
+        parts = body["candidates"][0]["content"]["parts"]
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        results = [
+            {key: call[key] for key in ("id", "name") if key in call} | {"response": {"output": text}}
+            for call, text in zip(calls, texts, strict=True)
+        ]
+        return [{"role": "user", "parts": [{"functionResponse": result} for result in results]}]
 
+    def expect_prompt(self, prompt: str) -> Json:
+        return {"parts": {"$text": {"$contains": prompt}}}
 
-def _expect_prompt(prompt: str) -> Json:
-    return {"parts": {"$text": {"$contains": prompt}}}
+    def expect_tool(self, tool: ScenarioTool) -> Json:
+        schema = expect_properties(tool)
+        return {"name": tool.name, "$either": [{"parameters": schema}, {"parametersJsonSchema": schema}]}
 
+    def expect_tools(self, tools: Sequence[ScenarioTool]) -> Json:
+        options = grouping_options([self.expect_tool(tool) for tool in tools])
+        return {"$either": [{"$contains": [{"functionDeclarations": group} for group in groups]} for groups in options]}
 
-def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    calls = _expect_calls(answer, "p")
-    if answer.is_sealed:
-        calls[0] = {**calls[0], "thoughtSignature": SEAL_SPELLINGS}
-    given = [
-        {
-            "functionResponse": {
-                "name": answer.calls[number][0],
-                "id": {"$either": ["$absent", f"$same:{name}"]},
-                "response": {"$within": text},
-            }
-        }
-        for number, ((name, _), text) in enumerate(zip(call_id_expectations(answer.calls, "p"), texts, strict=True))
-    ]
-    model = {"role": "model", "parts": {"$contains": calls}}
-    ways = [
-        {"$contains": [_expect_prompt(prompt), model, *({"parts": {"$contains": part}} for part in parts)]}
-        for parts in grouping_options(given)
-    ]
-    return {"contents": {"$either": ways, **({"$within": answer.text} if answer.text else {})}}
+    def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
+        return {"functionCall": {"name": name, "args": {"$is": arguments}, "id": {"$either": ["$absent", id]}}}
 
+    def expect_answer(self, answer: ModelAnswer) -> Json:
+        parts: Object = exactly_these(self.expect_calls(answer, "c"), {"functionCall": "$any"})
+        if answer.text:
+            parts["$text"] = answer.text
+        return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
 
-PEER = Peer(
-    name="gemini",
-    http=HTTP,
-    complete_answer=complete_answer,
-    write_stream=write_stream,
-    complete_frames=complete_frames,
-    fold_stream=fold_stream,
-    history_turns=history_turns,
-    short_name="gemini",
-    model="gemini-2.5-flash",
-    sealing_model="gemini-3.8-flash",
-    turns_key="contents",
-    write_first_request=write_first_request,
-    write_answer=write_answer,
-    write_results=write_results,
-    expect_answer=expect_answer,
-    expect_first_request=expect_first_request,
-    expect_later_request=expect_later_request,
-)
+    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+        if answer.is_sealed:
+            calls = [{**calls[0], "thoughtSignature": SEAL_SPELLINGS}, *calls[1:]]
+        return [{"role": "model", "parts": {"$contains": calls}}]
+
+    def expect_result(self, name: str, id: str, text: str) -> Json:
+        result = {"name": name, "id": {"$either": ["$absent", id]}, "response": {"$within": text}}
+        return {"functionResponse": result}
+
+    def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
+        return [[{"parts": {"$contains": group}} for group in groups] for groups in grouping_options(results)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import to_builtins
+
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
@@ -12,44 +14,14 @@ from toolwire.conformance.peers.peer import (
     PeerHttp,
     ScenarioTool,
     SseFrame,
-    call_id_expectations,
     encode_json,
-    expect_prompt,
     expect_properties,
     split_text,
     write_frame,
 )
 from toolwire.core.json_values import Json, Object
 
-HTTP = PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
 USAGE: Object = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
-
-
-def complete_answer(body: Object, model: str) -> Object:
-    head = {"id": "chatcmpl-conformance", "object": "chat.completion", "created": 1767225600, "model": model}
-    choices = []
-    for index, choice in enumerate(body.get("choices", [])):
-        message = {"role": "assistant", "content": None, **choice.get("message", {})}
-        choices.append({"index": index, **choice, "message": message})
-    return {**head, "usage": dict(USAGE), **body, "choices": choices}
-
-
-def write_stream(body: Object) -> list[str]:
-    frames: list[Object] = []
-    for choice in body["choices"]:
-        index, message = choice["index"], choice["message"]
-        deltas: list[Object] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
-        for key in ("reasoning_content", "content", "refusal"):
-            deltas += [{key: text} for text in split_text(message.get(key) or "")]
-        if message.get("annotations"):
-            deltas.append({"annotations": message["annotations"]})
-        for number, call in enumerate(message.get("tool_calls") or []):
-            deltas += _call_deltas(number, call)
-        frames += [{"choices": [{"index": index, "delta": delta, "finish_reason": None}]} for delta in deltas]
-        frames.append({"choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
-    if body.get("usage"):
-        frames.append({"choices": [], "usage": body["usage"]})
-    return [*complete_frames([*frames], body["model"]), write_frame(None, "[DONE]")]
 
 
 def _call_deltas(number: int, call: Object) -> list[Object]:
@@ -60,46 +32,7 @@ def _call_deltas(number: int, call: Object) -> list[Object]:
     return [{"tool_calls": [delta]} for delta in (head, *rest)]
 
 
-def complete_frames(frames: list[Json], model: str) -> list[str]:
-    """`{"delta": …, "finish_reason": …}` is short for a chunk with one choice, `{"usage": …}` for one without."""
-    head = {"id": "chatcmpl-conformance", "object": "chat.completion.chunk", "created": 1767225600, "model": model}
-    out = []
-    for frame in frames:
-        if isinstance(frame, dict) and "error" not in frame:
-            rest = {key: value for key, value in frame.items() if key not in ("delta", "finish_reason")}
-            if "delta" in frame:
-                choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
-                rest = {"choices": [choice], **rest}
-            frame = {**head, "choices": [], **rest}
-        out.append(write_frame(None, frame))
-    return out
-
-
 # --- the client -----------------------------------------------------------------------------------------------------
-
-
-def fold_stream(frames: list[SseFrame]) -> FoldedStream:
-    body: Object = {"object": "chat.completion", "choices": []}
-    violations: list[str] = []
-    minor_violations: list[str] = []
-    done = False
-    for frame in frames:
-        if done:
-            violations.append(f"a frame after [DONE]: {frame.text[:80]}")
-        elif frame.text == "[DONE]":
-            done = True
-        elif not isinstance(frame.data, dict):
-            if frame.text or frame.event:
-                violations.append(f"a frame that is not a chunk: {frame.text[:80]}")
-        elif frame.data.get("error"):
-            body["error"] = frame.data["error"]
-        else:
-            minor_violations += _check_head(frame.data, body)
-            _add_chunk(frame.data, body, violations)
-    _check_end(body, violations)
-    if not done and "error" not in body:
-        minor_violations.append("the stream ended without [DONE]")
-    return FoldedStream(body, (*violations, *minor_violations), tuple(minor_violations))
 
 
 def _check_head(chunk: Object, body: Object) -> Iterator[str]:
@@ -178,95 +111,124 @@ def _check_end(body: Object, violations: list[str]) -> None:
             violations.append(f"choice {choice['index']} has no finish_reason")
 
 
-def history_turns(body: Object) -> list[Json]:
-    return [body["choices"][0]["message"]]
-
-
 # --- a conversation with tools --------------------------------------------------------------------------------------
 
 
-def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
-    functions = [{"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools]
-    declared = [{"type": "function", "function": function} for function in functions]
-    return {"messages": [{"role": "user", "content": prompt}]} | ({"tools": declared} if declared else {})
+class ChatPeer(Peer):
+    name = "openai-chat"
+    short_name = "chat"
+    http = PeerHttp(base_path="/v1", path="/v1/chat/completions", path_pattern=re.compile(r"/chat/completions$"))
+    model = "gpt-4.1"
+    sealing_model = "gpt-4.1"
+    turns_key = "messages"
+    provider_seals = False
+    has_seal_slot = False
 
+    def complete_answer(self, body: Object, model: str) -> Object:
+        head = {"id": "chatcmpl-conformance", "object": "chat.completion", "created": 1767225600, "model": model}
+        choices = []
+        for index, choice in enumerate(body.get("choices", [])):
+            message = {"role": "assistant", "content": None, **choice.get("message", {})}
+            choices.append({"index": index, **choice, "message": message})
+        return {**head, "usage": dict(USAGE), **body, "choices": choices}
 
-def write_answer(answer: ModelAnswer) -> Object:
-    calls = [
-        {
-            "id": f"call_Kq3Vx{number}",
-            "type": "function",
-            "function": {"name": name, "arguments": encode_json(arguments)},
-        }
-        for number, (name, arguments) in enumerate(answer.calls)
-    ]
-    message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
-    return {"choices": [{"message": message, "finish_reason": "tool_calls" if calls else "stop"}]}
+    def write_stream(self, body: Object) -> list[str]:
+        frames: list[Object] = []
+        for choice in body["choices"]:
+            index, message = choice["index"], choice["message"]
+            deltas: list[Object] = [{"role": "assistant", "content": None if message.get("tool_calls") else ""}]
+            for key in ("reasoning_content", "content", "refusal"):
+                deltas += [{key: text} for text in split_text(message.get(key) or "")]
+            if message.get("annotations"):
+                deltas.append({"annotations": message["annotations"]})
+            for number, call in enumerate(message.get("tool_calls") or []):
+                deltas += _call_deltas(number, call)
+            frames += [{"choices": [{"index": index, "delta": delta, "finish_reason": None}]} for delta in deltas]
+            frames.append({"choices": [{"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+        if body.get("usage"):
+            frames.append({"choices": [], "usage": body["usage"]})
+        return [*self.complete_frames([*frames], body["model"]), write_frame(None, "[DONE]")]
 
+    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+        """`{"delta": …, "finish_reason": …}` is short for a chunk with one choice, `{"usage": …}` for one without."""
+        head = {"id": "chatcmpl-conformance", "object": "chat.completion.chunk", "created": 1767225600, "model": model}
+        out = []
+        for frame in frames:
+            if isinstance(frame, dict) and "error" not in frame:
+                rest = {key: value for key, value in frame.items() if key not in ("delta", "finish_reason")}
+                if "delta" in frame:
+                    choice = {"index": 0, "delta": frame["delta"], "finish_reason": frame.get("finish_reason")}
+                    rest = {"choices": [choice], **rest}
+                frame = {**head, "choices": [], **rest}
+            out.append(write_frame(None, frame))
+        return out
 
-def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
-    calls = body["choices"][0]["message"].get("tool_calls") or []
-    return [
-        {"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in zip(calls, texts, strict=True)
-    ]
+    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+        body: Object = {"object": "chat.completion", "choices": []}
+        violations: list[str] = []
+        minor_violations: list[str] = []
+        done = False
+        for frame in frames:
+            if done:
+                violations.append(f"a frame after [DONE]: {frame.text[:80]}")
+            elif frame.text == "[DONE]":
+                done = True
+            elif not isinstance(frame.data, dict):
+                if frame.text or frame.event:
+                    violations.append(f"a frame that is not a chunk: {frame.text[:80]}")
+            elif frame.data.get("error"):
+                body["error"] = frame.data["error"]
+            else:
+                minor_violations += _check_head(frame.data, body)
+                _add_chunk(frame.data, body, violations)
+        _check_end(body, violations)
+        if not done and "error" not in body:
+            minor_violations.append("the stream ended without [DONE]")
+        return FoldedStream(body, (*violations, *minor_violations), tuple(minor_violations))
 
+    def history_turns(self, body: Object) -> list[Json]:
+        return [body["choices"][0]["message"]]
 
-def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
-    return [
-        {
-            "id": id,
-            "type": "function",
-            "function": {"name": name, "arguments": {"$json": {"$is": arguments}}},
-        }
-        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
-    ]
+    # --- a conversation with tools ----------------------------------------------------------------------------------
 
+    def write_prompt(self, prompt: str) -> Object:
+        return {"messages": [{"role": "user", "content": prompt}]}
 
-def expect_answer(answer: ModelAnswer) -> Json:
-    message: Object = {"role": "assistant"}
-    if answer.text:
-        message["content"] = {"$text": answer.text}
-    message["tool_calls"] = _expect_calls(answer, "c") if answer.calls else {"$either": ["$absent", []]}
-    return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
+    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+        return [{"type": "function", "function": to_builtins(tool)} for tool in tools]
 
+    def write_answer(self, answer: ModelAnswer) -> Object:
+        calls = [
+            {
+                "id": f"call_Kq3Vx{n}",
+                "type": "function",
+                "function": {"name": name, "arguments": encode_json(arguments)},
+            }
+            for n, (name, arguments) in enumerate(answer.calls)
+        ]
+        message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
+        return {"choices": [{"message": message, "finish_reason": "tool_calls" if calls else "stop"}]}
 
-def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    return {"messages": {"$contains": [expect_prompt(prompt)]}, **_expect_tools(tools)}
+    def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
+        ids = [call["id"] for call in body["choices"][0]["message"].get("tool_calls") or []]
+        return [{"role": "tool", "tool_call_id": id, "content": text} for id, text in zip(ids, texts, strict=True)]
 
+    def expect_tool(self, tool: ScenarioTool) -> Json:
+        return {"type": "function", "function": {"name": tool.name, "parameters": expect_properties(tool)}}
 
-def _expect_tools(tools: Sequence[ScenarioTool]) -> Object:
-    declared = [
-        {"type": "function", "function": {"name": tool.name, "parameters": {"properties": expect_properties(tool)}}}
-        for tool in tools
-    ]
-    return {"tools": declared} if declared else {}
+    def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
+        function = {"name": name, "arguments": {"$json": {"$is": arguments}}}
+        return {"id": id, "type": "function", "function": function}
 
+    def expect_answer(self, answer: ModelAnswer) -> Json:
+        message: Object = {"role": "assistant"}
+        if answer.text:
+            message["content"] = {"$text": answer.text}
+        message["tool_calls"] = self.expect_calls(answer, "c") or {"$either": ["$absent", []]}
+        return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
 
-def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    turns: list[Json] = [expect_prompt(prompt), {"role": "assistant", "tool_calls": _expect_calls(answer, "p")}]
-    for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True):
-        turns.append({"role": "tool", "tool_call_id": f"$same:{name}", "content": {"$within": text}})
-    return {"messages": {"$contains": turns, **({"$within": answer.text} if answer.text else {})}}
+    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+        return [{"role": "assistant", "tool_calls": calls}]
 
-
-PEER = Peer(
-    name="openai-chat",
-    http=HTTP,
-    complete_answer=complete_answer,
-    write_stream=write_stream,
-    complete_frames=complete_frames,
-    fold_stream=fold_stream,
-    history_turns=history_turns,
-    short_name="chat",
-    model="gpt-4.1",
-    sealing_model="gpt-4.1",
-    turns_key="messages",
-    provider_seals=False,
-    has_seal_slot=False,
-    write_first_request=write_first_request,
-    write_answer=write_answer,
-    write_results=write_results,
-    expect_answer=expect_answer,
-    expect_first_request=expect_first_request,
-    expect_later_request=expect_later_request,
-)
+    def expect_result(self, name: str, id: str, text: str) -> Json:
+        return {"role": "tool", "tool_call_id": id, "content": {"$within": text}}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from toolwire.conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
@@ -13,23 +15,14 @@ from toolwire.conformance.peers.peer import (
     PeerHttp,
     ScenarioTool,
     SseFrame,
-    call_id_expectations,
     encode_json,
     exactly_these,
-    expect_prompt,
     expect_properties,
     split_text,
     write_frame,
 )
 from toolwire.core.json_values import Json, Object
 
-HTTP = PeerHttp(
-    base_path="/v1",
-    path="/v1/responses",
-    path_pattern=re.compile(r"/responses$"),
-    other_paths={"count": "/v1/responses/input_tokens", "compact": "/v1/responses/compact"},
-    count_path="/responses/input_tokens",
-)
 USAGE: Object = {
     "input_tokens": 25,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -40,30 +33,6 @@ USAGE: Object = {
 NEEDED_FIELDS = frozenset({"created_at", "model", "output"})
 """Fields of the response object in an event that clients need."""
 END_STATUSES = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
-
-
-def complete_answer(body: Object, model: str) -> Object:
-    head = {
-        "id": "resp_conformance",
-        "object": "response",
-        "created_at": 1767225600,
-        "status": "completed",
-        "model": model,
-    }
-    rest: Object = {"error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "store": False}
-    tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-    return {**head, "output": [], **rest, **tools, "usage": dict(USAGE), **body}
-
-
-def write_stream(body: Object) -> list[str]:
-    frames: list[Object] = [{"type": "response.created"}, {"type": "response.in_progress"}]
-    for index, item in enumerate(body["output"]):
-        added, deltas = _unfold_item(item)
-        frames.append({"type": "response.output_item.added", "output_index": index, "item": added})
-        frames += [{"output_index": index, "item_id": item.get("id"), **frame} for frame in deltas]
-        frames.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    frames.append({"type": f"response.{body['status']}", "response": body})
-    return complete_frames([*frames], body["model"])
 
 
 def _unfold_item(item: Object) -> tuple[Object, list[Object]]:
@@ -114,27 +83,6 @@ UNFOLDERS: dict[str, Callable[[Object], tuple[Object, list[Object]]]] = {
     "function_call": _make_unfolder("arguments", "response.function_call_arguments"),
     "custom_tool_call": _make_unfolder("input", "response.custom_tool_call_input"),
 }
-
-
-def complete_frames(frames: list[Json], model: str) -> list[str]:
-    """Fill in sequence numbers, event lines and the response object; its final output is the finished items."""
-    done: list[Object] = []
-    out = []
-    for number, frame in enumerate(frames):
-        if isinstance(frame, str):
-            out.append(write_frame(None, frame))
-            continue
-        kind = frame["type"]
-        if kind == "response.output_item.done":
-            done.append(frame["item"])
-        if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
-            status = END_STATUSES.get(kind, "in_progress")
-            rest: Object = (
-                {"status": status, "output": done} if kind in END_STATUSES else {"status": status, "usage": None}
-            )
-            frame = {**frame, "response": complete_answer({**rest, **frame.get("response", {})}, model)}
-        out.append(write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
-    return out
 
 
 # --- the client -----------------------------------------------------------------------------------------------------
@@ -286,113 +234,127 @@ class _ClientReader:
             self.violations.append("the last event has no usage with total_tokens")
 
 
-def fold_stream(frames: list[SseFrame]) -> FoldedStream:
-    reader = _ClientReader()
-    for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
-        reader.read_frame(frame, number)
-    reader.close()
-    return FoldedStream(reader.body, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
-
-
-def history_turns(body: Object) -> list[Json]:
-    return list(body["output"])
-
-
 # --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 SEAL = "gAAAAABpQ7sealed_-thoughts+of/the=model=="
 
 
-def write_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Object:
-    """With `store: false`, as agents use it: the whole history is in the input."""
-    declared = [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "strict": False,
+class ResponsesPeer(Peer):
+    name = "openai-responses"
+    short_name = "responses"
+    http = PeerHttp(
+        base_path="/v1",
+        path="/v1/responses",
+        path_pattern=re.compile(r"/responses$"),
+        other_paths={"count": "/v1/responses/input_tokens", "compact": "/v1/responses/compact"},
+        count_path="/responses/input_tokens",
+    )
+    model = "gpt-5.5"
+    sealing_model = "gpt-5.5"
+    turns_key = "input"
+    uses_data_type = True
+
+    def complete_answer(self, body: Object, model: str) -> Object:
+        head = {
+            "id": "resp_conformance",
+            "object": "response",
+            "created_at": 1767225600,
+            "status": "completed",
+            "model": model,
         }
-        for tool in tools
-    ]
-    request = {"input": [{"role": "user", "content": prompt}], "store": False}
-    return request | ({"tools": declared} if declared else {})
+        rest: Object = {"error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "store": False}
+        tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        return {**head, "output": [], **rest, **tools, "usage": dict(USAGE), **body}
 
+    def write_stream(self, body: Object) -> list[str]:
+        frames: list[Object] = [{"type": "response.created"}, {"type": "response.in_progress"}]
+        for index, item in enumerate(body["output"]):
+            added, deltas = _unfold_item(item)
+            frames.append({"type": "response.output_item.added", "output_index": index, "item": added})
+            frames += [{"output_index": index, "item_id": item.get("id"), **frame} for frame in deltas]
+            frames.append({"type": "response.output_item.done", "output_index": index, "item": item})
+        frames.append({"type": f"response.{body['status']}", "response": body})
+        return self.complete_frames([*frames], body["model"])
 
-def write_answer(answer: ModelAnswer) -> Object:
-    output: list[Json] = []
-    if answer.is_sealed:
-        thought = [{"type": "summary_text", "text": "Two places."}]
-        output.append({"type": "reasoning", "id": "rs_7f01", "summary": thought, "encrypted_content": SEAL})
-    if answer.text:
-        content = [{"type": "output_text", "text": answer.text, "annotations": []}]
-        message = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed", "content": content}
-        output.append(message)
-    for number, (name, arguments) in enumerate(answer.calls):
-        call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": encode_json(arguments)}
-        output.append({"type": "function_call", "id": f"fc_7f1{number}", "status": "completed", **call})
-    return {"output": output, "status": "completed"}
+    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+        """Fill in sequence numbers, event lines and the response object; its final output is the finished items."""
+        done: list[Object] = []
+        out = []
+        for number, frame in enumerate(frames):
+            if isinstance(frame, str):
+                out.append(write_frame(None, frame))
+                continue
+            kind = frame["type"]
+            if kind == "response.output_item.done":
+                done.append(frame["item"])
+            if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
+                status = END_STATUSES.get(kind, "in_progress")
+                rest: Object = (
+                    {"status": status, "output": done} if kind in END_STATUSES else {"status": status, "usage": None}
+                )
+                frame = {**frame, "response": self.complete_answer({**rest, **frame.get("response", {})}, model)}
+            out.append(write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
+        return out
 
+    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+        reader = _ClientReader()
+        for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
+            reader.read_frame(frame, number)
+        reader.close()
+        return FoldedStream(reader.body, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
 
-def write_results(body: Object, texts: Sequence[str]) -> list[Json]:
-    calls = [item for item in body["output"] if item.get("type") == "function_call"]
-    return [
-        {"type": "function_call_output", "call_id": call["call_id"], "output": text}
-        for call, text in zip(calls, texts, strict=True)
-    ]
+    def history_turns(self, body: Object) -> list[Json]:
+        return list(body["output"])
 
+    # --- a conversation with tools ----------------------------------------------------------------------------------
 
-def _expect_calls(answer: ModelAnswer, letter: str) -> list[Json]:
-    return [
-        {"type": "function_call", "call_id": id, "name": name, "arguments": {"$json": {"$is": arguments}}}
-        for (name, arguments), (_, id) in zip(answer.calls, call_id_expectations(answer.calls, letter), strict=True)
-    ]
+    def write_prompt(self, prompt: str) -> Object:
+        """With `store: false`, as agents use it: the whole history is in the input."""
+        return {"input": [{"role": "user", "content": prompt}], "store": False}
 
+    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]:
+        return [{"type": "function", **to_builtins(tool), "strict": False} for tool in tools]
 
-def expect_answer(answer: ModelAnswer) -> Json:
-    output: Object = exactly_these(_expect_calls(answer, "c"), {"type": "function_call"})
-    if answer.text:
-        # The message may come before or after the calls: gateways do both, and clients accept both.
-        output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": answer.text}}]}]
-    return {"status": "completed", "output": output}
+    def write_answer(self, answer: ModelAnswer) -> Object:
+        output: list[Json] = []
+        if answer.is_sealed:
+            thought = [{"type": "summary_text", "text": "Two places."}]
+            output.append({"type": "reasoning", "id": "rs_7f01", "summary": thought, "encrypted_content": SEAL})
+        if answer.text:
+            content = [{"type": "output_text", "text": answer.text, "annotations": []}]
+            head = {"type": "message", "id": "msg_7f02", "role": "assistant", "status": "completed"}
+            output.append({**head, "content": content})
+        for number, (name, arguments) in enumerate(answer.calls):
+            call = {"name": name, "call_id": f"call_Wm8Ty{number}", "arguments": encode_json(arguments)}
+            output.append({"type": "function_call", "id": f"fc_7f1{number}", "status": "completed", **call})
+        return {"output": output, "status": "completed"}
 
+    def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
+        ids = [item["call_id"] for item in body["output"] if item.get("type") == "function_call"]
+        return [
+            {"type": "function_call_output", "call_id": id, "output": text} for id, text in zip(ids, texts, strict=True)
+        ]
 
-def expect_first_request(prompt: str, tools: Sequence[ScenarioTool]) -> Json:
-    expected: Object = {"input": {"$either": [{"$contains": prompt}, {"$contains": [expect_prompt(prompt)]}]}}
-    declared = [
-        {"type": "function", "name": tool.name, "parameters": {"properties": expect_properties(tool)}} for tool in tools
-    ]
-    return expected | ({"tools": declared} if declared else {})
+    def expect_first_turns(self, prompt: str) -> Json:
+        return {"$either": [{"$contains": prompt}, super().expect_first_turns(prompt)]}
 
+    def expect_tool(self, tool: ScenarioTool) -> Json:
+        return {"type": "function", "name": tool.name, "parameters": expect_properties(tool)}
 
-def expect_later_request(prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
-    items: list[Json] = [expect_prompt(prompt)]
-    if answer.is_sealed:
-        items.append({"type": "reasoning", "encrypted_content": {"$is": SEAL}})
-    items += _expect_calls(answer, "p")
-    for (name, _), text in zip(call_id_expectations(answer.calls, "p"), texts, strict=True):
-        items.append({"type": "function_call_output", "call_id": f"$same:{name}", "output": {"$within": text}})
-    return {"input": {"$contains": items, **({"$within": answer.text} if answer.text else {})}}
+    def expect_call(self, name: str, arguments: Object, id: Json) -> Json:
+        return {"type": "function_call", "call_id": id, "name": name, "arguments": {"$json": {"$is": arguments}}}
 
+    def expect_answer(self, answer: ModelAnswer) -> Json:
+        output: Object = exactly_these(self.expect_calls(answer, "c"), {"type": "function_call"})
+        if answer.text:
+            # The message may come before or after the calls: gateways do both, and clients accept both.
+            output["$either"] = [{"$contains": [{"type": "message", "content": {"$text": answer.text}}]}]
+        return {"status": "completed", "output": output}
 
-PEER = Peer(
-    name="openai-responses",
-    http=HTTP,
-    complete_answer=complete_answer,
-    write_stream=write_stream,
-    complete_frames=complete_frames,
-    fold_stream=fold_stream,
-    history_turns=history_turns,
-    uses_data_type=True,
-    short_name="responses",
-    model="gpt-5.5",
-    sealing_model="gpt-5.5",
-    turns_key="input",
-    write_first_request=write_first_request,
-    write_answer=write_answer,
-    write_results=write_results,
-    expect_answer=expect_answer,
-    expect_first_request=expect_first_request,
-    expect_later_request=expect_later_request,
-)
+    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
+        thought = [{"type": "reasoning", "encrypted_content": {"$is": SEAL}}] if answer.is_sealed else []
+        return [*thought, *calls]
+
+    def expect_result(self, name: str, id: str, text: str) -> Json:
+        return {"type": "function_call_output", "call_id": id, "output": {"$within": text}}

@@ -9,9 +9,11 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -136,57 +138,117 @@ class ModelAnswer(Struct, frozen=True):
     """Does it contain reasoning with a signature, or encrypted reasoning?"""
 
 
-class Peer(Struct, frozen=True, kw_only=True):
+class Peer(ABC):
     """A provider and a client of one protocol, and one conversation with tools as they would write it."""
 
-    name: str
-    http: PeerHttp
-    complete_answer: Callable[[Object, str], Object]
-    """Fill in the usual fields of a whole answer, for a model."""
-    write_stream: Callable[[Object], list[str]]
-    """A whole answer as the frames of a stream."""
-    complete_frames: Callable[[list[Json], str], list[str]]
-    """Fill in the usual fields of the frames of a case, for a model."""
-    fold_stream: Callable[[list[SseFrame]], FoldedStream]
-    history_turns: Callable[[Object], list[Json]]
-    """What the client appends to its history after this answer."""
-    uses_data_type: bool = False
+    name: ClassVar[str]
+    short_name: ClassVar[str]
+    """The protocol's name in case ids."""
+    http: ClassVar[PeerHttp]
+    model: ClassVar[str]
+    sealing_model: ClassVar[str]
+    """A model that seals its reasoning."""
+    turns_key: ClassVar[str]
+    """The key of a request that contains the conversation."""
+    provider_seals: ClassVar[bool] = True
+    """Does its provider seal reasoning, and require it back?"""
+    has_seal_slot: ClassVar[bool] = True
+    """Can its clients keep and return seals?"""
+    uses_data_type: ClassVar[bool] = False
     """Do clients use the type in a frame's data, and ignore its event line?"""
 
-    short_name: str
-    """The protocol's name in case ids."""
-    model: str
-    sealing_model: str
-    """A model that seals its reasoning."""
-    turns_key: str
-    """The key of a request that contains the conversation."""
-    provider_seals: bool = True
-    """Does its provider seal reasoning, and require it back?"""
-    has_seal_slot: bool = True
-    """Can its clients keep and return seals?"""
-    write_first_request: Callable[[str, Sequence[ScenarioTool]], Object]
-    """The client's first request, from its prompt and tools."""
-    write_answer: Callable[[ModelAnswer], Object]
-    """The provider's whole answer."""
-    write_results: Callable[[Object, Sequence[str]], list[Json]]
-    """What a client appends to its history for the results of an answer's calls."""
-    expect_answer: Callable[[ModelAnswer], Json]
-    """What a client must see of an answer."""
-    expect_first_request: Callable[[str, Sequence[ScenarioTool]], Json]
-    """What the provider must receive as the first request."""
-    expect_later_request: Callable[[str, ModelAnswer, Sequence[str]], Json]
-    """What it must receive as a later request: the prompt, the model's turn, and the results of its calls."""
+    @abstractmethod
+    def complete_answer(self, body: Object, model: str) -> Object:
+        """Fill in the usual fields of a whole answer."""
 
+    @abstractmethod
+    def write_stream(self, body: Object) -> list[str]:
+        """A whole answer as the frames of a stream."""
 
-# --- expectations that the protocols share --------------------------------------------------------------------------
+    @abstractmethod
+    def complete_frames(self, frames: list[Json], model: str) -> list[str]:
+        """Fill in the usual fields of the frames of a case."""
 
+    @abstractmethod
+    def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
+        """Read a stream as a client does."""
 
-def expect_prompt(prompt: str) -> Json:
-    return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+    @abstractmethod
+    def history_turns(self, body: Object) -> list[Json]:
+        """What the client appends to its history after this answer."""
+
+    # --- a conversation with tools ----------------------------------------------------------------------------------
+
+    def write_first_request(self, prompt: str, tools: Sequence[ScenarioTool]) -> Object:
+        return self.write_prompt(prompt) | ({"tools": self.write_tools(tools)} if tools else {})
+
+    @abstractmethod
+    def write_prompt(self, prompt: str) -> Object: ...
+
+    @abstractmethod
+    def write_tools(self, tools: Sequence[ScenarioTool]) -> list[Json]: ...
+
+    @abstractmethod
+    def write_answer(self, answer: ModelAnswer) -> Object:
+        """The provider's whole answer."""
+
+    @abstractmethod
+    def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
+        """What a client appends to its history for the results of an answer's calls."""
+
+    @abstractmethod
+    def expect_answer(self, answer: ModelAnswer) -> Json:
+        """What a client must see of an answer."""
+
+    def expect_first_request(self, prompt: str, tools: Sequence[ScenarioTool]) -> Json:
+        """What the provider must receive as the first request."""
+        return {self.turns_key: self.expect_first_turns(prompt)} | (
+            {"tools": self.expect_tools(tools)} if tools else {}
+        )
+
+    def expect_later_request(self, prompt: str, answer: ModelAnswer, texts: Sequence[str]) -> Json:
+        """What it must receive as a later request: the prompt, the model's turn, and the results of its calls."""
+        before = [self.expect_prompt(prompt), *self.expect_model_turns(answer, self.expect_calls(answer, "p"))]
+        results = [
+            self.expect_result(call[0], f"$same:{id}", text)
+            for call, (id, _), text in zip(answer.calls, call_id_expectations(answer.calls, "p"), texts, strict=True)
+        ]
+        options = [{"$contains": [*before, *turns]} for turns in self.result_turn_options(results)]
+        expected = {"$either": options} if len(options) > 1 else options[0]
+        return {self.turns_key: expected | ({"$within": answer.text} if answer.text else {})}
+
+    def expect_first_turns(self, prompt: str) -> Json:
+        return {"$contains": [self.expect_prompt(prompt)]}
+
+    def expect_prompt(self, prompt: str) -> Json:
+        return {"role": "user", "content": {"$text": {"$contains": prompt}}}
+
+    def expect_tools(self, tools: Sequence[ScenarioTool]) -> Json:
+        return [self.expect_tool(tool) for tool in tools]
+
+    @abstractmethod
+    def expect_tool(self, tool: ScenarioTool) -> Json: ...
+
+    def expect_calls(self, answer: ModelAnswer, letter: str) -> list[Json]:
+        ids = call_id_expectations(answer.calls, letter)
+        return [self.expect_call(*call, id) for call, (_, id) in zip(answer.calls, ids, strict=True)]
+
+    @abstractmethod
+    def expect_call(self, name: str, arguments: Object, id: Json) -> Json: ...
+
+    @abstractmethod
+    def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]: ...
+
+    @abstractmethod
+    def expect_result(self, name: str, id: str, text: str) -> Json: ...
+
+    def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
+        """The ways in which results may be spread over turns."""
+        return [results]
 
 
 def expect_properties(tool: ScenarioTool) -> Object:
-    return dict.fromkeys(tool.parameters["properties"], "$any")
+    return {"properties": dict.fromkeys(tool.parameters["properties"], "$any")}
 
 
 def exactly_these(expected: list[Json], kind: Json) -> Json:
