@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 from toolwire.conformance.strict.check import (
     RequestCheck,
     check_unknown_keys,
+    is_before,
+    is_since,
     matches,
     model_version,
     numbered_objects,
@@ -38,6 +39,9 @@ def check_extra_fields(node: Object, allowed: set[str], path: str) -> Iterator[s
 
 
 def check_tools(body: Object, model: str) -> Iterator[str]:
+    given = objects(body.get("tools"))
+    if given and all(tool.get("defer_loading") for tool in given):
+        yield "At least one tool must have defer_loading=false"
     seen: set[str] = set()
     for index, tool in numbered_objects(body.get("tools")):
         at = f"tools.{index}"
@@ -67,9 +71,8 @@ def _check_custom_tool(tool: Object, path: str) -> Iterator[str]:
         return
     if schema.get("type") != "object":
         yield f"{path}.custom.input_schema.type: Input should be 'object'"
-    for key in ("oneOf", "anyOf", "allOf"):
-        if key in schema:
-            yield f"{path}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+    if schema.keys() & {"oneOf", "anyOf", "allOf"}:
+        yield f"{path}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
     for key in schema.get("properties") or {}:
         if not PROPERTY_KEY.fullmatch(key):
             yield f"{path}.custom.input_schema.properties: Property keys should match pattern, got {key!r}"
@@ -92,26 +95,25 @@ def check_grammar_schema(schema: Json, path: str) -> Iterator[str]:
                 yield f"{place}: For '{node.get('type')}' type, property '{key}' is not supported"
 
 
-def check_deferred_tools(body: Object, model: str) -> Iterator[str]:
-    given = objects(body.get("tools"))
-    if given and all(tool.get("defer_loading") for tool in given):
-        yield "At least one tool must have defer_loading=false"
+CHOICE_FIELDS = {
+    "auto": frozenset({"type", "disable_parallel_tool_use"}),
+    "any": frozenset({"type", "disable_parallel_tool_use"}),
+    "tool": frozenset({"type", "disable_parallel_tool_use", "name"}),
+    "none": frozenset({"type"}),
+}
 
 
 def check_tool_choice(body: Object, model: str) -> Iterator[str]:
     chosen = body.get("tool_choice")
     if chosen is None:
         return
-    if not isinstance(chosen, dict) or chosen.get("type") not in ("auto", "any", "none", "tool"):
+    if not isinstance(chosen, dict) or chosen.get("type") not in list(CHOICE_FIELDS):
         yield "tool_choice: Input tag does not match any of the expected tags: 'auto', 'any', 'tool', 'none'"
         return
     kind = chosen["type"]
     if not body.get("tools"):
         yield "tool_choice may only be specified while providing tools"
-    allowed = {"type"} if kind == "none" else {"type", "disable_parallel_tool_use"}
-    yield from check_unknown_keys(
-        chosen, frozenset(allowed | {"name"} if kind == "tool" else allowed), f"tool_choice.{kind}."
-    )
+    yield from check_unknown_keys(chosen, CHOICE_FIELDS[kind], f"tool_choice.{kind}.")
     if kind == "tool" and chosen.get("name") not in [tool.get("name") for tool in objects(body.get("tools"))]:
         yield f"tool_choice: Tool '{chosen.get('name')}' not found in provided tools"
     if kind in ("any", "tool"):
@@ -121,8 +123,8 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
 def _check_forced_choice(body: Object, model: str) -> Iterator[str]:
     if (body.get("thinking") or {}).get("type") == "enabled":
         yield "Thinking may not be enabled when tool_choice forces tool use."
-    version = model_version(model, UNFORCED_FAMILIES)
-    if version is not None and ("fable" in model or "mythos" in model or version >= (5, 5)):
+    always_refused = ("fable" in model or "mythos" in model) and model_version(model, UNFORCED_FAMILIES)
+    if always_refused or is_since(model, UNFORCED_FAMILIES, (5, 5)):
         yield 'tool_choice: type "tool" and "any" are not supported for this model'
 
 
@@ -163,16 +165,14 @@ def check_roles(body: Object, model: str) -> Iterator[str]:
         if message.get("role") not in BLOCKS_BY_ROLE:
             yield f"messages.{index}.role: Input should be 'user' or 'assistant'"
         yield from check_extra_fields(message, {"role", "content", "output_config", "clear_at"}, f"messages.{index}.")
-    version = model_version(model, MODEL_FAMILIES)
-    if messages and messages[0].get("role") == "assistant" and (version is None or version < (4, 5)):
+    if messages and messages[0].get("role") == "assistant" and not is_since(model, MODEL_FAMILIES, (4, 5)):
         yield 'messages: first message must use the "user" role'
     if messages and messages[-1].get("role") == "assistant":
         yield from _check_prefill(messages[-1], model)
 
 
 def _check_prefill(message: Object, model: str) -> Iterator[str]:
-    version = model_version(model, MODEL_FAMILIES)
-    if version is not None and version >= (4, 6):
+    if is_since(model, MODEL_FAMILIES, (4, 6)):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
     blocks = message_blocks(message)
     if blocks and blocks[-1].get("type") == "text" and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
@@ -184,12 +184,11 @@ MIN_SYSTEM_TURN_VERSIONS = {"opus": (4, 8), "fable": (5, 0), "sonnet": (5, 5), "
 
 def check_system_turns(body: Object, model: str) -> Iterator[str]:
     messages = objects(body.get("messages"))
-    version = model_version(model, MODEL_FAMILIES)
+    first_version = next((version for family, version in MIN_SYSTEM_TURN_VERSIONS.items() if family in model), (0, 0))
     for index, message in enumerate(messages):
         if message.get("role") != "system":
             continue
-        family = next((family for family in MIN_SYSTEM_TURN_VERSIONS if family in model), None)
-        if version is not None and family is not None and version < MIN_SYSTEM_TURN_VERSIONS[family]:
+        if is_before(model, MODEL_FAMILIES, first_version):
             yield f"messages.{index}: role 'system' is not supported on this model"
         if index == 0:
             yield "messages.0: use the top-level 'system' parameter for the initial system prompt"
@@ -362,15 +361,12 @@ def _check_results(index: int, pending: list[str], results: list[str], blocks: l
 
 def check_manual_thinking(body: Object, model: str) -> Iterator[str]:
     """With a thinking budget, the last assistant turn of a tool loop must begin with its thinking."""
-    if (body.get("thinking") or {}).get("type") != "enabled":
-        return
     messages = objects(body.get("messages"))
-    for before, after in pairwise(messages):
-        if after is not messages[-1] or before.get("role") != "assistant":
-            continue
-        blocks = message_blocks(before)
-        if any(b.get("type") == "tool_use" for b in blocks) and not str(blocks[0].get("type")).endswith("thinking"):
-            yield "Expected `thinking` or `redacted_thinking`, but found another block first in the last assistant turn"
+    if (body.get("thinking") or {}).get("type") != "enabled" or len(messages) < 2:
+        return
+    blocks = message_blocks(messages[-2]) if messages[-2].get("role") == "assistant" else []
+    if any(b.get("type") == "tool_use" for b in blocks) and not str(blocks[0].get("type")).endswith("thinking"):
+        yield "Expected `thinking` or `redacted_thinking`, but found another block first in the last assistant turn"
 
 
 # --- fields and settings ----------------------------------------------------------------------------------------------
@@ -402,6 +398,8 @@ def check_fields(body: Object, model: str) -> Iterator[str]:
     for index, text in enumerate(body.get("stop_sequences") or []):
         if not isinstance(text, str) or not text.strip():
             yield f"stop_sequences.{index}: each stop sequence must contain non-whitespace"
+    if any(not server.get("url") or not server.get("name") for server in objects(body.get("mcp_servers"))):
+        yield "mcp_servers: url and name are required"
 
 
 def check_system(body: Object, model: str) -> Iterator[str]:
@@ -417,8 +415,7 @@ def check_system(body: Object, model: str) -> Iterator[str]:
 
 def check_sampling(body: Object, model: str) -> Iterator[str]:
     """Newer models accept no sampling parameters."""
-    version = model_version(model, MODEL_FAMILIES)
-    if version is None or version < (4, 7):
+    if not is_since(model, MODEL_FAMILIES, (4, 7)):
         return
     for key, default in (("temperature", 1), ("top_p", 1), ("top_k", None)):
         if body.get(key) not in (None, default):
@@ -444,24 +441,20 @@ def check_thinking(body: Object, model: str) -> Iterator[str]:
 
 
 def _check_thinking_model(kind: str, model: str) -> Iterator[str]:
-    version = model_version(model, MODEL_FAMILIES)
-    if kind == "enabled" and version is not None and version >= (4, 7):
-        yield 'thinking.type: "enabled" is not supported for this model'
-    if kind == "disabled" and _always_thinks(model):
-        yield 'thinking.type: "disabled" is not supported for this model'
-    if kind == "between_tools" and version is not None and not (version >= (5, 5) and "sonnet" in model):
-        yield 'thinking.type: "between_tools" is not supported for this model'
-
-
-def _always_thinks(model: str) -> bool:
-    version = model_version(model, MODEL_FAMILIES) or (0, 0)
-    return "fable" in model or "mythos" in model or (version >= (5, 5) and ("opus" in model or "sonnet" in model))
+    since_5_5 = is_since(model, MODEL_FAMILIES, (5, 5))
+    always_thinks = "fable" in model or "mythos" in model or (since_5_5 and ("opus" in model or "sonnet" in model))
+    refused = {
+        "enabled": is_since(model, MODEL_FAMILIES, (4, 7)),
+        "disabled": always_thinks,
+        "between_tools": model_version(model, MODEL_FAMILIES) is not None and not (since_5_5 and "sonnet" in model),
+    }
+    if refused.get(kind):
+        yield f'thinking.type: "{kind}" is not supported for this model'
 
 
 def check_breakpoints(body: Object, model: str) -> Iterator[str]:
     count = int(body.get("cache_control") is not None)
-    for part in ("system", "tools", "messages"):
-        count += _count_breakpoints(body.get(part))
+    count += sum(_count_breakpoints(body.get(part)) for part in ("system", "tools", "messages"))
     if count > 4:
         yield f"A maximum of 4 blocks with cache_control may be provided. Found {count}."
 
@@ -486,12 +479,6 @@ def check_formats(body: Object, model: str) -> Iterator[str]:
         yield from check_grammar_schema(config["schema"], "output_config.format.schema")
 
 
-def check_mcp_servers(body: Object, model: str) -> Iterator[str]:
-    for server in objects(body.get("mcp_servers")):
-        if not server.get("url") or not server.get("name"):
-            yield "mcp_servers: url and name are required"
-
-
 CHECKS: tuple[RequestCheck, ...] = (
     check_fields,
     check_system,
@@ -499,13 +486,11 @@ CHECKS: tuple[RequestCheck, ...] = (
     check_thinking,
     check_breakpoints,
     check_formats,
-    check_mcp_servers,
     check_roles,
     check_system_turns,
     check_contents,
     check_pairs,
     check_manual_thinking,
     check_tools,
-    check_deferred_tools,
     check_tool_choice,
 )

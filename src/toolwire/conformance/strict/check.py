@@ -43,6 +43,16 @@ def model_version(model: str, family: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
+def is_since(model: str, family: str, version: tuple[int, int]) -> bool:
+    """Is this a model of the family, of this version or a later one?"""
+    return (model_version(model, family) or (0, 0)) >= version
+
+
+def is_before(model: str, family: str, version: tuple[int, int]) -> bool:
+    """Is this a model of the family with an earlier version? No for models of other families."""
+    return (model_version(model, family) or version) < version
+
+
 def schema_nodes(schema: Json, path: str) -> Iterator[tuple[str, Object]]:
     """Every subschema of a schema, with its path."""
     if not isinstance(schema, dict):

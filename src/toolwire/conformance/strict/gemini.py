@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from toolwire.conformance.peers.gemini import is_base64
 from toolwire.conformance.strict.check import (
     RequestCheck,
+    is_before,
+    is_since,
     matches,
-    model_version,
     numbered_objects,
     objects,
     to_camel_case,
@@ -136,13 +138,12 @@ def check_references(free: Json, path: str) -> Iterator[str]:
 
 def _is_resolvable(free: Json, reference: str) -> bool:
     node = free
-    if not reference.startswith("#"):
-        return False
     for key in filter(None, reference[1:].split("/")):
-        if not isinstance(node, dict) or key.replace("~1", "/").replace("~0", "~") not in node:
+        name = key.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, dict) or name not in node:
             return False
-        node = node[key.replace("~1", "/").replace("~0", "~")]
-    return True
+        node = node[name]
+    return reference.startswith("#")
 
 
 def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
@@ -161,8 +162,7 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
     built_in = any(tool.keys() & (BUILT_IN_TOOLS - CLIENT_TOOLS) for tool in tools)
     if not (functions and built_in):
         return
-    version = model_version(model, "gemini")
-    if version is not None and version < (3, 0):
+    if is_before(model, "gemini", (3, 0)):
         yield "Built-in tools and Function Calling cannot be combined in the same request."
     elif not (body.get("toolConfig") or {}).get("includeServerSideToolInvocations"):
         yield "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools with functions."
@@ -228,12 +228,6 @@ FREE_JSON_FIELDS = frozenset(
 )
 
 
-def is_gemini_3(model: str) -> bool:
-    """Gemini 3 and later: ids, signatures, media in results, built-in tools beside functions."""
-    version = model_version(model, "gemini")
-    return version is not None and version >= (3, 0)
-
-
 def check_fields(body: Object, model: str) -> Iterator[str]:
     for key in body.keys() - KNOWN_FIELDS:
         yield f'Invalid JSON payload received. Unknown name "{key}": Cannot find field.'
@@ -247,8 +241,7 @@ def check_config(body: Object, model: str) -> Iterator[str]:
     thinking: Object = given.get("thinkingConfig") or {}
     if "thinkingLevel" in thinking and "thinkingBudget" in thinking:
         yield "generation_config.thinking_config: set thinking_level or thinking_budget, not both"
-    version = model_version(model, "gemini")
-    if version is not None and "thinkingLevel" in thinking and version < (3, 0):
+    if "thinkingLevel" in thinking and is_before(model, "gemini", (3, 0)):
         yield "Thinking level is not supported for this model."
     if len(given.get("stopSequences") or []) > 5:
         yield "generation_config.stop_sequences: at most 5"
@@ -258,7 +251,7 @@ def check_config(body: Object, model: str) -> Iterator[str]:
     if schema and given.get("responseMimeType") not in ("application/json", "text/x.enum"):
         yield "generation_config.response_mime_type must be application/json with a schema"
     functions = any(tool.get("functionDeclarations") for tool in objects(body.get("tools")))
-    if functions and given.get("responseMimeType") == "application/json" and version is not None and version < (3, 0):
+    if functions and given.get("responseMimeType") == "application/json" and is_before(model, "gemini", (3, 0)):
         yield "Function calling with a response mime type: 'application/json' is unsupported"
     if "responseSchema" in given:
         yield from check_schema(given["responseSchema"], "generation_config.response_schema")
@@ -306,40 +299,28 @@ def _check_call(call: Json, response: Json, path: str) -> Iterator[str]:
 # --- turns ----------------------------------------------------------------------------------------------------------
 
 
-def _part_values(content: Object, key: str) -> list[Object]:
-    return [part[key] for part in objects(content.get("parts")) if isinstance(part.get(key), dict)]
+def _part_values(parts: list[Object], key: str) -> list[Object]:
+    return [part[key] for part in parts if isinstance(part.get(key), dict)]
 
 
-def _merged_contents(body: Object) -> Iterator[tuple[int, str, Object]]:
-    """Contents with their role; neighbours of the same role are merged, as Gemini does."""
-    last: tuple[int, str, Object] | None = None
-    for index, content in numbered_objects(body.get("contents")):
-        role = "model" if content.get("role") == "model" else "user"
-        if last is not None and role == last[1]:
-            last = (
-                last[0],
-                role,
-                {**last[2], "parts": [*objects(last[2].get("parts")), *objects(content.get("parts"))]},
-            )
-            continue
-        if last is not None:
-            yield last
-        last = (index, role, content)
-    if last is not None:
-        yield last
+def _merged_turns(body: Object) -> Iterator[tuple[int, str, list[Object]]]:
+    """Index, role and parts of each content; neighbours of the same role are merged, as Gemini does."""
+    contents = numbered_objects(body.get("contents"))
+    for role, group in groupby(contents, lambda pair: "model" if pair[1].get("role") == "model" else "user"):
+        merged = list(group)
+        yield merged[0][0], role, [part for _, content in merged for part in objects(content.get("parts"))]
 
 
 def check_turns(body: Object, model: str) -> Iterator[str]:
     """Calls must follow a user turn, and all their responses must be in the next turn."""
     calls: list[Object] = []
     first = True
-    for index, role, content in _merged_contents(body):
-        responses = _part_values(content, "functionResponse")
+    for index, role, parts in _merged_turns(body):
         if role == "user":
-            yield from _check_responses(index, calls, responses)
+            yield from _check_responses(index, calls, _part_values(parts, "functionResponse"))
             calls = []
         else:
-            calls = [call for call in _part_values(content, "functionCall") if call.get("name")]
+            calls = [call for call in _part_values(parts, "functionCall") if call.get("name")]
             if calls and first:
                 yield CALL_FIRST_TEXT
         first = False
@@ -371,31 +352,27 @@ def _check_responses(index: int, calls: list[Object], responses: list[Object]) -
 
 def check_signatures(body: Object, model: str) -> Iterator[str]:
     """Gemini 3: the first call of each step of the current turn needs a thought signature; earlier turns do not."""
-    if not is_gemini_3(model):
+    if not is_since(model, "gemini", (3, 0)):
         return
-    steps = list(_merged_contents(body))
-    begins = [at for at, (_, role, content) in enumerate(steps) if role == "user" and _begins_turn(content)]
-    for index, role, content in steps[max(begins, default=0) :]:
-        first = next(
-            (part for part in objects(content.get("parts")) if isinstance(part.get("functionCall"), dict)), None
-        )
+    steps = list(_merged_turns(body))
+    begins = [at for at, (_, role, parts) in enumerate(steps) if role == "user" and _begins_turn(parts)]
+    for index, role, parts in steps[max(begins, default=0) :]:
+        first = next((part for part in parts if isinstance(part.get("functionCall"), dict)), None)
         if role == "model" and first is not None and not first.get("thoughtSignature"):
             name = first["functionCall"].get("name")
             yield f"Function call `{name}` in the `{index + 1}.` content block is missing a `thought_signature`"
 
 
-def _begins_turn(content: Object) -> bool:
+def _begins_turn(parts: list[Object]) -> bool:
     """Text from the user begins a new turn; media beside function responses belong to them."""
-    return not _part_values(content, "functionResponse") or any(
-        part.get("text") for part in objects(content.get("parts"))
-    )
+    return not _part_values(parts, "functionResponse") or any(part.get("text") for part in parts)
 
 
 def check_response_media(body: Object, model: str) -> Iterator[str]:
     for index, content in numbered_objects(body.get("contents")):
-        for response in _part_values(content, "functionResponse"):
-            if response.get("parts") and model_version(model, "gemini") is not None and not is_gemini_3(model):
-                yield f"contents[{index}]: function_response.parts is not supported for this model"
+        responses = _part_values(objects(content.get("parts")), "functionResponse")
+        if is_before(model, "gemini", (3, 0)) and any(response.get("parts") for response in responses):
+            yield f"contents[{index}]: function_response.parts is not supported for this model"
 
 
 CHECKS: tuple[RequestCheck, ...] = (

@@ -10,8 +10,8 @@ from toolwire.conformance.strict.check import (
     check_object_schema,
     check_strict_schema,
     check_unknown_keys,
+    is_since,
     matches,
-    model_version,
     numbered_objects,
     objects,
 )
@@ -27,6 +27,10 @@ KNOWN_FIELDS = frozenset(
     " prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier user service_tier store"
     " metadata".split()
 )
+TOOL_FIELDS = {
+    "function": frozenset({"name", "description", "parameters", "strict"}),
+    "custom": frozenset({"name", "description", "format"}),
+}
 PARTS_BY_ROLE = {
     "user": frozenset({"text", "image_url", "input_audio", "file"}),
     "assistant": frozenset({"text", "refusal"}),
@@ -38,8 +42,7 @@ PARTS_BY_ROLE = {
 
 
 def is_reasoning_model(model: str) -> bool:
-    version = model_version(model, "gpt")
-    return re.match(r"o\d", model) is not None or (version is not None and version >= (5, 0) and "chat" not in model)
+    return re.match(r"o\d", model) is not None or (is_since(model, "gpt", (5, 0)) and "chat" not in model)
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
@@ -70,9 +73,8 @@ def check_limits(body: Object, model: str) -> Iterator[str]:
         return
     if body.get("max_tokens") is not None:
         yield "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    version = model_version(model, "gpt")
-    newer = version is not None and version >= (5, 4)
-    if newer and body.get("tools") and body.get("reasoning_effort") not in (None, "none"):
+    effort = body.get("reasoning_effort") not in (None, "none")
+    if effort and body.get("tools") and is_since(model, "gpt", (5, 4)):
         yield "Function tools with reasoning_effort are not supported in /v1/chat/completions. Use /v1/responses."
 
 
@@ -165,16 +167,12 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
             continue
         if not matches(TOOL_NAME, inner.get("name")):
             yield f"{at}.{kind}.name: string does not match '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
-        allowed = frozenset({"name", "description", "parameters", "strict"} if kind == "function" else CUSTOM_FIELDS)
-        yield from check_unknown_keys(inner, allowed, f"{at}.{kind}.")
+        yield from check_unknown_keys(inner, TOOL_FIELDS[kind], f"{at}.{kind}.")
         yield from check_unknown_keys(tool, frozenset({"type", kind}), f"{at}.")
         if inner.get("parameters") is not None:
             yield from check_object_schema(inner["parameters"], f"{at}.function.parameters")
             if inner.get("strict"):
                 yield from check_strict_schema(inner["parameters"], f"{at}.function.parameters")
-
-
-CUSTOM_FIELDS = ("name", "description", "format")
 
 
 def check_tool_choice(body: Object, model: str) -> Iterator[str]:

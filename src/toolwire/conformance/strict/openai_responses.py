@@ -260,7 +260,10 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
                 yield f"{at}.description: Missing required parameter"
             for number, child in numbered_objects(tool.get("tools")):
                 yield from _check_tool(child, f"{at}.tools[{number}]")
-    yield from _check_unique_names(objects(body.get("tools")))
+    names = [(tool.get("type"), tool["name"]) for tool in objects(body.get("tools")) if tool.get("name")]
+    for number, (kind, name) in enumerate(names):
+        if (kind, name) in names[:number]:
+            yield f"Duplicate tool name: {name!r}"
 
 
 def _check_tool(tool: Object, path: str) -> Iterator[str]:
@@ -282,15 +285,6 @@ def _check_tool(tool: Object, path: str) -> Iterator[str]:
         yield from check_object_schema(tool["parameters"], f"{path}.parameters")
         if tool.get("strict"):
             yield from check_strict_schema(tool["parameters"], f"{path}.parameters")
-
-
-def _check_unique_names(given: list[Object]) -> Iterator[str]:
-    seen: set[tuple[Json, Json]] = set()
-    for tool in given:
-        key = (tool.get("type"), tool.get("name"))
-        if key[1] and key in seen:
-            yield f"Duplicate tool name: {key[1]!r}"
-        seen.add(key)
 
 
 def check_tool_choice(body: Object, model: str) -> Iterator[str]:
