@@ -18,7 +18,7 @@ from toolwire.conformance.reports import (
     write_comparison_page,
 )
 from toolwire.conformance.suite import PlayResult, Verdict
-from toolwire.conformance.targets.gateways import TARGETS
+from toolwire.conformance.targets import TARGETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -15,8 +15,7 @@ import pytest
 
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.suite import asked_models, load_all_cases
-from toolwire.conformance.targets import NotInstalled, ProgramFolders, Route, Target, start_target
-from toolwire.conformance.targets.gateways import TARGETS
+from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target, start_target
 
 ORIGIN = "http://127.0.0.1:9000"
 ASKED = [("openai-chat", "gpt-5.5"), ("openai-chat", "deepseek-chat"), ("openai-responses", "gpt-5.5"), ("gemini", "g")]

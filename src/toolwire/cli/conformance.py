@@ -29,6 +29,7 @@ from toolwire.conformance.reports import (
 )
 from toolwire.conformance.suite import PARTS, PlayResult, Verdict
 from toolwire.conformance.targets import (
+    TARGETS,
     GatewayNotStarted,
     NotInstalled,
     ProgramFolders,
@@ -37,7 +38,6 @@ from toolwire.conformance.targets import (
     start_target,
     wait_for_answer,
 )
-from toolwire.conformance.targets.gateways import TARGETS
 from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer, Router
 
 EXIT_REGRESSION = 1

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.suite import PARTS, VERDICTS, PlayResult, Verdict
-from toolwire.conformance.targets.gateways import TARGETS
+from toolwire.conformance.targets import TARGETS
 
 FORMAT_VERSION = 1
 RUN_SPECIFIC_PATTERNS = (
