@@ -1004,9 +1004,13 @@ RICH = Response(
 START = {"type": "start", "id": "a", "model": "m"}
 END = {"type": "end", "response": ANSWERED}
 BROKEN: list[tuple[str, list[dict[str, Any]], str]] = [
-    ("no start", [{"type": "text", "part": 0, "delta": "x"}], "event/0: `text` stands before `start`"),
-    ("two starts", [START, START], "event/1: `start` stands here a second time"),
-    ("part out of order", [START, {"type": "text", "part": 1, "delta": "x"}], "event/1/part: part 1 cannot stand here"),
+    ("no start", [{"type": "text", "part": 0, "delta": "x"}], "event/0: `text` came before `start`"),
+    ("two starts", [START, START], "event/1: `start` came twice"),
+    (
+        "part out of order",
+        [START, {"type": "text", "part": 1, "delta": "x"}],
+        "event/1/part: part 1 is not allowed here",
+    ),
     (
         "other type",
         [START, {"type": "text", "part": 0, "delta": "x"}, {"type": "reasoning", "part": 0, "delta": "x"}],
@@ -1019,7 +1023,7 @@ BROKEN: list[tuple[str, list[dict[str, Any]], str]] = [
     (
         "seal of a refusal",
         [START, {"type": "refusal", "delta": "x"}, {"type": "seal", "value": "x"}],
-        "a seal cannot stand here",
+        "a seal is not allowed here",
     ),
     ("wrong type", [START, {"type": "text", "delta": 1}], "event/1/delta: expected a string"),
     ("no answer", [START, {"type": "end"}], "event/1/response: expected an object"),

@@ -120,7 +120,7 @@ THINKING_DISPLAYS: Mapping[str, str] = MappingProxyType({"omitted": "none", "sum
 WIRE_THINKING_DISPLAYS = invert_table(THINKING_DISPLAYS)
 
 UNKNOWN_MODEL = "unknown"
-"""Written when nobody gave the model's name: Anthropic's SDKs require one."""
+"""Written if the model's name is unknown: Anthropic's SDKs require one."""
 
 BILLING_HEADER_PREFIX = "x-anthropic-billing-header:"
 """Claude Code begins its system prompt with this line. It changes with every call and means nothing to others."""

@@ -191,7 +191,7 @@ class StreamReader:
             kind = raw.event or ("error" if "error" in node else "")
         if type(kind) is not str:
             if not self._ended:
-                self._fail_stream(f"{json_pointer((path, 'type'))} is no string")
+                self._fail_stream(f"{json_pointer((path, 'type'))} is not a string")
             return
         self._frame = SourceFrame(NAME, raw.event or kind, node)
         read = None if self._ended else _EVENT_READERS.get(kind)
@@ -347,7 +347,7 @@ class StreamReader:
         if len(delta) > 2:
             self._reading.read_origin(delta, at, frozenset({"type", key}))
         if grows != block.delta_kind:
-            self._fail_stream(f"a {kind} cannot stand in block {_number_text(node.get('index'))}")
+            self._fail_stream(f"a {kind} does not belong to block {_number_text(node.get('index'))}")
         elif key == "citation":
             here = (at, key)
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)

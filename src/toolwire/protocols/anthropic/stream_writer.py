@@ -96,7 +96,7 @@ def _stale_origin(part: Part) -> Origin | None:
 def _write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
     """The block with which a call starts, without arguments."""
     if call.seal is not None:
-        ledger.note("seal-dropped", source_path(call), "the seal of a call was taken off")
+        ledger.note("seal-dropped", source_path(call), "the signature of a call was removed")
     start = replace(call, arguments="", kind="function", seal=None, origin=_stale_origin(call))
     return write_part(start, ledger, True)
 
@@ -349,8 +349,10 @@ class StreamWriter:
             )
         if isinstance(part, ProviderCall):
             self._tool_use.add_call(part)
-            begun = replace(part, arguments="", origin=_stale_origin(part))
-            return self._write_call_start(open_part, event.index, part.arguments, write_part(begun, self._ledger, True))
+            call_start = replace(part, arguments="", origin=_stale_origin(part))
+            return self._write_call_start(
+                open_part, event.index, part.arguments, write_part(call_start, self._ledger, True)
+            )
         return b""
 
     def _note_text_losses(self, part: Text | Refusal) -> None:
@@ -358,7 +360,7 @@ class StreamWriter:
             self._has_refusal = True
             self._ledger.note("refusal-as-text", source_path(part), "a refusal became text")
         elif part.seal is not None:
-            self._ledger.note("seal-dropped", source_path(part), "the seal of a text was taken off")
+            self._ledger.note("seal-dropped", source_path(part), "the signature of a text was removed")
 
     def _write_call_start(self, open_part: _OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
         """Start a call without arguments: agents read them only from the deltas."""
@@ -397,7 +399,7 @@ class StreamWriter:
     def _write_seal(self, open_part: _OpenPart, event: SealDelta) -> bytes:
         open_part.seal = event.seal
         if not isinstance(open_part.part, Reasoning):
-            self._ledger.note("seal-dropped", source_path(open_part.part), "a seal was taken off")
+            self._ledger.note("seal-dropped", source_path(open_part.part), "a signature was removed")
         return b""
 
     def _write_citation(self, open_part: _OpenPart, event: CitationDelta) -> bytes:
@@ -429,7 +431,7 @@ class StreamWriter:
             self._ledger.note(
                 "arguments-wrapped",
                 source_path(open_part.part),
-                f"raw input stands as text under `{RAW_ARGUMENTS_KEY}`",
+                f"raw input is sent as text under `{RAW_ARGUMENTS_KEY}`",
             )
             return open_part.write_delta(encode_text({RAW_ARGUMENTS_KEY: text}))
         return open_part.write_delta("{}") if open_part.is_blank else b""
@@ -441,7 +443,7 @@ class StreamWriter:
         if value is None:
             if open_part.seal is not None:
                 self._ledger.note(
-                    "seal-dropped", source_path(open_part.part), "the seal of another maker was taken off"
+                    "seal-dropped", source_path(open_part.part), "the signature of another provider was removed"
                 )
             return b""
         if open_part.part.hidden:

@@ -150,7 +150,7 @@ class StreamReader:
         if not known.issuperset(node):
             self._note_unknown_fields(word, node, path, known)
         if not self._started and word not in ("start", "error"):
-            raise Malformed(path, f"`{word}` stands before `start`")
+            raise Malformed(path, f"`{word}` came before `start`")
         return handle(self, node, path, frame)
 
     def _note_unknown_fields(self, word: str, node: Object, path: Path, known: frozenset[str]) -> None:
@@ -167,7 +167,7 @@ class StreamReader:
 
     def _read_start(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         if self._started:
-            raise Malformed(path, "`start` stands here a second time")
+            raise Malformed(path, "`start` came twice")
         usage = get_object(node, "usage", path)
         start = ResponseStart(
             get_text(node, "id", path) or "",
@@ -194,7 +194,7 @@ class StreamReader:
     def _read_tool_call(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         index = get_int(node, "index", path)
         if index is None:
-            raise Malformed((path, "index"), "`index` is missing: nobody could tell which call this is")
+            raise Malformed((path, "index"), "`index` is missing, so the call is unknown")
         name = get_text(node, "name", path)
         events: Events = []
         if name is not None:
@@ -290,12 +290,12 @@ class StreamReader:
             return True
         if given == self._part_index and kind and kind == self._part_kind:
             return False
-        raise Malformed((path, "part"), f"part {given} cannot stand here: {self._describe_open_part()}")
+        raise Malformed((path, "part"), f"part {given} is not allowed here: {self._describe_open_part()}")
 
     def _check_part_kind(self, node: Object, path: Path, kinds: frozenset[str]) -> None:
         self._check_open_part(node, path)
         if self._part_kind not in kinds:
-            raise Malformed(path, f"a {node['type']} cannot stand here: {self._describe_open_part()}")
+            raise Malformed(path, f"a {node['type']} is not allowed here: {self._describe_open_part()}")
 
     def _check_open_part(self, node: Object, path: Path) -> None:
         given = get_int(node, "part", path)
