@@ -27,7 +27,7 @@ async def write(store: SqliteStore, name: str, numbers: Iterator[int]) -> None:
         id = f"{name}{'-' * (number % 3)}{number}"
         pair = [Entry(owner="", kind=kind, id=id, body=body(id)) for kind in ("one", "two")]
         assert await store.put(pair) is True
-        assert await store.append([Entry(owner="", kind="item", id=id, parent="c", body=b"%d" % number)]) is True
+        assert await store.put(appended=[Entry(owner="", kind="item", id=id, parent="c", body=b"%d" % number)]) is True
         sys.stdout.write(f"{id}\n")
         sys.stdout.flush()
 

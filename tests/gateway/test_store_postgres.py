@@ -35,7 +35,7 @@ VERBS: dict[str, tuple[Verb, Any]] = {
     "get": (lambda store: store.get("o", "response", ["a"]), ["a"]),
     "put": (lambda store: store.put([entry("b")]), True),
     "put where": (lambda store: store.put([entry("a", mark="done")], required_marks=("",)), True),
-    "append": (lambda store: store.append([entry("i", kind="item", parent="c")]), True),
+    "append": (lambda store: store.put(appended=[entry("i", kind="item", parent="c")]), True),
     "chain": (lambda store: store.get_chain("o", "response", "a", 9), ["a"]),
     "children": (lambda store: store.get_children("o", "response", ""), ["a"]),
     "delete": (lambda store: store.delete("o", "response", ["a"]), 1),
@@ -313,9 +313,9 @@ async def main(url, name):
     print("ready", flush=True)
     sys.stdin.readline()
     for n in range(0, 120, 3):
-        one = store.append([item(n), item(n + 1)])
+        one = store.put(appended=[item(n), item(n + 1)])
         assert await asyncio.gather(one, store.put([Entry(owner="o", kind="seal", id="s")])) == [True, True]
-        assert await store.append([item(n + 2)]) is True
+        assert await store.put(appended=[item(n + 2)]) is True
     await store.close()
 
 asyncio.run(main(*sys.argv[1:]))

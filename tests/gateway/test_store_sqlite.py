@@ -248,7 +248,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(file: Path) -> None:
 VERBS: dict[str, Callable[[Store], Any]] = {
     "get": lambda store: store.get("me", "response", ["r"]),
     "put": lambda store: store.put([entry("r")]),
-    "append": lambda store: store.append([entry("r", parent="p")]),
+    "append": lambda store: store.put(appended=[entry("r", parent="p")]),
     "chain": lambda store: store.get_chain("me", "response", "r", 9),
     "children": lambda store: store.get_children("me", "response", "r"),
     "delete": lambda store: store.delete("me", "response", ["r"]),

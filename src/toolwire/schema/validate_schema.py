@@ -8,7 +8,7 @@ done by a library.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from toolwire.core.json_values import (
@@ -24,6 +24,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.schema.combine import ReferenceLookup, canonical_key
 from toolwire.schema.keywords import (
+    COUNT_KEYWORDS,
     REFERENCE_KEYWORDS,
     SCHEMA_MAP_KEYWORDS,
     SINGLE_SCHEMA_KEYWORDS,
@@ -94,28 +95,26 @@ _ARRAY_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 # --- checks of one keyword ---
 
 
-def _check_text(value: Json) -> str:
-    return "" if isinstance(value, str) else f"must be a string, not {describe_json_type(value)}"
+def _make_type_check(has_type: Callable[[Json], bool], phrase: str) -> Check:
+    return lambda value: "" if has_type(value) else f"must be {phrase}, not {describe_json_type(value)}"
 
 
-def _check_flag(value: Json) -> str:
-    return "" if isinstance(value, bool) else f"must be true or false, not {describe_json_type(value)}"
+_check_text = _make_type_check(lambda value: isinstance(value, str), "a string")
+_check_flag = _make_type_check(lambda value: isinstance(value, bool), "true or false")
+_check_array = _make_type_check(lambda value: isinstance(value, list), "an array")
+_check_object = _make_type_check(lambda value: isinstance(value, dict), "an object")
+_check_number = _make_type_check(is_number, "a number")
 
 
-def _check_array(value: Json) -> str:
-    return "" if isinstance(value, list) else f"must be an array, not {describe_json_type(value)}"
+def _make_object_check(items: Callable[[Object], Iterable[Json]], check: Check) -> Check:
+    """Checks an object, and the `items` of it."""
+    return lambda value: (
+        _check_object(value) or next((problem for item in items(value) if (problem := check(item))), "")
+    )
 
 
 def _check_schema_array(value: Json) -> str:
     return _check_array(value) or ("" if value else "must contain at least one schema")
-
-
-def _check_object(value: Json) -> str:
-    return "" if isinstance(value, dict) else f"must be an object, not {describe_json_type(value)}"
-
-
-def _check_number(value: Json) -> str:
-    return "" if is_number(value) else f"must be a number, not {describe_json_type(value)}"
 
 
 def _check_factor(value: Json) -> str:
@@ -141,12 +140,6 @@ def _check_names(value: Json) -> str:
         if not isinstance(item, str):
             return f"must contain strings only, not {describe_json_type(item)}"
     return "" if len(set(value)) == len(value) else "contains a name twice"
-
-
-def _check_dependent_required(value: Json) -> str:
-    if not isinstance(value, dict):
-        return _check_object(value)
-    return next((problem for names in value.values() if (problem := _check_names(names))), "")
 
 
 def _check_types(value: Json) -> str:
@@ -180,25 +173,9 @@ def _check_pattern(value: Json) -> str:
     return ""
 
 
-def _check_pattern_keys(value: Json) -> str:
-    if not isinstance(value, dict):
-        return _check_object(value)
-    return next((problem for pattern in value if (problem := _check_pattern(pattern))), "")
-
-
 def _make_text_check(expression: str, problem: str) -> Check:
     search = re.compile(expression).search
-
-    def check(value: Json) -> str:
-        return _check_text(value) or ("" if search(value) else problem)
-
-    return check
-
-
-def _check_vocabulary(value: Json) -> str:
-    if not isinstance(value, dict):
-        return _check_object(value)
-    return next((problem for item in value.values() if (problem := _check_flag(item))), "")
+    return lambda value: _check_text(value) or ("" if search(value) else problem)
 
 
 _check_anchor = _make_text_check(r"^[A-Za-z_][-A-Za-z0-9._]*$", "must be a plain name")
@@ -208,21 +185,20 @@ _KEYWORD_CHECKS: Final[Mapping[str, Check]] = {
     "$anchor": _check_anchor,
     "$dynamicAnchor": _check_anchor,
     "$recursiveAnchor": _check_anchor,
-    "$vocabulary": _check_vocabulary,
+    "$vocabulary": _make_object_check(dict.values, _check_flag),
     "type": _check_types,
     "enum": _check_array,
     "examples": _check_array,
     "required": _check_names,
-    "dependentRequired": _check_dependent_required,
+    "dependentRequired": _make_object_check(dict.values, _check_names),
     "pattern": _check_pattern,
-    "patternProperties": _check_pattern_keys,
+    "patternProperties": _make_object_check(dict.keys, _check_pattern),
     "multipleOf": _check_factor,
     **dict.fromkeys(("$schema", "$comment", "title", "description", "format"), _check_text),
     **dict.fromkeys((*REFERENCE_KEYWORDS, "contentEncoding", "contentMediaType"), _check_text),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _check_flag),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _check_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _check_count),
-    **dict.fromkeys(("minContains", "maxContains"), _check_count),
+    **dict.fromkeys((*COUNT_KEYWORDS, "minContains", "maxContains"), _check_count),
     **dict.fromkeys(_ARRAY_KEYWORDS, _check_schema_array),
     **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"patternProperties"}, _check_object),
 }

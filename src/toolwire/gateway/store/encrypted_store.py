@@ -5,22 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _PREFIX = b"\0TW"
 """Every stored body that differs from the given one starts with this. A plain body that happens to start with it gets
 `_PLAIN_PREFIX` in front."""
 _ENCRYPTED_PREFIX, _PLAIN_PREFIX = _PREFIX + b"E1", _PREFIX + b"P1"
 _KEY_NAME_LENGTH, _NONCE_LENGTH = 8, 12
-
-
-class _Cipher(Protocol):
-    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
-    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
 
 
 class EncryptedStore:
@@ -36,7 +34,7 @@ class EncryptedStore:
         return self._decrypt_entries(await self._store.get(owner, kind, ids))
 
     async def put(
-        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+        self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
         return await self._store.put(
             [self._encrypt_entry(entry) for entry in entries],
@@ -44,16 +42,13 @@ class EncryptedStore:
             [self._encrypt_entry(entry) for entry in appended],
         )
 
-    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
-        return await self._store.append([self._encrypt_entry(entry) for entry in entries])
-
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
         return self._decrypt_entries(await self._store.get_chain(owner, kind, id, limit))
 
     async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+        self, owner: str, kind: str, parent: str, after: int | None = None
     ) -> list[Entry] | StoreDown:
-        return self._decrypt_entries(await self._store.get_children(owner, kind, parent, after, limit, descending))
+        return self._decrypt_entries(await self._store.get_children(owner, kind, parent, after))
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         return await self._store.delete(owner, kind, ids)
@@ -130,7 +125,7 @@ def _associated_data(entry: Entry) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _derive_cipher(key: str) -> tuple[bytes, _Cipher]:
+def _derive_cipher(key: str) -> tuple[bytes, AESGCM]:
     """A name for the key, which reveals nothing about it, and the cipher. scrypt makes guessing keys expensive; the
     salt is fixed, because gateways that share a store must derive the same key."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  an optional extra
@@ -141,7 +136,7 @@ def _derive_cipher(key: str) -> tuple[bytes, _Cipher]:
     return derived[32:], AESGCM(derived[:32])
 
 
-def _decrypt_body(cipher: _Cipher, nonce: bytes, data: bytes, associated_data: bytes) -> bytes | None:
+def _decrypt_body(cipher: AESGCM, nonce: bytes, data: bytes, associated_data: bytes) -> bytes | None:
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
     try:

@@ -72,15 +72,9 @@ _CHAIN = f"""WITH RECURSIVE chain AS (
         WHERE depth < $5 AND chain.parent <> '')
     SELECT {_COLUMNS} FROM chain ORDER BY depth DESC LIMIT $5"""
 
-_CHILDREN_TEMPLATE = f"""SELECT {_COLUMNS} FROM toolwire_entries
-    WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4
-        AND ($5::bigint IS NULL OR place {{after}} $5)
-    ORDER BY place {{order}}, id {{order}} LIMIT nullif($6::bigint, 0)"""
-_CHILDREN = {
-    False: _CHILDREN_TEMPLATE.format(after=">", order="ASC"),
-    True: _CHILDREN_TEMPLATE.format(after="<", order="DESC"),
-}
-"""By whether the order is descending."""
+_CHILDREN = f"""SELECT {_COLUMNS} FROM toolwire_entries
+    WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4 AND ($5::bigint IS NULL OR place > $5)
+    ORDER BY place, id"""
 
 _DELETE = """WITH deleted AS (
         DELETE FROM toolwire_entries WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[])
@@ -142,17 +136,14 @@ class PostgresStore:
     # --- operations ---
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
-        names = {_id_bytes(id): None for id in ids}
-
-        async def work(connection: PostgresConnection) -> list[Entry]:
-            rows = await connection.fetch(_GET, owner, kind, [_id_digest(name) for name in names], self._clock())
-            found = {row["id"]: row for row in rows}
-            return [_read_entry(found[name]) for name in names if name in found]
-
-        return await self._pool.run_work(work, is_idempotent=True)
+        entries = await self._fetch_entries(_GET, owner, kind, list(map(_id_digest, ids)), self._clock())
+        if isinstance(entries, StoreDown):
+            return entries
+        found = {entry.id: entry for entry in entries}
+        return [found[id] for id in dict.fromkeys(ids) if id in found]
 
     async def put(
-        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+        self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
         if appended:
             return await self._write_in_transaction(entries, required_marks, appended)
@@ -175,11 +166,8 @@ class PostgresStore:
             await connection.execute(_PUT, *columns)
             return True
         first = entries[0]
-        name = (first.owner, first.kind, _id_digest(_id_bytes(first.id)))
+        name = (first.owner, first.kind, _id_digest(first.id))
         return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
-
-    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
-        return await self.put((), (), entries)
 
     async def _write_in_transaction(
         self, entries: Sequence[Entry], required_marks: tuple[str, ...], appended: Sequence[Entry]
@@ -205,17 +193,16 @@ class PostgresStore:
         return await self._pool.run_work(work, is_idempotent=False)
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
-        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(_id_bytes(id)), self._clock(), limit)
+        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit)
 
     async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+        self, owner: str, kind: str, parent: str, after: int | None = None
     ) -> list[Entry] | StoreDown:
-        digest = _id_digest(_id_bytes(parent))
-        return await self._fetch_entries(_CHILDREN[descending], owner, kind, digest, self._clock(), after, limit)
+        return await self._fetch_entries(_CHILDREN, owner, kind, _id_digest(parent), self._clock(), after)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         async def work(connection: PostgresConnection) -> int:
-            return int(await connection.fetchval(_DELETE, owner, kind, _id_digests(ids), self._clock()))
+            return int(await connection.fetchval(_DELETE, owner, kind, list(map(_id_digest, ids)), self._clock()))
 
         # Not repeated: the second attempt would count zero entries.
         return await self._pool.run_work(work, is_idempotent=False)
@@ -223,7 +210,8 @@ class PostgresStore:
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         async def work(connection: PostgresConnection) -> None:
             now = self._clock()
-            await connection.execute(_TOUCH, owner, kind, _id_digests(ids), expiry_time(expires, now, self._ttl), now)
+            digests = list(map(_id_digest, ids))
+            await connection.execute(_TOUCH, owner, kind, digests, expiry_time(expires, now, self._ttl), now)
 
         return await self._pool.run_work(work, is_idempotent=True)
 
@@ -341,18 +329,14 @@ def _id_bytes(id: str) -> bytes:
     return id.encode("utf-8", "surrogatepass")
 
 
-def _id_digest(id: bytes) -> bytes:
-    return sha256(id).digest()
-
-
-def _id_digests(ids: Sequence[str]) -> list[bytes]:
-    return [_id_digest(_id_bytes(id)) for id in ids]
+def _id_digest(id: str) -> bytes:
+    return sha256(_id_bytes(id)).digest()
 
 
 def _parent_lock_number(entry: Entry) -> int:
     """The number of the advisory lock for appending to this entry's parent."""
     named = b"\0".join((_id_bytes(entry.owner), _id_bytes(entry.kind), _id_bytes(entry.parent)))
-    return int.from_bytes(_id_digest(named)[:8], signed=True)
+    return int.from_bytes(sha256(named).digest()[:8], signed=True)
 
 
 def _read_entry(row: Any) -> Entry:

@@ -23,19 +23,16 @@ _PUT = f"""INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 _DELETE = f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires"
 _NEXT_PLACE = "SELECT coalesce(max(place), -1) + 1 FROM entries WHERE owner = ? AND parent = ? AND kind = ?"
 _CHAIN = f"""WITH RECURSIVE chain (depth, entry, parent) AS (
-        SELECT 1, rowid, parent FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?4
+        SELECT 1, rowid, parent FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?5
         UNION ALL
         SELECT depth + 1, entries.rowid, entries.parent FROM chain CROSS JOIN entries
-        WHERE chain.parent <> '' AND depth < ?5 AND owner = ?1 AND kind = ?2 AND id = chain.parent AND expires > ?4
+        WHERE chain.parent <> '' AND depth < ?4 AND owner = ?1 AND kind = ?2 AND id = chain.parent AND expires > ?5
     )
     SELECT {_COLUMNS.replace("parent", "entries.parent")}
     FROM chain CROSS JOIN entries ON entries.rowid = chain.entry ORDER BY depth DESC"""
 _CHILDREN = f"""SELECT {_COLUMNS} FROM entries
-    WHERE owner = ? AND parent = ? AND kind = ? AND expires > ? AND place {{after}} ?
-    ORDER BY place {{order}}, id {{order}} LIMIT ?"""
-_CHILDREN_ASCENDING = _CHILDREN.format(after=">", order="ASC")
-_CHILDREN_DESCENDING = _CHILDREN.format(after="<", order="DESC")
-_MIN_PLACE, _MAX_PLACE = -(2**63), 2**63 - 1
+    WHERE owner = ? AND parent = ? AND kind = ? AND place > ? AND expires > ? ORDER BY place, id"""
+_MIN_PLACE = -(2**63)
 _BATCH_SIZE = 500
 """Maximum number of entries or pages in one transaction of a sweep or export, so that requests are served between."""
 _ENTRY_OVERHEAD = 300
@@ -71,7 +68,7 @@ class SqliteStore:
         return await self._worker.run_work(work, writes=False)
 
     async def put(
-        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+        self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> bool:
             if required_marks and entries:
@@ -88,23 +85,19 @@ class SqliteStore:
 
         return await self._worker.run_work(work)
 
-    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
-        return await self.put((), (), entries)
-
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
-        def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            return [_read_entry(row) for row in file.execute(_CHAIN, (owner, kind, id, now, limit))]
-
-        return await self._worker.run_work(work, writes=False)
+        return await self._fetch_entries(_CHAIN, owner, kind, id, limit)
 
     async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+        self, owner: str, kind: str, parent: str, after: int | None = None
     ) -> list[Entry] | StoreDown:
-        start = after if after is not None else _MAX_PLACE if descending else _MIN_PLACE
+        return await self._fetch_entries(_CHILDREN, owner, parent, kind, _MIN_PLACE if after is None else after)
+
+    async def _fetch_entries(self, statement: str, *values: object) -> list[Entry] | StoreDown:
+        """The entries that a statement finds; its last parameter is the current time."""
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            statement = _CHILDREN_DESCENDING if descending else _CHILDREN_ASCENDING
-            return [_read_entry(row) for row in file.execute(statement, (owner, parent, kind, now, start, limit or -1))]
+            return [_read_entry(row) for row in file.execute(statement, (*values, now))]
 
         return await self._worker.run_work(work, writes=False)
 

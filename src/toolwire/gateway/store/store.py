@@ -86,24 +86,21 @@ class Store(Protocol):
         """The entries with these ids that exist, each once, in the order of the ids."""
 
     async def put(
-        self, entries: Sequence[Entry], required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
+        self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
         """Write entries; existing ones with the same name are replaced. With `required_marks`, only if the first entry
         exists and has one of these marks; otherwise nothing is written and the result is False. `appended` are written
-        in the same transaction, as by `append`."""
-
-    async def append(self, entries: Sequence[Entry]) -> bool | StoreDown:
-        """Write entries after all other children of their parent. The store sets `place`, in the order of the list, and
-        gives no place twice when two gateways append at the same time."""
+        in the same transaction, after all other children of their parent: the store sets `place`, in the order of the
+        list, and gives no place twice when two gateways append at the same time."""
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
         """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.
         A missing ancestor ends the chain: then the first entry names a parent."""
 
     async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None, limit: int = 0, descending: bool = False
+        self, owner: str, kind: str, parent: str, after: int | None = None
     ) -> list[Entry] | StoreDown:
-        """The entries with this parent, ordered by place, starting after place `after`, at most `limit` (0: all)."""
+        """The entries with this parent, ordered by place, starting after place `after`."""
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         """Delete these entries, and those of other kinds whose parent is one of them; returns how many of `ids`
