@@ -119,7 +119,7 @@ def data(size: int) -> str:
         (Media("file", "application/pdf", data(1_600_000)), 90_000, 110_000),
         (Media("file", "application/pdf", data(10)), 1600, 1600),
         (Media("file", "text/plain", data(35_000)), 9_900, 10_100),
-        (Media("file", file="file-1"), 3000, 3000),
+        (Media("file", file_id="file-1"), 3000, 3000),
         (Media("audio", "audio/wav", data(400_000)), 900, 1100),
         (Media("video", "video/mp4", data(4_000_000)), 9_000, 11_000),
     ],
@@ -149,7 +149,7 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
         request = codec.read_request(recorded.request)
         parts = [part for turn in request.turns for part in turn.parts]
         plain = all(type(part) in (Text, Call, Result, Reasoning) for part in parts)
-        if request.continues or not plain or not all(isinstance(tool, Tool) for tool in request.tools):
+        if request.has_provider_history or not plain or not all(isinstance(tool, Tool) for tool in request.tools):
             continue
         if recorded.bytes is not None:
             reader = codec.make_stream_reader()

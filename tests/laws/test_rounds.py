@@ -119,7 +119,7 @@ def play(
             out += taking.join_events(row[:cut])
             row = row[cut:]
         out += taking.join_events(row)
-        if not taking.is_paused:
+        if not taking.needs_next_round:
             break
         ran = [Result(call.id, (Text(f"did {call.name}"),)) for call in taking.calls_to_run()]
         taking.resume(taking.complete_results(ran))
@@ -189,7 +189,7 @@ def test_a_pause_goes_on_in_the_same_turn() -> None:
         ResponseEnd(),
     ]
     assert not any(isinstance(event, (ChoiceEnd, ResponseEnd)) for event in taking.join_events(first))
-    assert taking.is_paused
+    assert taking.needs_next_round
     taking.resume()
     second = [
         ResponseStart("r2"),
@@ -213,9 +213,9 @@ def test_a_failure_ends_it() -> None:
         *(e for e in unfold(whole([Call("c", "hidden", "{}")], 1)) if hasattr(e, "index")),
     ]
     taking.join_events([*events, ChoiceEnd(Finish("calls"))])
-    assert taking.is_paused
+    assert taking.needs_next_round
     taking.join_events([ResponseFailed(Failure("upstream", "cut"))])
-    assert not taking.is_paused
+    assert not taking.needs_next_round
 
 
 @given(st.data(), rounds)
@@ -242,7 +242,7 @@ def test_a_stream_that_nobody_asked_for_is_heard_as_a_whole_answer(client: str) 
     exchange.translate_request(MINIMAL[client])
     rounds = exchange.add_round(stream, is_stream=True)
     assert rounds is not None
-    assert rounds.is_paused
+    assert rounds.needs_next_round
     assert [call.name for call in rounds.calls_to_run()] == ["files__read"]
     asked = decode(exchange.next_request(rounds, rounds.complete_results([Result("", (Text("found"),))])))
     assert asked["messages"][-1] == {"role": "tool", "tool_call_id": "call_a1B2c3D4", "content": "found"}

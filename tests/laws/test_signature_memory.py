@@ -810,7 +810,7 @@ def test_every_turn_comes_back_whole(provider: str, data: st.DataObject) -> None
 
 def _comparable(part: Part) -> Part:
     if isinstance(part, Call):
-        part = replace(part, item="", arguments=json.dumps(json.loads(part.arguments)))
+        part = replace(part, item_id="", arguments=json.dumps(json.loads(part.arguments)))
         if part.seal is not None and part.seal.value == "skip_thought_signature_validator":
             part = replace(part, seal=None)
     return strip_origins(part)  # type: ignore[no-any-return]

@@ -181,7 +181,7 @@ def test_a_dropped_tool_that_is_called_anyway_does_not_reach_the_client(client: 
 def test_a_stream_that_calls_a_dropped_tool_waits_until_the_model_was_told(client: str, provider: str) -> None:
     stream = asked(client, provider).start_stream()
     data = b"".join(map(stream.feed, frames(provider, Call("c1", "patch", "{}")))) + stream.close()
-    assert stream.is_paused
+    assert stream.needs_next_round
     assert stream.rounds is not None
     assert [one.refusal for one in stream.rounds.intercepted] == ["The tool `patch` is not available. Use run."]
     assert calls_of(read_stream(client, data)) == []

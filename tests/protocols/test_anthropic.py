@@ -762,7 +762,7 @@ def test_a_request_of_an_agent_is_read_whole() -> None:
     )
     assert strip_origins(request.turns[3].parts) == (Result("t1", (ToolReference("Later"),), False),)
     assert [tool.defer for tool in request.tools if isinstance(tool, Tool)] == [None, True]
-    assert strip_origins(request.settings.thinking) == Thinking("auto", "high", show="updates")
+    assert strip_origins(request.settings.thinking) == Thinking("auto", "high", summary="updates")
     assert sorted(stray.key for stray in request.unknown_fields) == [
         "context_management",
         "more",
@@ -853,7 +853,7 @@ PARTS: dict[str, tuple[dict[str, Any], Any]] = {
         Media("image", "image/png", "iVBORw0K"),
     ),
     "image by url": ({"type": "image", "source": {"type": "url", "url": "https://a"}}, Media("image", url="https://a")),
-    "image by id": ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, Media("image", file="f1")),
+    "image by id": ({"type": "image", "source": {"type": "file", "file_id": "f1"}}, Media("image", file_id="f1")),
     "pdf": (
         {
             "type": "document",
@@ -1029,7 +1029,7 @@ FOREIGN: dict[str, tuple[Any, list[Any], list[str]]] = {
         [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}],
         ["no-counterpart"],
     ),
-    "another's file": (Media("file", file="file-1", origin=ELSEWHERE), [], ["media-dropped"]),
+    "another's file": (Media("file", file_id="file-1", origin=ELSEWHERE), [], ["media-dropped"]),
     "a table": (
         Media("file", "text/csv", base64.b64encode(b"a,b").decode(), name="t.csv"),
         [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "t.csv"}],
@@ -1083,8 +1083,8 @@ def test_no_more_tools_are_strict_than_can_be() -> None:
 
 
 def test_a_thread_that_goes_on_is_known() -> None:
-    assert CODEC.read_request(body(thread={"type": "continue", "previous_message_id": "msg_1"})).continues
-    assert not CODEC.read_request(body(thread={"type": "create"})).continues
+    assert CODEC.read_request(body(thread={"type": "continue", "previous_message_id": "msg_1"})).has_provider_history
+    assert not CODEC.read_request(body(thread={"type": "create"})).has_provider_history
 
 
 THINKING: list[tuple[str, Thinking, Any, Any, list[str]]] = [
@@ -1096,7 +1096,7 @@ THINKING: list[tuple[str, Thinking, Any, Any, list[str]]] = [
     ("claude-opus-5", Thinking(effort="none"), {"type": "disabled"}, None, []),
     ("claude-opus-5", Thinking("off", "max"), {"type": "disabled"}, "high", []),
     ("claude-opus-4-8", Thinking(effort="medium"), {"type": "adaptive"}, "medium", ["thinking-mapped"]),
-    ("claude-opus-4-7", Thinking("auto", show="auto"), {"type": "adaptive", "display": "summarized"}, None, []),
+    ("claude-opus-4-7", Thinking("auto", summary="auto"), {"type": "adaptive", "display": "summarized"}, None, []),
     ("claude-opus-4-7", Thinking("on", budget=9000), {"type": "adaptive"}, "medium", ["thinking-mapped"]),
     ("claude-opus-4-6", Thinking("on", budget=9000), {"type": "enabled", "budget_tokens": 9000}, None, []),
     ("claude-opus-4-6", Thinking(effort="xhigh"), {"type": "adaptive"}, "high", ["thinking-mapped"] * 2),

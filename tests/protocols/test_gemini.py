@@ -122,7 +122,7 @@ def settled(value: Any) -> Any:
     if isinstance(value, Choice):
         return replace(value, parts=settled(value.parts))
     if isinstance(value, Request):
-        return replace(value, turns=settled(value.turns), model="", continues=False)
+        return replace(value, turns=settled(value.turns), model="", has_provider_history=False)
     if isinstance(value, Response):
         return replace(value, choices=settled(value.choices), usage=settled(value.usage))
     if isinstance(value, Usage) and value.total is None:

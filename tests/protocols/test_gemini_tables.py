@@ -119,7 +119,7 @@ BOTH_WAYS: list[tuple[Any, Part]] = [
     ),
     (
         {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://a/b.mp4"}},
-        Media("video", "video/mp4", file="gs://a/b.mp4"),
+        Media("video", "video/mp4", file_id="gs://a/b.mp4"),
     ),
     ({"fileData": {"fileUri": "https://youtu.be/x"}}, Media("video", url="https://youtu.be/x")),
     (
@@ -196,7 +196,7 @@ def test_what_nobody_knows_is_carried() -> None:
         "toolConfig": {"retrievalConfig": {"languageCode": "de"}},
     }
     request = read(body)
-    assert request.continues
+    assert request.has_provider_history
     assert [part.kind for part in request.turns[0].parts if isinstance(part, Opaque)] == ["hologram", "toolCall"]
     assert sorted(stray.key for stray in request.unknown_fields) == [
         "cachedContent",
@@ -252,7 +252,7 @@ def test_what_cannot_be_said_is_noted() -> None:
         (ProviderCall("h", "web_search", origin=ELSEWHERE), "part-dropped"),
         (ProviderResult("h", "web_search", origin=ELSEWHERE), "part-dropped"),
         (ToolReference("f"), "part-dropped"),
-        (Media("file", file="file-1", origin=ELSEWHERE), "media-dropped"),
+        (Media("file", file_id="file-1", origin=ELSEWHERE), "media-dropped"),
         (Media("image"), "media-dropped"),
         (Media("image", data="QQ=="), "default-added"),
         (Media("image", "image/png", data="QQ==", detail="high"), "no-counterpart"),
@@ -474,7 +474,7 @@ def test_settings_are_only_spelled_otherwise() -> None:
     settings = strip_origins(read(body).settings)
     assert settings == Settings(
         5, 0.5, 0.9, 3.0, ("a",), 7, 2, 0.1, 0.2, True, 3, None,
-        Thinking(effort="low", show="auto"), Format("schema", {"type": "object"}), tier="flex",
+        Thinking(effort="low", summary="auto"), Format("schema", {"type": "object"}), tier="flex",
     )  # fmt: skip
     book = ledger()
     assert write(Request(turns=(Turn("user", (Text("hi"),)),), settings=settings), book) == body
@@ -525,11 +525,11 @@ def test_the_config_of_the_sdks_is_unwrapped() -> None:
         ("gemini-2.5-pro", Thinking("off"), {"thinkingBudget": 128}),
         (
             "gemini-2.5-pro",
-            Thinking("on", budget=99999, show="none"),
+            Thinking("on", budget=99999, summary="none"),
             {"includeThoughts": False, "thinkingBudget": 32768},
         ),
         ("gemini-2.5-flash-lite", Thinking("on", budget=100), {"thinkingBudget": 512}),
-        ("gemini-2.5-flash", Thinking("auto", show="auto"), {"includeThoughts": True, "thinkingBudget": -1}),
+        ("gemini-2.5-flash", Thinking("auto", summary="auto"), {"includeThoughts": True, "thinkingBudget": -1}),
         ("gemini-2.0-flash", Thinking(effort="high"), None),
         ("my-tuned", Thinking(effort="high"), {"thinkingLevel": "HIGH"}),
         ("my-tuned", Thinking("on", budget=77, origin=ELSEWHERE), {"includeThoughts": True, "thinkingBudget": 77}),

@@ -389,7 +389,7 @@ PARTS: list[tuple[dict[str, Any], Any]] = [
     ),
     ({"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}, Media("audio", "audio/mpeg", "AA==")),
     ({"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}, Media("audio", "audio/wav", "AA==")),
-    ({"type": "file", "file": {"file_id": "file-1"}}, Media("file", file="file-1")),
+    ({"type": "file", "file": {"file_id": "file-1"}}, Media("file", file_id="file-1")),
     (
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA=="}},
         Media("file", "application/pdf", "AA==", name="a.pdf"),
@@ -760,7 +760,7 @@ def test_results_and_system_from_other_protocols() -> None:
 def test_media_that_have_no_place_are_told() -> None:
     elsewhere = Origin("other", (None, "x"), {})
     parts = (
-        Media("file", file="their_1", origin=elsewhere),
+        Media("file", file_id="their_1", origin=elsewhere),
         Media("file", url="https://x/a.pdf"),
         Media("audio", url="https://x/a.mp3"),
         Media("file", "application/pdf", "AA=="),

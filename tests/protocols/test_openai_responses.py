@@ -309,7 +309,7 @@ def test_what_a_request_means() -> None:
         "developer",
     ]  # fmt: skip
     calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
-    assert [(call.kind, call.namespace, call.name, call.id, call.item, call.arguments) for call in calls] == [
+    assert [(call.kind, call.namespace, call.name, call.id, call.item_id, call.arguments) for call in calls] == [
         ("function", "crm", "f", "call_1", "fc_1", "{ }"),
         ("custom", "", "patch", "call_2", "ctc_1", "*** Begin"),
         ("search", "", "tool_search", "call_3", "tsc_1", '{"query":"eta"}'),
@@ -339,7 +339,7 @@ def test_a_call_with_nulls_and_strays_as_sdks_replay_them() -> None:
     )
     call = request.turns[0].parts[0]
     assert isinstance(call, Call)
-    assert call.later
+    assert call.is_async
     assert request.unknown_fields == ()
     anew = CODEC.write_request(
         replace_fields(request, turns=(replace_fields(request.turns[0], parts=(replace_fields(call, id="d"),)),)),
@@ -366,7 +366,7 @@ def test_what_only_this_protocol_knows_is_a_stray(key: str) -> None:
     request = CODEC.read_request(body)
     assert [stray.key for stray in request.unknown_fields] == [key]
     assert CODEC.write_request(replace_fields(request, model="n"), own_ledger())[key] == STRAYS[key]
-    assert request.continues is (key == "previous_response_id")
+    assert request.has_provider_history is (key == "previous_response_id")
 
 
 def test_the_wish_for_sealed_reasoning_is_no_loss_and_is_kept() -> None:
@@ -559,9 +559,9 @@ def test_a_mixed_turn_becomes_items_in_the_models_order_without_foreign_ids() ->
         "assistant",
         (
             Text("First."),
-            Call("toolu_1", "f", "", item="toolu_1"),
+            Call("toolu_1", "f", "", item_id="toolu_1"),
             Text("Then."),
-            Call("c2", "patch", "*** Begin", "custom", item="fc_9"),
+            Call("c2", "patch", "*** Begin", "custom", item_id="fc_9"),
             Reasoning("secret thoughts"),
             Reasoning("mine", "summary", seal=Seal(f"{NAME}/acme", "gAAA"), id="thought-1"),
             Refusal("No."),
@@ -632,7 +632,7 @@ SETTINGS: list[tuple[Settings, dict[str, Any], set[str]]] = [
     (Settings(thinking=Thinking(budget=8192)), {"reasoning": {"effort": "medium"}}, {"thinking-mapped"}),
     (Settings(thinking=Thinking(mode="off")), {"reasoning": {"effort": "none"}}, set()),
     (Settings(thinking=Thinking(mode="auto")), {}, {"thinking-mapped"}),
-    (Settings(thinking=Thinking(effort="high", show="updates")), {"reasoning": {"effort": "high", "summary": "auto"}}, {"thinking-mapped"}),
+    (Settings(thinking=Thinking(effort="high", summary="updates")), {"reasoning": {"effort": "high", "summary": "auto"}}, {"thinking-mapped"}),
     (Settings(logprobs=True, top_logprobs=3), {"include": ["message.output_text.logprobs"], "top_logprobs": 3}, {"setting-mapped"}),
     (Settings(format=Format("schema", {"type": "object"})), {"text": {"format": {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}}}, {"name-added"}),
     (Settings(format=Format("json"), verbosity="low"), {"text": {"format": {"type": "json_object"}, "verbosity": "low"}}, set()),
@@ -703,7 +703,7 @@ def test_media_that_this_protocol_does_not_take() -> None:
     media = (
         Media("audio", "audio/mp3", "AA=="),
         Media("video", url="https://e.example/v"),
-        Media("image", file="file_011", origin=Origin("elsewhere", None, {})),
+        Media("image", file_id="file_011", origin=Origin("elsewhere", None, {})),
     )
     body, notes = written(Request("m", turns=(Turn("user", (*media, Text("x", cache="1h"))),)))
     assert body["input"][0]["content"] == [{"type": "input_text", "text": "x"}]
@@ -912,7 +912,7 @@ def _plain(response: Response) -> Response:
     for part in response.choices[0].parts:
         match part:
             case Call():
-                part = replace(part, item="")
+                part = replace(part, item_id="")
             case Reasoning():
                 part = replace(part, id="")
             case ProviderCall() | ProviderResult():
@@ -1138,7 +1138,7 @@ def text(words: str, end: str = "delta", **more: Any) -> Any:
 
 BARE = {**CALL, "arguments": ""}
 HOLLOW = {**MESSAGE, "content": []}
-ONE_CALL = [Call("c", "f", '{"a":1}', item="fc_1")]
+ONE_CALL = [Call("c", "f", '{"a":1}', item_id="fc_1")]
 ONE_TEXT = [Text("Hello")]
 
 DIALECTS: dict[str, tuple[list[Any], list[Any]]] = {
@@ -1454,7 +1454,7 @@ def known_ids(request: Request) -> Request:
     turns = []
     for turn in request.turns:
         parts = tuple(
-            replace(part, item="")
+            replace(part, item_id="")
             if isinstance(part, Call)
             else replace(part, id="")
             if isinstance(part, Reasoning)
@@ -1462,7 +1462,7 @@ def known_ids(request: Request) -> Request:
             for part in turn.parts
         )
         turns.append(replace(turn, parts=parts))
-    return replace(request, turns=tuple(turns), continues=False)
+    return replace(request, turns=tuple(turns), has_provider_history=False)
 
 
 def _reported(ledger: Ledger) -> bool:

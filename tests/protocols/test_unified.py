@@ -748,7 +748,7 @@ spoken_parts = (
     | media.flatmap(lambda part: seals.map(lambda seal: replace(part, seal=seal)))
     | st.builds(ProviderCall, words, st.sampled_from(PROVIDER_TOOLS), st.just("") | argument_texts)
     | st.builds(ProviderResult, words, st.sampled_from(PROVIDER_TOOLS), sources, words, words)
-    | st.builds(Call, some, names, argument_texts, item=words, seal=seals, later=st.booleans())
+    | st.builds(Call, some, names, argument_texts, item_id=words, seal=seals, is_async=st.booleans())
 )
 schemas = st.dictionaries(names, st.sampled_from(["string", "integer"]), max_size=3).map(
     lambda rows: {

@@ -96,14 +96,14 @@ class Reasoning(Struct, frozen=True, gc=False):
 
 
 class Media(Struct, frozen=True, gc=False):
-    """An image, document, sound or video. One of `data`, `url` and `file` is set."""
+    """An image, document, sound or video. One of `data`, `url` and `file_id` is set."""
 
     kind: Literal["image", "file", "audio", "video"]
     mime: str = ""
     data: str = ""
     """Base64."""
     url: str = ""
-    file: str = ""
+    file_id: str = ""
     """The id of a file that was uploaded to the provider."""
     name: str = ""
     detail: str = ""
@@ -128,7 +128,7 @@ class Call(Struct, frozen=True, gc=False):
     kind of one protocol, such as Responses' "local_shell"; then `arguments` is the JSON text of its action."""
     namespace: str = ""
     """The namespace of the tool (OpenAI Responses groups tools, for instance by MCP server)."""
-    item: str = ""
+    item_id: str = ""
     """OpenAI Responses has two ids: `call_id`, which is `id` here, and the id of the item (`fc_…`), which is this
     one."""
     cache: str | None = None
@@ -137,14 +137,14 @@ class Call(Struct, frozen=True, gc=False):
     """Gemini signs calls with a `thoughtSignature`."""
     incomplete: bool = False
     """The arguments were cut off, for instance by the output limit."""
-    later: bool = False
+    is_async: bool = False
     """The result may come in any later request (a Responses custom call with `async: true`)."""
     origin: Origin | None = None
 
     @property
     def is_plain(self) -> bool:
         """Is it a whole function call with arguments, and nothing else that a writer must look at?"""
-        if self.kind != "function" or self.namespace or self.incomplete or self.later:
+        if self.kind != "function" or self.namespace or self.incomplete or self.is_async:
             return False
         return self.cache is None and self.seal is None and bool(self.arguments) and not self.arguments.isspace()
 
@@ -351,7 +351,7 @@ class Thinking(Struct, frozen=True, gc=False):
     """none, minimal, low, medium, high, xhigh or max."""
     budget: int | None = None
     """Tokens (Anthropic `budget_tokens`, Gemini `thinkingBudget`)."""
-    show: str = ""
+    summary: str = ""
     """What the client wants to see of it: "" for the default, "none", or a kind of summary (OpenAI "auto",
     "detailed")."""
     origin: Origin | None = None
@@ -428,7 +428,7 @@ class Request(Struct, frozen=True, gc=False):
     choice: ToolChoice | None = None
     stream: bool | None = None
     settings: Settings = NO_SETTINGS
-    continues: bool = False
+    has_provider_history: bool = False
     """Does the provider hold earlier turns (`previous_response_id`)? Then a result may be here without its call."""
     origin: Origin | None = None
     unknown_fields: tuple[UnknownField, ...] = ()

@@ -15,7 +15,7 @@ from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import encode
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, ResolvedHead
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, ResolvedHead
 from toolwire.gateway.pipeline.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_through
 from toolwire.gateway.pipeline.pipeline import Pipeline
@@ -144,26 +144,26 @@ class Routes:
     ) -> Coroutine[Any, Any, None]:
         """Answer the request of an authenticated client."""
         headers, endpoint = request.headers, head.endpoint
-        call = GatewayCall(
+        call = GatewayRequest(
             self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
         )
         if endpoint is None:
             return self._serve_other_path(request, call)
         if endpoint.operation == "count_tokens":
             return self._serve_token_count(request, call, endpoint)
-        return self._pipeline.serve_call(request, call, endpoint)
+        return self._pipeline.serve_request(request, call, endpoint)
 
     # --- token counts ---
 
-    async def _serve_token_count(self, request: ClientRequest, call: GatewayCall, endpoint: EndpointMatch) -> None:
+    async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         call.record.operation = "count_tokens"
-        failed = self._pipeline.read_call(call, endpoint, await request.read_body(self._max_body))
+        failed = self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
         call.stream = False
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         await send_reply(request, call, await self._count_tokens(call) if failed is None else failed.reply)
 
-    async def _count_tokens(self, call: GatewayCall) -> Reply:
-        targets = self._pipeline.route_call(call)
+    async def _count_tokens(self, call: GatewayRequest) -> Reply:
+        targets = self._pipeline.route_request(call)
         if isinstance(targets, AttemptFailed):
             return targets.reply
         await self._pipeline.add_gateway_tools(call, targets[0])
@@ -172,7 +172,7 @@ class Routes:
 
     # --- paths that are not endpoints of a protocol for calls ---
 
-    async def _serve_other_path(self, request: ClientRequest, call: GatewayCall) -> None:
+    async def _serve_other_path(self, request: ClientRequest, call: GatewayRequest) -> None:
         """Pages of the gateway, stored responses and conversations, and paths that are only forwarded."""
         codec = call.client_codec
         is_endpoint = self._protocol_detector.find_endpoint(request.path, request.query) is not None
@@ -186,14 +186,14 @@ class Routes:
             return
         await self._pass_through(request, call)
 
-    async def _pass_through(self, request: ClientRequest, call: GatewayCall, body_read: bytes | None = None) -> None:
+    async def _pass_through(self, request: ClientRequest, call: GatewayRequest, body_read: bytes | None = None) -> None:
         reply = await pass_request_through(call, request, body_read)
         if reply is not None:
             unknown = reply is NO_PROVIDER
             await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)
 
     async def _serve_state_operation(
-        self, request: ClientRequest, call: GatewayCall, operation: StateOperation
+        self, request: ClientRequest, call: GatewayRequest, operation: StateOperation
     ) -> None:
         """Read, change or delete stored responses and conversations."""
         call.record.operation = "responses_state"
@@ -211,7 +211,7 @@ class Routes:
 
     # --- pages ---
 
-    def _gateway_page(self, request: ClientRequest, call: GatewayCall) -> Reply | None:
+    def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
         """The page of the gateway itself at this path, if there is one."""
         if request.path == "/metrics":
             call.record.operation = "metrics"
@@ -224,11 +224,11 @@ class Routes:
         call.record.operation = "models"
         return self._show_model(call, unquote(name)) if name else self._list_models(call, request.query)
 
-    def _list_models(self, call: GatewayCall, query: str) -> Reply:
+    def _list_models(self, call: GatewayRequest, query: str) -> Reply:
         models = self.runtime.router.list_models(call.caller.key)
         return Reply(200, JSON_HEADERS, encode(call.client_codec.http.write_model_list(models, dict(parse_qsl(query)))))
 
-    def _show_model(self, call: GatewayCall, name: str) -> Reply:
+    def _show_model(self, call: GatewayRequest, name: str) -> Reply:
         codec, key = call.client_codec, call.caller.key
         for model in self.runtime.router.list_models(key):
             if model.id == name:

@@ -173,13 +173,14 @@ class Exchange:
     @property
     def needs_provider_state(self) -> bool:
         """Does the request refer to earlier turns that only a provider of the client's protocol can have?"""
-        return self._provider_request is not None and self._provider_request.continues
+        return self._provider_request is not None and self._provider_request.has_provider_history
 
     @property
     def has_unreadable_summary(self) -> bool:
         """Does the request need the provider's state only because of a summary (`ir.Summary`) that its maker has
         sealed?"""
-        return self.needs_provider_state and self._client_request is not None and not self._client_request.continues
+        asked = self._client_request
+        return self.needs_provider_state and asked is not None and not asked.has_provider_history
 
     # --- answers in several rounds ---
 
@@ -213,7 +214,7 @@ class Exchange:
         )
 
     def add_round(self, body: Body, is_stream: bool = False) -> Rounds | None:
-        """Add a whole answer of the provider. Where the result is not None and paused, send `next_request`."""
+        """Add a whole answer of the provider. Where the result `needs_next_round`, send `next_request`."""
         if self._rounds is None:
             self._rounds = self.start_rounds()
         if self._rounds is None:
@@ -226,7 +227,8 @@ class Exchange:
             self._rounds = None  # the failure replaces what earlier rounds said
             return None
         self._joined_events += tuple(self._rounds.join_events(list(unfold(replace_fields(response, origin=None)))))
-        return self._rounds if self._rounds.is_paused or self._rounds.intercepted or self._rounds.resumptions else None
+        rounds = self._rounds
+        return rounds if rounds.needs_next_round or rounds.intercepted or rounds.resumptions else None
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
         """Results of intercepted calls in the last round, where the client has calls of its own to run: they are kept

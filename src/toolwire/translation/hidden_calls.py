@@ -87,7 +87,7 @@ def _pieces_of_round(
         if isinstance(part, Call) and part.id in hidden:
             call = to_runner_call(part)
             names[part.id] = call.name
-            yield HiddenCallPiece(part.id, call.name, call.arguments, seal_value(part.seal), part.item)
+            yield HiddenCallPiece(part.id, call.name, call.arguments, seal_value(part.seal), part.item_id)
         elif isinstance(part, Call):
             client_call = next(remaining, None)
             if client_call is not None:

@@ -193,7 +193,7 @@ def _drop_item_ids(turn: Turn) -> Turn:
     parts: list[Part] = []
     for part in turn.parts:
         if isinstance(part, Call):
-            part = replace(part, item="", origin=_origin_without_wire(part.origin))
+            part = replace(part, item_id="", origin=_origin_without_wire(part.origin))
         elif isinstance(part, Text):
             part = replace(part, origin=None)
         parts.append(part)
@@ -290,7 +290,8 @@ def summaries_as_text(request: Request, maker: str, ledger: Ledger) -> Request:
     if not texts:
         return request
     turns = tuple(piece for turn in request.turns for piece in _split_at_summaries(turn, texts))
-    return replace_fields(request, turns=turns, continues=request.continues or not all(texts.values()))
+    is_incomplete = request.has_provider_history or not all(texts.values())
+    return replace_fields(request, turns=turns, has_provider_history=is_incomplete)
 
 
 def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterator[Turn]:

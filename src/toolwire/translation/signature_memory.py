@@ -68,7 +68,7 @@ class ClientCallPiece(Struct, frozen=True, array_like=True, tag="c", gc=False):
     provider_id: str = ""
     """The provider's id, where it differs."""
     item: str = ""
-    """As `ir.Call.item`."""
+    """As `ir.Call.item_id`."""
 
 
 class HiddenCallPiece(Struct, frozen=True, array_like=True, tag="x", gc=False):
@@ -221,7 +221,7 @@ def piece_from_part(part: Text | Reasoning) -> Piece:
 
 
 def piece_from_call(part: Call, id: str) -> Piece:
-    return ClientCallPiece(id, seal_value(part.seal), "" if part.id == id else part.id, part.item)
+    return ClientCallPiece(id, seal_value(part.seal), "" if part.id == id else part.id, part.item_id)
 
 
 # --- ids that are not unique ------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def _normalise_numbers(value: Json) -> Json:
 
 # --- what is before a turn --------------------------------------------------------------------------------------------
 
-_IGNORED_FIELDS = frozenset({"origin", "cache", "seal", "item"})
+_IGNORED_FIELDS = frozenset({"origin", "cache", "seal", "item_id"})
 """Fields that a model does not see."""
 
 

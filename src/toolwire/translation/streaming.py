@@ -90,9 +90,9 @@ class StreamTranslation:
         return self._exchange.collect_records(fold.response, steps, self.rounds, fold.ended, self._first_seal)
 
     @property
-    def is_paused(self) -> bool:
+    def needs_next_round(self) -> bool:
         """Must the model be asked again? Then send `next_request`, and feed its stream here too."""
-        return self.rounds is not None and self.rounds.is_paused
+        return self.rounds is not None and self.rounds.needs_next_round
 
     def feed(self, data: bytes) -> bytes:
         return b"".join(map(self._feed_frame, split_after_frames(data)))
@@ -112,12 +112,12 @@ class StreamTranslation:
         response = provider.read_response(expect_object(parse_body(body, options), None))
         self._reset_reader()
         out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
-        return out if self.is_paused else out + self._finish()
+        return out if self.needs_next_round else out + self._finish()
 
     def close(self) -> bytes:
         """The end of the provider's stream: returns what the client still needs."""
         closing = self._translate_events(self._reader.close())
-        return closing if self.is_paused else closing + self._finish()
+        return closing if self.needs_next_round else closing + self._finish()
 
     def _finish(self) -> bytes:
         if self.rounds is not None:

@@ -117,7 +117,7 @@ class Rounds:
         substituted_tools: Mapping[str, str] = EMPTY_MAPPING,
         placeholder_seal: Seal | None = None,
     ) -> None:
-        self.is_paused = False
+        self.needs_next_round = False
         """Must the model be asked again?"""
         self.intercepted: list[InterceptedCall] = []
         """The calls of this round that do not reach the client."""
@@ -162,12 +162,12 @@ class Rounds:
                     out.append(event)
                 self._has_started = True
             elif kind is ResponseFailed:
-                self.is_paused = False
+                self.needs_next_round = False
                 out.append(event)
             elif kind is ChoiceEnd or kind is ResponseEnd:
                 if kind is ChoiceEnd:
-                    self.is_paused = self._is_pause(event)  # type: ignore[arg-type]
-                if not self.is_paused:
+                    self.needs_next_round = self._is_pause(event)  # type: ignore[arg-type]
+                if not self.needs_next_round:
                     self._fold.add_event(event)
                     out.append(event)
             else:
@@ -225,7 +225,7 @@ class Rounds:
             self._reasoning_indexes.add(event.index)
             return [replace(event, part=replace_fields(part, seal=None, id=""))]
         if isinstance(part, Call):
-            return [replace(event, part=replace_fields(part, seal=None, item=""))]
+            return [replace(event, part=replace_fields(part, seal=None, item_id=""))]
         return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
 
     def _hold_or_pass(self, event: Event) -> list[Event]:
@@ -253,7 +253,7 @@ class Rounds:
 
     def resume(self, results: Sequence[Result] = ()) -> None:
         """Start the next round: after these results, or, after a pause, in the same turn."""
-        self.is_paused = False
+        self.needs_next_round = False
         self.resumptions += 1
         self._earlier_usage = add_usage(self._earlier_usage, self._fold.usage)
         self._insert_shown_calls(results)

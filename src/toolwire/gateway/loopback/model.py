@@ -154,7 +154,12 @@ def _estimate_tokens(choice: Choice) -> int:
 
 def _shows_reasoning(settings: Settings) -> bool:
     thinking = settings.thinking
-    if thinking is None or "none" in (thinking.effort, thinking.show) or thinking.mode == "off" or thinking.budget == 0:
+    if (
+        thinking is None
+        or "none" in (thinking.effort, thinking.summary)
+        or thinking.mode == "off"
+        or thinking.budget == 0
+    ):
         return False
     return thinking.mode in ("on", "auto") or bool(thinking.effort) or bool(thinking.budget)
 

@@ -1,1 +1,1 @@
-"""The path of a call: route → prepare → attempt → relay. It begins in `pipeline.py`."""
+"""The path of a client request: route → prepare → attempt → relay. It begins in `pipeline.py`."""

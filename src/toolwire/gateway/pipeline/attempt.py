@@ -17,10 +17,10 @@ from toolwire.core.ir import Failure, Response, Result
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.gateway.loopback.model import LoopbackSource, answer_request
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import (
+from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
     AttemptFailed,
-    GatewayCall,
+    GatewayRequest,
     PreparedRequest,
     Reply,
     StartedStream,
@@ -43,7 +43,7 @@ REFUSED_ROUNDS = 2
 """Rounds after the last one in which every call is refused. A model that still calls tools then is given up."""
 
 
-async def attempt_request(call: GatewayCall, prepared: PreparedRequest) -> Reply | StartedStream | AttemptFailed:
+async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> Reply | StartedStream | AttemptFailed:
     """Send the request, and read the whole response, or a stream up to its first content."""
     upstream, record = prepared.upstream, call.record
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
@@ -65,7 +65,7 @@ async def attempt_request(call: GatewayCall, prepared: PreparedRequest) -> Reply
 
 
 def send_request(
-    call: GatewayCall, upstream: Upstream, body: bytes, method: str = "POST"
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
 ) -> Coroutine[Any, Any, UpstreamResponse | TransportError]:
     """Send a body to an upstream. The coroutine ends when the head of the response is there."""
     record, runtime = call.record, call.runtime
@@ -80,7 +80,7 @@ def send_request(
     return sending if record.capture is None else _capture_exchange(record.capture, upstream, body, sending)
 
 
-async def _ask_loopback(call: GatewayCall, upstream: Upstream, body: bytes) -> UpstreamResponse:
+async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
     return LoopbackSource(
         answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
     )
@@ -103,7 +103,7 @@ async def _capture_exchange(
 
 
 async def _read_error_response(
-    call: GatewayCall, prepared: PreparedRequest, response: UpstreamResponse
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> AttemptFailed:
     """A provider's error, as an error of the client's protocol."""
     upstream, exchange = prepared.upstream, prepared.exchange
@@ -143,7 +143,7 @@ def redact_key(data: bytes, upstream: Upstream) -> bytes:
 
 
 async def _read_whole_response(
-    call: GatewayCall, prepared: PreparedRequest, response: UpstreamResponse
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
     upstream, record, headers = prepared.upstream, call.record, response.headers
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
@@ -180,7 +180,7 @@ async def _read_whole_response(
 
 
 async def _complete_rounds(
-    call: GatewayCall, prepared: PreparedRequest, data: bytes
+    call: GatewayRequest, prepared: PreparedRequest, data: bytes
 ) -> bytes | TransportError | Failure:
     """Ask for further rounds until the answer is complete."""
     exchange = prepared.exchange
@@ -189,9 +189,9 @@ async def _complete_rounds(
             rounds = exchange.add_round(data, _looks_like_stream(data))
         except Malformed:
             return data
-        if rounds is None or not rounds.is_paused:
+        if rounds is None or not rounds.needs_next_round:
             if rounds is not None and rounds.intercepted:
-                exchange.keep_pending_results(await run_leftover_calls(call, rounds))
+                exchange.keep_pending_results(await run_leftover_tool_calls(call, rounds))
             return data
         response = await ask_next_round(call, prepared, rounds, partial(exchange.next_request, rounds))
         if isinstance(response, (TransportError, Failure)):
@@ -227,7 +227,7 @@ def _peek_passthrough_response(codec: Codec, data: bytes, record: ExchangeRecord
     return response if response.failure is not None else None
 
 
-def _failed_passthrough(call: GatewayCall, response: Response, reply: Reply) -> AttemptFailed:
+def _failed_passthrough(call: GatewayRequest, response: Response, reply: Reply) -> AttemptFailed:
     """A response without an id is an error that was sent with status 200: the client must see that in the status."""
     failure = response.failure or Failure("upstream", "", 502)
     if response.id:
@@ -240,7 +240,7 @@ def _failed_passthrough(call: GatewayCall, response: Response, reply: Reply) -> 
 
 
 async def _start_stream(
-    call: GatewayCall, prepared: PreparedRequest, response: UpstreamResponse
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     is_stream = response.headers.get("content-type", "").startswith(STREAM_CONTENT_TYPE)
@@ -268,7 +268,7 @@ async def _start_stream(
     return started
 
 
-async def _wait_for_content(call: GatewayCall, started: StartedStream) -> AttemptFailed | None:
+async def _wait_for_content(call: GatewayRequest, started: StartedStream) -> AttemptFailed | None:
     response, stream, clock = started.response, started.stream, call.clock
     deadline = 0.0
     while not stream.has_content and stream.failure is None:
@@ -287,7 +287,7 @@ async def _wait_for_content(call: GatewayCall, started: StartedStream) -> Attemp
 
 
 async def _stream_whole_response(
-    call: GatewayCall, started: StartedStream, stream: StreamTranslation
+    call: GatewayRequest, started: StartedStream, stream: StreamTranslation
 ) -> AttemptFailed | None:
     """Some providers send a whole response though a stream was asked for."""
     upstream = started.request.upstream
@@ -309,7 +309,7 @@ async def _stream_whole_response(
 
 
 async def ask_next_round(
-    call: GatewayCall,
+    call: GatewayRequest,
     prepared: PreparedRequest,
     rounds: Rounds,
     write_request: Callable[[tuple[Result, ...]], bytes],
@@ -331,7 +331,7 @@ async def ask_next_round(
     return response
 
 
-async def _send_round(call: GatewayCall, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
+async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
     upstream = prepared.upstream
     response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
@@ -345,7 +345,7 @@ async def _send_round(call: GatewayCall, prepared: PreparedRequest, body: bytes)
     )
 
 
-async def _run_round(call: GatewayCall, rounds: Rounds) -> tuple[Result, ...] | TransportError:
+async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...] | TransportError:
     """The results of a round. An error if the answer takes too many rounds."""
     if not rounds.intercepted:
         if rounds.resumptions < MAX_PAUSES:
@@ -354,18 +354,18 @@ async def _run_round(call: GatewayCall, rounds: Rounds) -> tuple[Result, ...] | 
     limit = call.gateway_tools.max_rounds if call.gateway_tools is not None else MAX_PAUSES
     if rounds.resumptions >= limit + REFUSED_ROUNDS:
         return TransportError("protocol", f"the model still calls tools after {limit} rounds of tool calls")
-    return await _run_calls(call, rounds, over_limit=rounds.resumptions >= limit)
+    return await _run_tool_calls(call, rounds, over_limit=rounds.resumptions >= limit)
 
 
-async def run_leftover_calls(call: GatewayCall, rounds: Rounds) -> tuple[Result, ...]:
+async def run_leftover_tool_calls(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...]:
     """Run the gateway's calls of a last round that also has calls for the client. Their results are stored for the next
     request. Without a store they would be lost, so such calls are not run."""
     if call.signature_store is None:
         return ()
-    return await _run_calls(call, rounds, over_limit=False)
+    return await _run_tool_calls(call, rounds, over_limit=False)
 
 
-async def _run_calls(call: GatewayCall, rounds: Rounds, over_limit: bool) -> tuple[Result, ...]:
+async def _run_tool_calls(call: GatewayRequest, rounds: Rounds, over_limit: bool) -> tuple[Result, ...]:
     calls = [] if over_limit else rounds.calls_to_run()
     results = await call.gateway_tools.run_calls(calls) if calls and call.gateway_tools is not None else ()
     call.record.add_tool_runs(calls, results)

@@ -13,7 +13,7 @@ from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, encode
 from toolwire.core.losses import Ledger, Loss
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.upstream.errors import TransportError
@@ -58,7 +58,7 @@ def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:
     return AttemptFailed(failure, reply, failure.kind in RETRYABLE_KINDS, failure.kind in FALLBACK_KINDS)
 
 
-def stream_failure_for_agent(call: GatewayCall, failed: AttemptFailed) -> AttemptFailed:
+def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
     """The failure as a stream, for agents that understand this kind of failure only in the stream."""
     client = call.client_codec
     agents = client.http.failures_sent_in_stream.get(failed.failure.kind)
@@ -80,12 +80,12 @@ def retry_wait(failure: Failure, retries: int) -> float:
     return float(FIRST_RETRY_WAIT * 2**retries * random.uniform(0.5, 1.0))
 
 
-def gateway_error(call: GatewayCall, failure: Failure, can_fall_back: bool = False) -> AttemptFailed:
+def gateway_error(call: GatewayRequest, failure: Failure, can_fall_back: bool = False) -> AttemptFailed:
     """An error of the gateway itself, before a provider was asked."""
     return AttemptFailed(failure, error_reply(call.client_codec, failure), False, can_fall_back)
 
 
-def transport_error(call: GatewayCall, upstream: Upstream, error: TransportError) -> AttemptFailed:
+def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
     failure = transport_failure(upstream, error)
     return AttemptFailed(failure, error_reply(call.client_codec, failure), TRANSPORT_ERROR_REPLIES[error.kind][2], True)
 
@@ -97,32 +97,32 @@ def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
     return Failure(kind, what, status, error.kind)
 
 
-def unreadable_response(call: GatewayCall, upstream: Upstream, error: Malformed) -> AttemptFailed:
+def unreadable_response(call: GatewayRequest, upstream: Upstream, error: Malformed) -> AttemptFailed:
     what = f"the provider `{upstream.provider.name}` sent something that is not a response of its protocol ({error})"
     failure = Failure("upstream", f"{what}: check its base_url and protocols", 502, "invalid_answer")
     return AttemptFailed(failure, error_reply(call.client_codec, failure), True, True)
 
 
-def redirect_error(call: GatewayCall, upstream: Upstream, status: int) -> AttemptFailed:
+def redirect_error(call: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
     what = f"the provider `{upstream.provider.name}` answered with a redirect ({status})"
     return gateway_error(
         call, Failure("upstream", f"{what}: check its base_url", 502, "redirection"), can_fall_back=True
     )
 
 
-def missing_key_error(call: GatewayCall, upstream: Upstream) -> AttemptFailed:
+def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
     provider = upstream.provider
     what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and restart the gateway"
     return gateway_error(call, Failure("authentication", what, 401, "provider_key_missing"), can_fall_back=True)
 
 
-def missing_client_key_error(call: GatewayCall, upstream: Upstream) -> AttemptFailed:
+def missing_client_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
     what = f"the provider `{upstream.provider.name}` needs your own key for it: send it as your client usually does"
     hint = "; send the key of this gateway in the header x-toolwire-key" if call.caller.key is not None else ""
     return gateway_error(call, Failure("authentication", what + hint, 401))
 
 
-def missing_turns_error(call: GatewayCall, upstream: Upstream) -> AttemptFailed:
+def missing_turns_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
     """Earlier turns are missing: an answer without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
     hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
@@ -153,19 +153,19 @@ def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, b
     return None
 
 
-def unsaved_seal_codes(call: GatewayCall) -> tuple[str, ...]:
+def unsaved_seal_codes(call: GatewayRequest) -> tuple[str, ...]:
     """The loss code for seals that could not be stored."""
     return ("seal-dropped",) if call.signature_store is not None and call.signature_store.has_failed else ()
 
 
-def foreign_compaction_error(call: GatewayCall, upstream: Upstream) -> AttemptFailed:
+def foreign_compaction_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
     """The history was compacted by another provider, and only that one can read it."""
     what = "this request holds a compacted history that can only be read by the provider that made it"
     hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
     return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
 
 
-def loss_refused_error(call: GatewayCall, upstream: Upstream, lost: Sequence[Loss]) -> AttemptFailed:
+def loss_refused_error(call: GatewayRequest, upstream: Upstream, lost: Sequence[Loss]) -> AttemptFailed:
     """The translation would lose something, and the operator forbids that (`on_loss = "refuse"`)."""
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])
     more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""

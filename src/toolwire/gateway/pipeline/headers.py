@@ -15,7 +15,7 @@ from toolwire.gateway.config.config import Provider
 from toolwire.policy.rules import matches_globs
 
 if TYPE_CHECKING:
-    from toolwire.gateway.pipeline.call import GatewayCall
+    from toolwire.gateway.pipeline.gateway_request import GatewayRequest
     from toolwire.gateway.pipeline.runtime import Upstream
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
     return headers
 
 
-def upstream_request_headers(call: GatewayCall, upstream: Upstream, body: bytes) -> Headers:
+def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
     """The headers of a request to a provider, except those that are new in every request."""
     codec = upstream.codec
     same_protocol = codec.name == call.client_codec.name
@@ -62,7 +62,7 @@ def upstream_request_headers(call: GatewayCall, upstream: Upstream, body: bytes)
     return headers
 
 
-def _build_request_headers(call: GatewayCall, upstream: Upstream, needed: Headers) -> Headers:
+def _build_request_headers(call: GatewayRequest, upstream: Upstream, needed: Headers) -> Headers:
     """Of the client's own headers only those that its protocol defines are forwarded."""
     codec, runtime = upstream.codec, call.runtime
     same_protocol = codec.name == call.client_codec.name
@@ -82,7 +82,7 @@ def _build_request_headers(call: GatewayCall, upstream: Upstream, needed: Header
 
 
 def client_response_headers(
-    call: GatewayCall, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
+    call: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
 ) -> Mapping[str, str]:
     """The provider's headers that a client gets, and the losses of the translation."""
     codec, client = upstream.codec, call.client_codec

@@ -11,7 +11,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
-from toolwire.gateway.pipeline.call import GatewayCall, Reply, UpstreamResponse
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, UpstreamResponse
 from toolwire.gateway.pipeline.headers import client_response_headers, fixed_headers, request_id_headers
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.route import Target
@@ -33,7 +33,7 @@ _STORED_OBJECT_PATHS = tuple(path for codec in CODECS.values() for path in codec
 
 
 async def pass_request_through(
-    call: GatewayCall, request: ClientRequest, body_read: bytes | None = None
+    call: GatewayRequest, request: ClientRequest, body_read: bytes | None = None
 ) -> Reply | None:
     """Forward a request byte by byte, and its response too. None when that is done; a Reply if there is no provider for
     it, or it cannot be reached. `body_read` is the body, if it was read already."""
@@ -65,7 +65,7 @@ async def pass_request_through(
     return None
 
 
-async def forward_native(call: GatewayCall, target: Target, path: str) -> Reply | None:
+async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
     codec = call.client_codec
@@ -87,7 +87,7 @@ def _normalise_path(path: str) -> str:
     return "/" + posixpath.normpath(unquote(path)).lstrip("/")
 
 
-def _find_target(call: GatewayCall, body: bytes) -> Target | Failure | None:
+def _find_target(call: GatewayRequest, body: bytes) -> Target | Failure | None:
     """The provider of the model that the body names. If it names none that is known: the first that speaks the client's
     protocol."""
     peek = peek_body(body) if body[:1] == b"{" else None
@@ -119,7 +119,7 @@ def _check_protocol(target: Target, protocol: str) -> Target | Failure | None:
     return Failure("not_found", message, 404)
 
 
-def _body_with_model(call: GatewayCall, body: bytes, model: str) -> bytes:
+def _body_with_model(call: GatewayRequest, body: bytes, model: str) -> bytes:
     """The body with the provider's name of the model, if it names one."""
     peek = peek_body(body) if model else None
     if peek is None:
@@ -130,7 +130,7 @@ def _body_with_model(call: GatewayCall, body: bytes, model: str) -> bytes:
     return replace_model(body, model) if peek.model != model or is_ambiguous else body
 
 
-def _make_upstream(call: GatewayCall, request: ClientRequest, provider: Provider) -> Upstream | Failure:
+def _make_upstream(call: GatewayRequest, request: ClientRequest, provider: Provider) -> Upstream | Failure:
     codec, runtime = call.client_codec, call.runtime
     if provider.forward_auth and not call.caller.provider_credential:
         return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
@@ -154,7 +154,7 @@ def _make_upstream(call: GatewayCall, request: ClientRequest, provider: Provider
 
 
 async def _relay_response(
-    call: GatewayCall, request: ClientRequest, upstream: Upstream, response: UpstreamResponse
+    call: GatewayRequest, request: ClientRequest, upstream: Upstream, response: UpstreamResponse
 ) -> None:
     record, codec = call.record, upstream.codec
     is_returned = call.runtime.returned_headers[codec.name].contains

@@ -29,7 +29,7 @@ class PassthroughStream:
     """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, the client gets
     the failure in a frame that it can read."""
 
-    is_paused = False
+    needs_next_round = False
     ledger = None
     rounds: Rounds | None = None
     memory_records = EMPTY_MAPPING

@@ -1,8 +1,8 @@
-"""The path of one call: route → prepare → attempt → relay.
+"""The path of one client request: route → prepare → attempt → relay.
 
-`Pipeline.serve_call` shows the order. Each step is a module of its own, and gives a value to the next:
+`Pipeline.serve_request` shows the order. Each step is a module of its own, and gives a value to the next:
 
-- `route`: the providers for the model that the call names, in the order in which they are tried;
+- `route`: the providers for the model that the request names, in the order in which they are tried;
 - `prepare`: the request as one of these providers gets it, translated or passed through;
 - `attempt`: sends it, and reads the response, or the start of a stream;
 - `relay`: sends that to the client, in the client's own protocol.
@@ -22,7 +22,7 @@ from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StartedStream, StreamReplay
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background r
 
 
 class Pipeline:
-    """Answers the calls of one configuration."""
+    """Answers the requests of one configuration."""
 
     def __init__(
         self,
@@ -54,25 +54,27 @@ class Pipeline:
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
-        self._may_hide_calls = bool(mcp_servers) or bool(runtime.policy)
+        self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy)
         codecs = CODECS.values() if responses_service.repository.is_enabled else ()
         self._stored_seal_protocols = frozenset(
-            codec.name for codec in codecs if self._may_hide_calls or not codec.constraints.seal_slots
+            codec.name for codec in codecs if self._may_hide_tool_calls or not codec.constraints.seal_slots
         )
         """Protocols whose clients cannot carry all signatures and hidden calls themselves."""
 
-    async def serve_call(self, request: ClientRequest, call: GatewayCall, endpoint: EndpointMatch) -> None:
-        """Answer a call, from its body to the last byte of the answer."""
+    async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
+        """Answer a request, from its body to the last byte of the answer."""
         body = request.buffered_body(self._max_body) or await request.read_body(self._max_body)
-        targets = self.read_call(call, endpoint, body) or self.route_call(call)
+        targets = self.read_request(call, endpoint, body) or self.route_request(call)
         if isinstance(targets, AttemptFailed):
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        answer = await self._add_state(call, targets) or await self.request_answer(call, targets)
+        answer = await self._add_state_and_tools(call, targets) or await self.request_answer(call, targets)
         await relay_answer(request, call, answer)
 
-    def read_call(self, call: GatewayCall, endpoint: EndpointMatch, body: bytes | Failure) -> AttemptFailed | None:
+    def read_request(
+        self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
+    ) -> AttemptFailed | None:
         """Fill in what the body asks for. A failure if it cannot be read."""
         record, telemetry = call.record, self.runtime.telemetry
         if not isinstance(body, bytes):
@@ -93,15 +95,15 @@ class Pipeline:
             call.framing = endpoint.framing
         return None
 
-    def route_call(self, call: GatewayCall) -> tuple[Target, ...] | AttemptFailed:
-        """The providers for the model that the call names."""
+    def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
+        """The providers for the model that the request names."""
         found = self.runtime.router.route(call.model, call.caller.key)
         return error_replies.gateway_error(call, found) if isinstance(found, Failure) else found
 
     # --- prepare and attempt, with retries and fallbacks ---
 
     async def request_answer(
-        self, call: GatewayCall, targets: tuple[Target, ...]
+        self, call: GatewayRequest, targets: tuple[Target, ...]
     ) -> Reply | StartedStream | AttemptFailed:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
@@ -121,7 +123,7 @@ class Pipeline:
         return first_failure or answer
 
     async def _try_target(
-        self, call: GatewayCall, target: Target, token_limit: int | None = None
+        self, call: GatewayRequest, target: Target, token_limit: int | None = None
     ) -> Reply | StartedStream | AttemptFailed:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named."""
         started = call.clock()
@@ -136,7 +138,7 @@ class Pipeline:
         return answer
 
     def _record_attempt(
-        self, call: GatewayCall, target: Target, answer: Reply | StartedStream | AttemptFailed, started: float
+        self, call: GatewayRequest, target: Target, answer: Reply | StartedStream | AttemptFailed, started: float
     ) -> None:
         """Count the attempt, in the telemetry and for the health of the provider."""
         telemetry, health = self.runtime.telemetry, self.runtime.health
@@ -161,10 +163,10 @@ class Pipeline:
         return tuple(awake) or targets[:1]
 
     async def _retry_target(
-        self, call: GatewayCall, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
+        self, call: GatewayRequest, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
     ) -> Reply | StartedStream | AttemptFailed:
         """Ask the same target again, where that may help and there is time."""
-        answer = await self._retry_adapted(call, target, failed)
+        answer = await self._retry_with_changed_request(call, target, failed)
         for retries in range(self.runtime.config.server.retries):
             if not isinstance(answer, AttemptFailed) or not answer.can_retry:
                 break
@@ -176,11 +178,11 @@ class Pipeline:
             await asyncio.sleep(wait)
             answer = await self._try_target(call, target)
             if isinstance(answer, AttemptFailed):
-                answer = await self._retry_adapted(call, target, answer)
+                answer = await self._retry_with_changed_request(call, target, answer)
         return answer
 
-    async def _retry_adapted(
-        self, call: GatewayCall, target: Target, failed: AttemptFailed
+    async def _retry_with_changed_request(
+        self, call: GatewayRequest, target: Target, failed: AttemptFailed
     ) -> Reply | StartedStream | AttemptFailed:
         """Ask with a changed request, where the provider says what it does not accept: output limits and signatures."""
         codec = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools).codec
@@ -194,7 +196,7 @@ class Pipeline:
         return answer
 
     async def _retry_with_fewer_tokens(
-        self, call: GatewayCall, target: Target, codec: Codec, failed: AttemptFailed
+        self, call: GatewayRequest, target: Target, codec: Codec, failed: AttemptFailed
     ) -> Reply | StartedStream | AttemptFailed:
         """Ask for fewer output tokens, where the provider names its limit. A client of another protocol asks for as
         many as its own models can give."""
@@ -207,21 +209,21 @@ class Pipeline:
             self.runtime.health.record_token_limit(target.provider.name, target.model, token_limit)
         return await self._try_target(call, target, token_limit)
 
-    # --- what a call gets before it is prepared: stored state, and tools that the gateway runs ---
+    # --- stored state, and tools that the gateway runs ---
 
-    async def _add_state(
-        self, call: GatewayCall, targets: tuple[Target, ...]
+    async def _add_state_and_tools(
+        self, call: GatewayRequest, targets: tuple[Target, ...]
     ) -> Reply | AttemptFailed | StreamReplay | None:
-        """Add stored turns and gateway tools. None: go on; else this is the answer already."""
+        """Add stored turns, the store for signatures, and MCP tools. None: go on; else this is the answer already."""
         service = self._responses_service
         if call.client_codec.name in self._stored_seal_protocols:
             call.signature_store = service.signatures.for_owner(owner_of(call.caller.key))
-        if self._may_hide_calls:
+        if self._may_hide_tool_calls:
             call.expect_hidden_calls = True
             await self.add_gateway_tools(call, targets[0])
-        return await service.prepare_call(call, targets, self) if service.may_need_state(call) else None
+        return await service.prepare_stateful_request(call, targets, self) if service.may_need_state(call) else None
 
-    async def add_gateway_tools(self, call: GatewayCall, target: Target) -> None:
+    async def add_gateway_tools(self, call: GatewayRequest, target: Target) -> None:
         """Add the tools of MCP servers, which the gateway runs itself."""
         if not self._mcp_servers:
             return
@@ -233,7 +235,7 @@ class Pipeline:
         substitutes = await self._find_substitutes(call)
         call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, (), substitutes)
 
-    async def _find_substitutes(self, call: GatewayCall) -> Mapping[str, Any]:
+    async def _find_substitutes(self, call: GatewayRequest) -> Mapping[str, Any]:
         """MCP tools to use in place of a provider's own tools, where the request has such tools."""
         wanted = self.runtime.config.translate.substitutes
         if not wanted or not any(marker in call.body for marker in call.client_codec.http.provider_tool_markers):

@@ -13,9 +13,9 @@ from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
 from toolwire.gateway.mcp.servers import ToolInterceptor
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import (
+from toolwire.gateway.pipeline.gateway_request import (
     AttemptFailed,
-    GatewayCall,
+    GatewayRequest,
     PassthroughRequest,
     PreparedRequest,
     TranslatedRequest,
@@ -32,7 +32,7 @@ SHOW_CALLS_HEADER = "x-toolwire-calls"
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
-async def prepare_request(call: GatewayCall, upstream: Upstream) -> PreparedRequest | AttemptFailed:
+async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
     """The request as this upstream gets it."""
     if upstream.needs_credential_check and (failed := _check_credentials(call, upstream)) is not None:
         return failed
@@ -62,7 +62,7 @@ async def prepare_request(call: GatewayCall, upstream: Upstream) -> PreparedRequ
 
 
 def _refuse_translation(
-    call: GatewayCall, upstream: Upstream, exchange: Exchange, ledger: Ledger
+    call: GatewayRequest, upstream: Upstream, exchange: Exchange, ledger: Ledger
 ) -> AttemptFailed | None:
     """Why the provider must not get the translated request: earlier turns are missing, or a loss is not allowed."""
     if exchange.is_cross_protocol and exchange.needs_provider_state:
@@ -76,13 +76,13 @@ def _refuse_translation(
     return None
 
 
-def _check_credentials(call: GatewayCall, upstream: Upstream) -> AttemptFailed | None:
+def _check_credentials(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
     if upstream.provider.is_key_missing:
         return error_replies.missing_key_error(call, upstream)
     return None if call.caller.provider_credential else error_replies.missing_client_key_error(call, upstream)
 
 
-def _make_exchange(call: GatewayCall, upstream: Upstream) -> Exchange:
+def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
     """The translation between client and provider, with the options of both."""
     options = upstream.options if call.signature_store is None else upstream.state_options
     if call.model_output_limit is not None or call.strip_seals or call.expect_hidden_calls:
@@ -109,7 +109,7 @@ def _make_exchange(call: GatewayCall, upstream: Upstream) -> Exchange:
     return exchange
 
 
-def seal_maker(call: GatewayCall, upstream: Upstream) -> tuple[str, bool]:
+def seal_maker(call: GatewayRequest, upstream: Upstream) -> tuple[str, bool]:
     """The name of the account that makes seals here, and whether policy rules are part of it. Anthropic's signatures
     are bound to the tools that the model saw, and rules change these: under other rules it is another maker."""
     maker = upstream.seal_maker
@@ -120,18 +120,18 @@ def seal_maker(call: GatewayCall, upstream: Upstream) -> tuple[str, bool]:
     return (f"{maker}~{digest}", True) if digest else (maker, False)
 
 
-def active_policy(call: GatewayCall, upstream: Upstream) -> tuple[Rule, ...]:
+def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
     """The operator's rules on the tools of this exchange."""
     policy = call.runtime.policy
     return policy.active_rules(_policy_subject(call, upstream)) if policy.rules else ()
 
 
-def _policy_subject(call: GatewayCall, upstream: Upstream) -> RuleSubject:
+def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
     agent, product = recognise_agent(call.headers.get("user-agent", ""))
     return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product)
 
 
-def _visible_tools(call: GatewayCall, gateway_tools: ToolInterceptor) -> frozenset[str]:
+def _visible_tools(call: GatewayRequest, gateway_tools: ToolInterceptor) -> frozenset[str]:
     """The gateway's tools whose calls the client sees: as configured, or all if the client asks for it."""
     show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
     return frozenset(
@@ -139,12 +139,12 @@ def _visible_tools(call: GatewayCall, gateway_tools: ToolInterceptor) -> frozens
     )
 
 
-def _allows_passthrough(call: GatewayCall) -> bool:
+def _allows_passthrough(call: GatewayRequest) -> bool:
     """May the client's bytes be sent as they are? Not with envelopes in them: only we can open these."""
     return call.gateway_tools is None and not call.strip_seals and call.body.find(_ENVELOPE_PREFIX) < 0
 
 
-def _needs_no_reading(call: GatewayCall, upstream: Upstream) -> bool:
+def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
     if upstream.needs_seal_stamps or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
@@ -157,7 +157,7 @@ def _needs_no_reading(call: GatewayCall, upstream: Upstream) -> bool:
     return True
 
 
-def body_with_upstream_model(call: GatewayCall, upstream: Upstream) -> bytes:
+def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes, with the provider's name of the model."""
     if not upstream.codec.http.model_in_body:
         return call.body
@@ -168,7 +168,7 @@ def body_with_upstream_model(call: GatewayCall, upstream: Upstream) -> bytes:
     return replace_model(call.body, upstream.model)
 
 
-def body_for_native_path(call: GatewayCall, upstream: Upstream) -> bytes:
+def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
     rules = active_policy(call, upstream)
     if not rules:

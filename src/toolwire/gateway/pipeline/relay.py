@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from toolwire.core.codec import FramingConverter
 from toolwire.core.ir import Failure
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import ask_next_round, redact_key, run_leftover_calls
-from toolwire.gateway.pipeline.call import (
+from toolwire.gateway.pipeline.attempt import ask_next_round, redact_key, run_leftover_tool_calls
+from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
     AttemptFailed,
-    GatewayCall,
+    GatewayRequest,
     Reply,
     StartedStream,
     StreamInterrupted,
@@ -33,7 +33,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 async def relay_answer(
-    request: ClientRequest, call: GatewayCall, answer: Reply | StartedStream | AttemptFailed | StreamReplay
+    request: ClientRequest, call: GatewayRequest, answer: Reply | StartedStream | AttemptFailed | StreamReplay
 ) -> None:
     """Send the client its answer, whatever it came to."""
     if type(answer) is Reply:
@@ -49,7 +49,7 @@ async def relay_answer(
         await send_reply(request, call, error_replies.stream_failure_for_agent(call, answer).reply)
 
 
-def send_reply(request: ClientRequest, call: GatewayCall, reply: Reply) -> Coroutine[Any, Any, None]:
+def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
     """Send a whole answer."""
     record = call.record
     record.status, record.first_byte = reply.status, request.clock()
@@ -61,7 +61,7 @@ def send_reply(request: ClientRequest, call: GatewayCall, reply: Reply) -> Corou
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 
-async def _send_stream(request: ClientRequest, call: GatewayCall, started: StartedStream) -> None:
+async def _send_stream(request: ClientRequest, call: GatewayRequest, started: StartedStream) -> None:
     http, record = call.client_codec.http, call.record
     framing = http.make_framing_converter(call.framing) if call.framing else None
     headers = {
@@ -79,7 +79,7 @@ async def _send_stream(request: ClientRequest, call: GatewayCall, started: Start
     await relay_stream(call, started, output if record.capture is None else record.capture.capture_sink(output))
 
 
-async def _send_frames(request: ClientRequest, call: GatewayCall, frames: AsyncIterator[bytes]) -> None:
+async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:
     """Send the stream of a stored response."""
     http, record = call.client_codec.http, call.record
     headers = {"content-type": http.stream_content_type, "cache-control": "no-cache"}
@@ -164,7 +164,7 @@ class ClientStream:
             self._heartbeat_task.cancel()
 
 
-async def relay_stream(call: GatewayCall, started: StartedStream, output: OutputStream) -> None:
+async def relay_stream(call: GatewayRequest, started: StartedStream, output: OutputStream) -> None:
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(call, started)
@@ -176,7 +176,7 @@ async def relay_stream(call: GatewayCall, started: StartedStream, output: Output
                 output.write_nowait(await gate.finish_due_work())
             await output.drain()
             if started.response_ended:
-                if not stream.is_paused:
+                if not stream.needs_next_round:
                     break
                 failure = await _start_next_round(call, started)
                 if failure is not None:
@@ -201,7 +201,7 @@ async def relay_stream(call: GatewayCall, started: StartedStream, output: Output
         _record_stream(call, started)
 
 
-def _record_stream(call: GatewayCall, started: StartedStream) -> None:
+def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
     record.usage, record.finish_reasons = stream.usage, stream.finishes
     record.failure = stream.failure.kind if stream.failure is not None else ""
@@ -211,7 +211,7 @@ def _record_stream(call: GatewayCall, started: StartedStream) -> None:
     record.add_losses(codes, prepared.ledger, ledger)
 
 
-def _repeat_failure(call: GatewayCall, started: StartedStream) -> bytes:
+def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
     """Some clients need more than the failure's own event: the body of the error follows it."""
     failure = started.stream.failure
     if failure is None or started.stream.has_complete_call or not call.client_codec.http.repeats_stream_failure:
@@ -219,7 +219,7 @@ def _repeat_failure(call: GatewayCall, started: StartedStream) -> bytes:
     return redact_key(error_replies.error_reply(call.client_codec, failure).body, started.request.upstream)
 
 
-def _make_end_gate(call: GatewayCall, started: StartedStream) -> EndGate | None:
+def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | None:
     """Holds the end of the stream back until it is stored, where something of it must be stored."""
     stream = started.stream
     keeps_signatures = (
@@ -255,7 +255,7 @@ async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool])
     return await started.response.pour_into(forward)
 
 
-async def _start_next_round(call: GatewayCall, started: StartedStream) -> Failure | None:
+async def _start_next_round(call: GatewayRequest, started: StartedStream) -> Failure | None:
     """Ask the provider to go on with an answer that needs another round."""
     stream, upstream = started.stream, started.request.upstream
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
@@ -274,7 +274,7 @@ class EndGate:
     """Holds back the end of a stream until its response and signatures are stored, and the gateway's tools have run.
     While `has_work_due` is true, nothing goes out."""
 
-    def __init__(self, call: GatewayCall, stream: AnswerStream) -> None:
+    def __init__(self, call: GatewayRequest, stream: AnswerStream) -> None:
         self._call = call
         self._stream = stream
         self._tap = call.recorder.open_tap() if call.recorder is not None else None
@@ -312,7 +312,7 @@ class EndGate:
     def _has_pending_calls(self) -> bool:
         """Are there calls of the gateway's own tools to run before the client goes on?"""
         rounds = self._stream.rounds
-        return rounds is not None and bool(rounds.intercepted) and not rounds.is_paused
+        return rounds is not None and bool(rounds.intercepted) and not rounds.needs_next_round
 
     def end_stream(self) -> bytes:
         """The stream has ended: what the tap can still release."""
@@ -340,6 +340,6 @@ class EndGate:
     async def _settle_calls(self) -> None:
         rounds = self._stream.rounds
         if rounds is not None and self._has_pending_calls:
-            self._stream.keep_pending_results(await run_leftover_calls(self._call, rounds))
+            self._stream.keep_pending_results(await run_leftover_tool_calls(self._call, rounds))
         if self._call.signature_store is not None:
             await self._call.signature_store.save_signatures(self._stream.memory_records)

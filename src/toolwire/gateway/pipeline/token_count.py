@@ -10,7 +10,7 @@ from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
-from toolwire.gateway.pipeline.call import GatewayCall, Reply
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
 from toolwire.gateway.pipeline.route import Target, choose_codec
@@ -23,7 +23,7 @@ ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
 """Marks a count as an estimate: no protocol has a field for that."""
 
 
-async def count_tokens(call: GatewayCall, target: Target) -> Reply:
+async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     """The number of tokens in a request, in the client's protocol."""
     endpoint = call.client_codec.http.token_count
     if endpoint is None:
@@ -47,7 +47,7 @@ async def count_tokens(call: GatewayCall, target: Target) -> Reply:
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 
-async def _ask_provider(call: GatewayCall, upstream: Upstream, body: Json) -> int | None:
+async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) -> int | None:
     """The provider's own count; None if it cannot be asked or gives none."""
     endpoint, provider = upstream.codec.http.token_count, upstream.provider
     if endpoint is None or upstream.address is None or provider.is_key_missing:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Object, encode
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, StartedStream, StreamInterrupted
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, StartedStream, StreamInterrupted
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.relay import relay_stream
 from toolwire.gateway.pipeline.route import Target
@@ -350,15 +350,15 @@ class JobOutput:
             self._store_interval = max(STORE_INTERVAL, STORE_TIME_RATIO * (self._last_stored - started))
 
     async def end(self) -> None:
-        """Add the rest; the last event is stored by `run_background_call`."""
+        """Add the rest; the last event is stored by `run_background_request`."""
         self._job.add_frames(self._tap.close())
 
     def close(self) -> None:
         """Nothing to release."""
 
 
-async def run_background_call(
-    pipeline: Pipeline, call: GatewayCall, targets: tuple[Target, ...], recorder: StoringRecorder, job: BackgroundJob
+async def run_background_request(
+    pipeline: Pipeline, call: GatewayRequest, targets: tuple[Target, ...], recorder: StoringRecorder, job: BackgroundJob
 ) -> None:
     """Send the call and store its response. A cancelled call just stops: the cancelling request stores its status."""
     _start_record(call)
@@ -379,7 +379,7 @@ async def run_background_call(
         call.runtime.telemetry.finish_exchange(call.record, call.clock())
 
 
-def _start_record(call: GatewayCall) -> None:
+def _start_record(call: GatewayRequest) -> None:
     """Give the call a log record of its own: the client's request ends before its response."""
     request_record = call.record
     call.record = ExchangeRecord(

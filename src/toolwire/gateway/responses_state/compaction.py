@@ -10,7 +10,7 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StartedStream
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StartedStream
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.passthrough import forward_native
 from toolwire.gateway.pipeline.pipeline import Pipeline
@@ -46,7 +46,7 @@ COMPACT_PATH = f"{PATH}/compact"
 _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 
-def compacts_upstream(call: GatewayCall, targets: tuple[Target, ...]) -> bool:
+def compacts_upstream(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Can the provider compact the conversation itself? Not if it contains envelopes, which only the gateway reads."""
     return is_native_target(call, targets) and _ENVELOPE_MARK not in call.body
 
@@ -55,7 +55,7 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
     """`POST /v1/responses/compact`."""
     call, pipeline = context.call, context.pipeline
     body = context.read_body()
-    targets = pipeline.route_call(call)
+    targets = pipeline.route_request(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
     options = context.unwrap(read_state_options(body))
@@ -79,7 +79,7 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
 
 
 async def answer_with_compaction(
-    call: GatewayCall,
+    call: GatewayRequest,
     targets: tuple[Target, ...],
     pipeline: Pipeline,
     recorder: StoringRecorder | StatelessRecorder,
@@ -102,7 +102,7 @@ async def answer_with_compaction(
 
 
 async def _request_summary(
-    call: GatewayCall, targets: tuple[Target, ...], pipeline: Pipeline, body: Object
+    call: GatewayRequest, targets: tuple[Target, ...], pipeline: Pipeline, body: Object
 ) -> Object | AttemptFailed:
     """Ask the model for a summary; returns its response."""
     replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import GatewayCall, Reply, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target, choose_codec
@@ -28,20 +28,20 @@ from toolwire.protocols.openai_responses.errors import invalid_request_failure, 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def replace_body(call: GatewayCall, body: Object, stream: bool = False) -> None:
+def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> None:
     """Let the call go on as if the client had sent this body."""
     call.body = encode({**body, "stream": True} if stream else body)
     call.peek = peek_body(call.body) or call.peek
 
 
-def is_native_target(call: GatewayCall, targets: tuple[Target, ...]) -> bool:
+def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Does the first provider speak Responses, so that it may store things itself?"""
     target = targets[0]
     codec = choose_codec(target, call.client_codec, call.has_tools)
     return codec.name == call.client_codec.name and not target.provider.embedded
 
 
-def allows_upstream_state(call: GatewayCall) -> bool:
+def allows_upstream_state(call: GatewayRequest) -> bool:
     """May clients refer to what the provider stores? Not if several gateway keys share the provider's account: one
     client could read what another has stored."""
     return not call.runtime.config.server.keys
@@ -96,7 +96,7 @@ class OperationContext:
         repository: StateRepository,
         jobs: BackgroundJobs,
         pipeline: Pipeline,
-        call: GatewayCall,
+        call: GatewayRequest,
         operation: StateOperation,
         query: str,
     ) -> None:

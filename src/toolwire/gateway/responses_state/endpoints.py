@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Object, encode
-from toolwire.gateway.pipeline.call import Reply, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.responses_state.background import fail_if_abandoned, follow_remote_job, store_ending
 from toolwire.gateway.responses_state.compaction import COMPACT_PATH, compact_conversation

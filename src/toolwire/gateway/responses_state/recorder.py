@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
 from toolwire.core.provenance import partial_decoder
 from toolwire.core.sse import MAX_FRAME, SseSplitter, write_data_frame, write_event_frame
-from toolwire.gateway.pipeline.call import Reply
+from toolwire.gateway.pipeline.gateway_request import Reply
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
     add_missing_ids,

@@ -9,7 +9,7 @@ from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.call import AttemptFailed, GatewayCall, Reply, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target
@@ -18,7 +18,7 @@ from toolwire.gateway.responses_state.background import (
     BackgroundJob,
     BackgroundJobs,
     JobCoroutine,
-    run_background_call,
+    run_background_request,
     store_failed,
 )
 from toolwire.gateway.responses_state.compaction import answer_with_compaction, compacts_upstream
@@ -81,7 +81,7 @@ class ResponsesService:
         """The quick look at a body that also tells whether the request needs state; None for other protocols."""
         return peek_request(body) if self.serves(codec) else None
 
-    def may_need_state(self, call: GatewayCall) -> bool:
+    def may_need_state(self, call: GatewayRequest) -> bool:
         return self.serves(call.client_codec) and not is_stateless(call.peek)
 
     def match_operation(self, codec: Codec, method: str, path: str) -> StateOperation | None:
@@ -89,14 +89,14 @@ class ResponsesService:
         return match_operation(method, path) if self.serves(codec) else None
 
     def make_context(
-        self, pipeline: Pipeline, call: GatewayCall, operation: StateOperation, query: str
+        self, pipeline: Pipeline, call: GatewayRequest, operation: StateOperation, query: str
     ) -> OperationContext:
         return OperationContext(self.repository, self.jobs, pipeline, call, operation, query)
 
     # --- requests for an answer ---
 
-    async def prepare_call(
-        self, call: GatewayCall, targets: tuple[Target, ...], pipeline: Pipeline
+    async def prepare_stateful_request(
+        self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: Pipeline
     ) -> Reply | AttemptFailed | StreamReplay | None:
         """Load what a request refers to and arrange that its response is stored. None: go on with the call as usual."""
         body = _read_body(call)
@@ -125,7 +125,7 @@ class ResponsesService:
         return None
 
     async def _make_recorder(
-        self, call: GatewayCall, targets: tuple[Target, ...], options: StateOptions, own_body: Object
+        self, call: GatewayRequest, targets: tuple[Target, ...], options: StateOptions, own_body: Object
     ) -> StoringRecorder | StatelessRecorder | AttemptFailed | None:
         """What stores the response; None if the provider does, for a gateway without a store and without keys.
         `own_body` has no history."""
@@ -144,7 +144,7 @@ class ResponsesService:
 
     async def _start_background_job(
         self,
-        call: GatewayCall,
+        call: GatewayRequest,
         targets: tuple[Target, ...],
         pipeline: Pipeline,
         recorder: StoringRecorder,
@@ -165,13 +165,13 @@ class ResponsesService:
             pipeline.report_error(error)
             return store_failed(job, INTERNAL_ERROR)
 
-        work = run_background_call(pipeline, job_call, targets, recorder, job)
+        work = run_background_request(pipeline, job_call, targets, recorder, job)
         self.jobs.run_job(recorder.owner, job, work, fail_job)
         return StreamReplay(job.follow_stream(-1)) if call.stream else Reply(200, JSON_HEADERS, encode(queued))
 
     # --- requests for a token count ---
 
-    async def expand_references(self, call: GatewayCall, targets: tuple[Target, ...]) -> AttemptFailed | None:
+    async def expand_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
         """Put what a request refers to into its body, without storing anything."""
         body = _read_body(call) if self.serves(call.client_codec) else None
         options = read_state_options(body) if body is not None else None
@@ -188,14 +188,14 @@ def _stateless_hint(options: StateOptions) -> str:
     return "" if options.background else STATELESS_HINT
 
 
-def _read_body(call: GatewayCall) -> Object | None:
+def _read_body(call: GatewayRequest) -> Object | None:
     try:
         return expect_object(decode(call.body, max_bytes=len(call.body)), None)
     except Malformed:
         return None
 
 
-def _refuse_missing(call: GatewayCall, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
+def _refuse_missing(call: GatewayRequest, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
     """Refuse a request that refers to something unknown; None if the provider may know it."""
     if failure.status in (400, 404) and is_native_target(call, targets) and allows_upstream_state(call):
         return None

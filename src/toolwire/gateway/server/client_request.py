@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
+from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
 

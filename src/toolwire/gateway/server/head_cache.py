@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from toolwire.gateway.pipeline.call import ResolvedHeads
+from toolwire.gateway.pipeline.gateway_request import ResolvedHeads
 from toolwire.gateway.server.http_request import HttpRequest, RequestLine
 
 MAX_CACHED_HEAD = 8 * 1024

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.pipeline.call import Reply, ResolvedHeads
+from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 from toolwire.gateway.server.write_queue import Write

@@ -12,7 +12,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.upstream.errors import TransportError
 
 if TYPE_CHECKING:
-    from toolwire.gateway.pipeline.call import UpstreamResponse
+    from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is copied for the debug log."""

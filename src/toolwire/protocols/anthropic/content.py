@@ -213,7 +213,7 @@ def _read_source(source: Object, path: Path) -> dict[str, Any] | None:
         case "url":
             return {"url": require_text(source, "url", path)}
         case "file":
-            return {"file": require_text(source, "file_id", path)}
+            return {"file_id": require_text(source, "file_id", path)}
         case "content":
             text = _read_text_content(source.get("content"))
             return None if text is None else {"mime": PLAIN_TEXT_TYPE, "data": _encode_base64(text)}
@@ -357,8 +357,8 @@ def _write_refusal(part: Refusal, ledger: Ledger, in_response: bool) -> Object |
 def _write_call(part: Call, ledger: Ledger, in_response: bool) -> Object | None:
     if part.seal is not None:
         ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
-    if part.item and is_foreign(part.origin):
-        ledger.note("no-counterpart", source_path(part), f"the second id `{part.item}` of a call was left out")
+    if part.item_id and is_foreign(part.origin):
+        ledger.note("no-counterpart", source_path(part), f"the second id `{part.item_id}` of a call was left out")
     arguments: Json = raw_object_or_none(part.arguments) if part.kind != "custom" else None
     if arguments is None:
         what = f"the arguments of `{part.name}` are sent as text under `{names.RAW_ARGUMENTS_KEY}`"
@@ -390,8 +390,8 @@ def _write_media(part: Media, ledger: Ledger, in_response: bool) -> Object | Non
     if in_response:
         ledger.note("media-dropped", where, f"{part.mime or part.kind} in an answer was left out")
         return None
-    if part.file and is_foreign(part.origin):
-        ledger.note("media-dropped", where, f"the file `{part.file}` is stored at another provider")
+    if part.file_id and is_foreign(part.origin):
+        ledger.note("media-dropped", where, f"the file `{part.file_id}` is stored at another provider")
         return None
     if part.kind == "image":
         for field, value in (("detail", part.detail), ("name", part.name)):
@@ -439,7 +439,7 @@ def _write_document_source(part: Media, ledger: Ledger) -> Object | None:
 def _write_url_or_file(part: Media) -> Object | None:
     if part.url:
         return {"type": "url", "url": part.url}
-    return {"type": "file", "file_id": part.file} if part.file else None
+    return {"type": "file", "file_id": part.file_id} if part.file_id else None
 
 
 def _write_summary(part: Summary, ledger: Ledger, in_response: bool) -> Object | None:

@@ -128,7 +128,7 @@ def _write_adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledg
         effort = nearest_effort(asked, facts.efforts) if asked else None
         if effort != (asked or None):
             ledger.note("thinking-mapped", where, f"the effort `{asked}` became `{effort}`")
-    if not thinking.mode and not thinking.show and thinking.budget is None and facts.thinks_unasked:
+    if not thinking.mode and not thinking.summary and thinking.budget is None and facts.thinks_unasked:
         return None, effort
     if not thinking.mode and thinking.budget is None:
         ledger.note("thinking-mapped", where, f"thinking was switched on for the effort `{effort}`")
@@ -137,11 +137,11 @@ def _write_adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledg
 
 
 def _add_display(out: Object, thinking: Thinking, where: Path, ledger: Ledger) -> Object:
-    if thinking.show:
-        display = WIRE_THINKING_DISPLAYS.get(thinking.show)
+    if thinking.summary:
+        display = WIRE_THINKING_DISPLAYS.get(thinking.summary)
         if display is None:
             display = "summarized"
-            ledger.note("thinking-mapped", where, f"the summary `{thinking.show}` became `{display}`")
+            ledger.note("thinking-mapped", where, f"the summary `{thinking.summary}` became `{display}`")
         out["display"] = display
     return out
 

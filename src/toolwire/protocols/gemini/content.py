@@ -189,7 +189,7 @@ def read_file_data(node: Object, path: Path, origin: Origin | None, seal: Seal |
         kind,
         mime,
         url="" if at_google else uri,
-        file=uri if at_google else "",
+        file_id=uri if at_google else "",
         name=get_text(node, "displayName", path) or "",
         seal=seal,
         origin=origin,

@@ -241,11 +241,13 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
     if data:
         inline: Object = {"mimeType": mime or _default_media_type(media, ledger), "data": data}
         return {"inlineData": {**inline, "displayName": name} if name else inline}
-    if media.file:
-        if not own and not media.file.startswith(GOOGLE_FILE_PREFIXES):
-            ledger.note("media-dropped", source_path(media), f"the file `{media.file}` is stored at another provider")
+    if media.file_id:
+        if not own and not media.file_id.startswith(GOOGLE_FILE_PREFIXES):
+            ledger.note(
+                "media-dropped", source_path(media), f"the file `{media.file_id}` is stored at another provider"
+            )
             return None
-        uri = media.file
+        uri = media.file_id
     if not uri:
         ledger.note("media-dropped", source_path(media), f"the {media.kind} has neither data nor a URL")
         return None

@@ -90,7 +90,9 @@ def read_request(body: Object) -> Request:
         tools,
         choice,
         settings=settings.build_settings(),
-        continues=any(names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") is not None for node, _ in nodes),
+        has_provider_history=any(
+            names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") is not None for node, _ in nodes
+        ),
         origin=origin,
         unknown_fields=tuple(reading.unknown_fields),
     )

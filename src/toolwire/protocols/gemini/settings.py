@@ -103,9 +103,9 @@ def read_reasoning_settings(value: Json, path: Path, reading: PartReadContext) -
     show = "" if shown is None else "auto" if shown else "none"
     effort = "" if level == "unspecified" else level
     if budget is None:
-        return Thinking(effort=effort, show=show, origin=origin)
+        return Thinking(effort=effort, summary=show, origin=origin)
     if budget <= 0:
-        return Thinking("off" if budget == 0 else "auto", effort, show=show, origin=origin)
+        return Thinking("off" if budget == 0 else "auto", effort, summary=show, origin=origin)
     return Thinking("on", effort, budget, show, origin)
 
 
@@ -191,8 +191,8 @@ def write_reasoning_settings(thinking: Thinking, family: Family, where: Path, le
         ledger.note("no-counterpart", where, "the setting `thinking` was left out", "this model does not think")
         return {}
     out: Object = {}
-    if thinking.show:
-        out["includeThoughts"] = thinking.show != "none"
+    if thinking.summary:
+        out["includeThoughts"] = thinking.summary != "none"
     elif thinking.mode == "on" and is_foreign(thinking.origin):
         out["includeThoughts"] = True
     amount = _AMOUNT_WRITERS[family.thinking_measure](thinking, family)

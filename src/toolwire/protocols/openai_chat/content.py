@@ -226,7 +226,7 @@ def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
         "file",
         mime,
         data,
-        file=get_text(inner, "file_id", at) or "",
+        file_id=get_text(inner, "file_id", at) or "",
         name=get_text(inner, "filename", at) or "",
         cache=read_cache(node),
         origin=origin,
@@ -253,7 +253,9 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     key = {"image": "image_url", "video": "video_url", "audio": "input_audio", "file": "file"}[part.kind]
     inner = _MEDIA_WRITERS[part.kind](part, ledger) if part.kind != "video" or family.video or family.native else None
     if inner is None:
-        held = "held by another provider" if part.file else "given by its URL" if part.url else f"of type `{part.mime}`"
+        held = (
+            "held by another provider" if part.file_id else "given by its URL" if part.url else f"of type `{part.mime}`"
+        )
         ledger.note("media-dropped", source_path(part), f"a part of kind `{part.kind}` {held} was left out")
         return None
     if part.detail and key != "image_url":
@@ -286,8 +288,8 @@ def _write_file(part: Media, ledger: Ledger) -> Object | None:
             ledger.note("name-added", source_path(part), f"a file without a name was named `{name}`")
         return {"filename": name, "file_data": f"data:{part.mime};base64,{part.data}" if part.mime else part.data}
     # The id of another provider's file would fail the whole request. OpenAI's begin with `file-`.
-    if part.file and (part.file.startswith("file-") or part.origin is None or is_own(part.origin)):
-        return {"file_id": part.file, "filename": part.name} if part.name else {"file_id": part.file}
+    if part.file_id and (part.file_id.startswith("file-") or part.origin is None or is_own(part.origin)):
+        return {"file_id": part.file_id, "filename": part.name} if part.name else {"file_id": part.file_id}
     return None
 
 

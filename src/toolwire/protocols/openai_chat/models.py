@@ -171,8 +171,8 @@ def write_reasoning_effort(request: Request, out: Object, family: Family, has_to
 
 def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledger) -> str:
     """The effort to write, "" for the model's default."""
-    if asked.show not in ("", "none"):
-        ledger.note("no-counterpart", where, f"the summary mode `{asked.show}` was left out")
+    if asked.summary not in ("", "none"):
+        ledger.note("no-counterpart", where, f"the summary mode `{asked.summary}` was left out")
     word = asked.effort or ("none" if asked.mode == "off" else "")
     if not word and asked.budget is not None:
         word = reasoning_effort.effort_for_budget(asked.budget)

@@ -354,5 +354,5 @@ def note_call_losses(call: Call, ledger: Ledger) -> None:
         ledger.note("namespace-flattened", source_path(call), f"the namespace `{call.namespace}` was left out")
     if call.seal is not None and not is_own_seal(call.seal):
         ledger.note("seal-dropped", source_path(call), "the seal of a call was left out")
-    if call.later:
+    if call.is_async:
         ledger.note("no-counterpart", source_path(call), "that the result may come later was left out")

@@ -128,7 +128,7 @@ def read_image(node: Object, path: Path, origin: Origin) -> Media:
         mime=data[0] if data else "",
         data=data[1] if data else "",
         url="" if data else url,
-        file=get_text(node, "file_id", path) or "",
+        file_id=get_text(node, "file_id", path) or "",
         detail=get_text(node, "detail", path) or "",
         cache=_read_cache(node, path),
         origin=origin,
@@ -143,7 +143,7 @@ def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
         mime=data[0],
         data=data[1],
         url=get_text(node, "file_url", path) or "",
-        file=get_text(node, "file_id", path) or "",
+        file_id=get_text(node, "file_id", path) or "",
         name=get_text(node, "filename", path) or "",
         detail=get_text(node, "detail", path) or "",
         cache=_read_cache(node, path),
@@ -300,7 +300,7 @@ FILE_EXTENSIONS = MappingProxyType(
 
 
 def write_media(part: Media, ledger: Ledger) -> Object | None:
-    if part.file and part.origin is not None and not is_own(part.origin):
+    if part.file_id and part.origin is not None and not is_own(part.origin):
         ledger.note("media-dropped", source_path(part), "a file that another provider holds was left out")
         return None
     if part.kind == "image":
@@ -331,8 +331,8 @@ def _write_image(part: Media, ledger: Ledger) -> Object:
     out: Object = {"type": "input_image"}
     if url := image_url(part):
         out["image_url"] = url
-    if part.file:
-        out["file_id"] = part.file
+    if part.file_id:
+        out["file_id"] = part.file_id
     if part.name:
         ledger.note("no-counterpart", source_path(part), "the name of an image was left out")
     return out
@@ -340,8 +340,8 @@ def _write_image(part: Media, ledger: Ledger) -> Object:
 
 def _write_file(part: Media, ledger: Ledger) -> Object:
     out: Object = {"type": "input_file"}
-    if part.file:
-        out["file_id"] = part.file
+    if part.file_id:
+        out["file_id"] = part.file_id
     if part.url:
         out["file_url"] = part.url
     name = part.name

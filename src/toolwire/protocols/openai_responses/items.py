@@ -89,7 +89,7 @@ def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) 
         (get_text(node, "namespace", path) or "") if shape.is_text else "",
         get_text(node, "id", path) or "",
         incomplete=node.get("status") == "incomplete",
-        later=shape.is_text and node.get("async") is True,
+        is_async=shape.is_text and node.get("async") is True,
         origin=read_item_origin(reading, node, path, shape.known_keys),
     )
 
@@ -117,10 +117,10 @@ def valid_item_id(id: str, prefix: str, origin: Origin | None, item_type: str) -
 
 def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Object:
     """A call's item. Without `id` and `status` (in a request) both are there only where the type demands them."""
-    if call.is_plain and not id and not call.item and not is_own(call.origin):
+    if call.is_plain and not id and not call.item_id and not is_own(call.origin):
         return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
     shape = SHAPE_BY_KIND.get(call.kind, SHAPE_BY_KIND["function"])
-    id = id or valid_item_id(call.item, shape.id_prefix, call.origin, shape.item_type)
+    id = id or valid_item_id(call.item_id, shape.id_prefix, call.origin, shape.item_type)
     if not id and shape.needs_id:
         id = derive_id(shape.id_prefix, call.id, call.name)
     status = status or ("incomplete" if call.incomplete else "completed" if shape.needs_status else "")
@@ -144,7 +144,7 @@ def write_call_item(call: Call, shape: CallShape, id: str, status: str) -> Objec
         out["name"] = call.name
         if call.namespace:
             out["namespace"] = call.namespace
-    if call.later and shape.is_text:
+    if call.is_async and shape.is_text:
         out["async"] = True
     return out
 
@@ -327,8 +327,8 @@ def _write_screenshot(result: Result, ledger: Ledger) -> Object:
         if isinstance(part, Media) and part.kind == "image" and len(out) == 1:
             if url := image_url(part):
                 out["image_url"] = url
-            if part.file:
-                out["file_id"] = part.file
+            if part.file_id:
+                out["file_id"] = part.file_id
             if part.detail:
                 out["detail"] = part.detail
         else:

@@ -292,7 +292,7 @@ def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     if request is None or ledger.source == NAME:
         return False
     thinking, origin = request.settings.thinking, request.origin
-    if thinking is not None and (thinking.effort or thinking.show):
+    if thinking is not None and (thinking.effort or thinking.summary):
         return thinking.effort != "none"
     include = origin.wire.get("include") if is_own(origin) else None
     return isinstance(include, list) and INCLUDE_ENCRYPTED_REASONING in include
@@ -384,7 +384,7 @@ def write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -
         case Call():
             shape = SHAPE_BY_KIND.get(part.kind, SHAPE_BY_KIND["function"])
             status = "incomplete" if part.incomplete else "completed"
-            return write_call(part, ledger, ids.assign_id(shape.id_prefix, part.item, number), status)
+            return write_call(part, ledger, ids.assign_id(shape.id_prefix, part.item_id, number), status)
         case Reasoning():
             return write_reasoning(part, ledger, ids.assign_id("rs_", part.id, number))
         case ProviderCall(tool=tool) if can_write_provider_item(tool):

@@ -105,7 +105,7 @@ def _read_user(body: Object, found: _Found) -> frozenset[str]:
 def _read_reasoning_settings(node: Object, path: Path, reading: ReadContext) -> Thinking:
     show = get_text(node, "summary", path) or get_text(node, "generate_summary", path) or ""
     effort = get_text(node, "effort", path) or ""
-    return Thinking(effort=effort, show=show, origin=reading.read_origin(node, path, REASONING_KEYS))
+    return Thinking(effort=effort, summary=show, origin=reading.read_origin(node, path, REASONING_KEYS))
 
 
 def _read_text_settings(body: Object, found: _Found, reading: ReadContext) -> None:
@@ -229,7 +229,7 @@ SUMMARY_MODES = frozenset({"auto", "concise", "detailed"})
 
 
 def _summary_mode(thinking: Thinking, where: Path, ledger: Ledger) -> str:
-    show = thinking.show
+    show = thinking.summary
     if not show or show in SUMMARY_MODES or ledger.source == NAME:
         return show
     if show == "none":

@@ -478,7 +478,7 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
     """The item that a part starts; None, with a loss noted, where this protocol has none for it."""
     if part.__class__ is Call:
         shape = SHAPE_BY_KIND.get(part.kind) or SHAPE_BY_KIND["function"]
-        id = ids.assign_id(shape.id_prefix, part.item, number)
+        id = ids.assign_id(shape.id_prefix, part.item_id, number)
         if shape.event:
             return OpenCall(part, id, number, ledger, sequence, shape=shape)
         return OpenObjectCall(part, id, number, ledger, sequence)

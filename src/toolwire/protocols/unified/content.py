@@ -262,7 +262,7 @@ def write_reasoning_head(part: Reasoning) -> Object:
 
 
 def _write_media(media: Media) -> Object:
-    values = (media.mime, media.data, media.url, media.file, media.name, media.detail)
+    values = (media.mime, media.data, media.url, media.file_id, media.name, media.detail)
     named = zip(("mime", *_MEDIA_SOURCES, "name", "detail"), values, strict=True)
     return {"type": media.kind, **{key: value for key, value in named if value}, **write_cache(media.cache)}
 

@@ -279,7 +279,8 @@ def write_settings(settings: Settings, ledger: Ledger) -> Object:
 def _write_reasoning_settings(thinking: Thinking) -> Object:
     if (wire := intact_wire(thinking.origin)) is not None:
         return wire
-    out: Object = {key: value for key in ("mode", "effort", "show") if (value := getattr(thinking, key))}
+    words = {"mode": thinking.mode, "effort": thinking.effort, "show": thinking.summary}
+    out: Object = {key: word for key, word in words.items() if word}
     if thinking.budget is not None:
         out["budget"] = thinking.budget
     return restore_original_keys(out, thinking.origin, NAME)

@@ -69,10 +69,10 @@ def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
         read_call_id(require_text(node, "id", path)),
         require_text(node, "name", path),
         "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments"))),
-        item=get_text(node, "item_id", path) or "",
+        item_id=get_text(node, "item_id", path) or "",
         cache=read_cache(node, path),
         incomplete=get_bool(node, "incomplete", path) or False,
-        later=get_bool(node, "later", path) or False,
+        is_async=get_bool(node, "later", path) or False,
         origin=origin,
     )
 
@@ -100,9 +100,9 @@ def write_call_head(call: Call, ledger: Ledger) -> Object:
     elif written_id != names.CALL_ID_PREFIX + id:
         ledger.note("id-rewritten", source_path(call), f"the id of the call `{call.name}` was escaped")
     head: Object = {"id": written_id, "name": call.name}
-    if call.item:
-        head["item_id"] = call.item
-    if call.later:
+    if call.item_id:
+        head["item_id"] = call.item_id
+    if call.is_async:
         head["later"] = True
     return head
 

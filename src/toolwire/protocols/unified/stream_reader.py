@@ -204,7 +204,7 @@ class StreamReader:
             id, item = get_text(node, "id", path) or "", get_text(node, "item_id", path) or ""
             later, origin = get_bool(node, "later", path) or False, Origin(NAME, path, node, intact=False)
             events = self._open_part(
-                Call(read_call_id(id), name, item=item, later=later, origin=origin), "tool_call", frame
+                Call(read_call_id(id), name, item_id=item, is_async=later, origin=origin), "tool_call", frame
             )
             self._call_count += 1
         elif self._part_kind != "tool_call" or index != self._call_count - 1:

@@ -34,7 +34,7 @@ class _CallBatch:
 def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
     """The request with every result where the target requires it."""
     same = ledger.is_same_protocol
-    if is_in_order(request.turns, constraints, same) or (same and request.continues):
+    if is_in_order(request.turns, constraints, same) or (same and request.has_provider_history):
         return request
     return _rebuild_turns(request, constraints, ledger, same)
 
@@ -187,7 +187,7 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
             if waiting and last != "assistant":
                 return False
             for part in parts:
-                if type(part) is Call and not part.later:
+                if type(part) is Call and not part.is_async:
                     if part.id in seen:
                         return False
                     seen.add(part.id)
@@ -309,7 +309,7 @@ def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledge
     for id, call in batch.calls.items():
         result = batch.results.get(id)
         if result is None:
-            if not constraints.needs_result_for_every_call or call.later:
+            if not constraints.needs_result_for_every_call or call.is_async:
                 continue
             ledger.note(
                 "result-added", source_path(call), f"the call of `{call.name}` had no result and got one that says so"

@@ -301,8 +301,8 @@ class _TurnWeaver:
         self._other_parts = []
         self._unplaced_calls = [part for part in self._unplaced_calls if part is not call]
         seal = None if piece.seal is None else Seal(maker, piece.seal)
-        same = seal is None and id == call.id and piece.item == call.item
-        self._woven_parts.append(call if same else replace_fields(call, seal=seal, id=id, item=piece.item))
+        same = seal is None and id == call.id and piece.item == call.item_id
+        self._woven_parts.append(call if same else replace_fields(call, seal=seal, id=id, item_id=piece.item))
         return True
 
     def _flush_reasoning(self) -> None:
@@ -423,7 +423,7 @@ class RejoinedAnswer:
                 yield Text(piece.text, seal=seal)
         elif isinstance(piece, HiddenCallPiece):
             item = piece.item if self._can_use_seals else ""
-            yield Call(piece.id, piece.name, piece.arguments, item=item, seal=self._make_seal(piece.seal))
+            yield Call(piece.id, piece.name, piece.arguments, item_id=item, seal=self._make_seal(piece.seal))
         elif isinstance(piece, HiddenResultPiece):
             name = "" if piece.id else piece.name
             yield Result(piece.id, tuple(map(_decode_content, piece.content)), piece.error, name, value=piece.value)
@@ -435,8 +435,8 @@ class RejoinedAnswer:
         if call is not None:
             id, seal = self._find_provider_id(piece), self._make_seal(piece.seal)
             item = piece.item if self._can_use_seals else ""
-            same = seal is None and call.seal is None and (id, item) == (call.id, call.item)
-            yield call if same else replace_fields(call, seal=seal, id=id, item=item)
+            same = seal is None and call.seal is None and (id, item) == (call.id, call.item_id)
+            yield call if same else replace_fields(call, seal=seal, id=id, item_id=item)
 
     def _make_seal(self, value: str | None) -> Seal | None:
         return Seal(self._record.maker, value) if value is not None and self._can_use_seals else None

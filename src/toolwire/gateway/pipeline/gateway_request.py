@@ -1,4 +1,5 @@
-"""The values that the steps of the pipeline hand to each other: the call, the prepared request, the answer."""
+"""The values that the steps of the pipeline hand to each other: the client's request, the
+prepared request for a provider, and the answer."""
 
 from __future__ import annotations
 
@@ -71,8 +72,9 @@ class ResponseRecorder(Protocol):
     async def save_reply(self, reply: Reply) -> Reply: ...
 
 
-class GatewayCall(Struct, eq=False):
-    """A client's call, as all steps see it."""
+class GatewayRequest(Struct, eq=False):
+    """A client's HTTP request, as all steps of the pipeline see it. Variables of this type are called `call`, because
+    `request` is the request in the internal form or on the connection."""
 
     runtime: Runtime
     client_codec: Codec
@@ -123,7 +125,7 @@ class GatewayCall(Struct, eq=False):
 
 @final
 class Reply(Struct, frozen=True):
-    """A whole answer for the client."""
+    """The HTTP reply to the client: a whole answer, or an error."""
 
     status: int
     headers: Mapping[str, str]
@@ -183,7 +185,7 @@ class AnswerStream(Protocol):
     def memory_records(self) -> Mapping[str, bytes]: ...
 
     @property
-    def is_paused(self) -> bool: ...
+    def needs_next_round(self) -> bool: ...
 
     @property
     def ledger(self) -> Ledger | None: ...
@@ -217,8 +219,8 @@ class PassthroughRequest(Struct, eq=False):
 
     upstream: Upstream
     body: bytes
-    call: GatewayCall
-    make_exchange: Callable[[GatewayCall, Upstream], Exchange]
+    call: GatewayRequest
+    make_exchange: Callable[[GatewayRequest, Upstream], Exchange]
     cached_exchange: Exchange | None = None
     is_passthrough: ClassVar[bool] = True
     ledger: ClassVar[Ledger | None] = None
