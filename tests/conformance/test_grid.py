@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.case import Case
+from conformance.in_process import InProcessTransport
+from toolwire.conformance.case import GRID_KINDS, Case, make_grid_cases
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.strict import find_violations
-from toolwire.conformance.suite import GRID_KINDS, make_grid_cases
-from toolwire.conformance.transports import InProcessTransport
 
 Object = dict[str, Any]
 GRID = {case.id: case for case in make_grid_cases()}

@@ -10,10 +10,9 @@ import pytest
 
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
-from toolwire.conformance.case import Case, read_cases
+from toolwire.conformance.case import Case, make_grid_cases, read_cases
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, play_case
 from toolwire.conformance.reports import read_result
-from toolwire.conformance.suite import make_grid_cases
 from toolwire.conformance.targets import Route
 from toolwire.conformance.transports import HttpTransport, ProviderServer
 

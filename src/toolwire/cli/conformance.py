@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from toolwire import __version__
 from toolwire.cli import CommandError, terminal
 from toolwire.conformance import reports, suite
-from toolwire.conformance.case import Case
+from toolwire.conformance.case import Case, load_all_cases
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.reports import (
     GatewayInfo,
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(
             "give either the URL of a gateway or --target", f"--target starts one of: {', '.join(TARGETS)}"
         )
-    cases = suite.select_cases(suite.load_all_cases(), args.patterns, args.part)
+    cases = suite.select_cases(load_all_cases(), args.patterns, args.part)
     if not cases:
         raise CommandError("no case has such an id", "`toolwire conformance --list` lists all cases")
     if args.list:

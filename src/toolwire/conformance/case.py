@@ -1,4 +1,7 @@
-"""The cases, read from their files. Variants, stream modes and inherited fields are expanded here. See README.md."""
+"""The cases: those reported, read from their files (see README.md), and the grid of all protocol pairs.
+
+Variants, stream modes and inherited fields are expanded here.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers.peer import ModelAnswer, ScenarioTool
 from toolwire.core.json_values import Json, Object
 
 
@@ -162,3 +167,116 @@ def read_case_files() -> Iterator[tuple[str, Object]]:
 def read_cases() -> list[Case]:
     """All cases of all files."""
     return [case for _, data in read_case_files() for case in read_case(data)]
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+PROMPT = "What is the weather in Málaga and in Rome?"
+WEATHER_TOOL = ScenarioTool(
+    "get_weather",
+    "The weather forecast for a city.",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city", "days"],
+    },
+)
+CLOCK_TOOL = ScenarioTool(
+    "get_time",
+    "The local time in a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+TOOLS = (WEATHER_TOOL, CLOCK_TOOL)
+FIRST_CALL = (WEATHER_TOOL.name, {"city": "Málaga", "days": 3})
+SECOND_CALL = (WEATHER_TOOL.name, {"city": "Rome", "days": 1})
+RESULT_TEXTS = ("27 degrees, light wind", "19 degrees, some rain")
+FINAL_TEXT = "Málaga: 27 degrees. Rome: 19 degrees."
+NO_SEAL_SLOT = "clients of this protocol cannot keep a seal: only a gateway that stores it can return it"
+
+
+class GridKind(Struct, frozen=True):
+    """One conversation that is played on every pair of protocols, whole and streamed."""
+
+    name: str
+    title: str
+    answer: ModelAnswer
+    tools: tuple[ScenarioTool, ...] = TOOLS
+    second_request: str = ""
+    """A second request with results: `own`, written by the client, or `echo`, with what the gateway answered."""
+
+
+GRID_KINDS = (
+    GridKind("text", "Text", ModelAnswer(FINAL_TEXT), ()),
+    GridKind("call", "One call", ModelAnswer(calls=(FIRST_CALL,))),
+    GridKind(
+        "two-calls", "Text and two calls of the same tool", ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
+    ),
+    GridKind(
+        "second-turn",
+        "A history with two calls and their results",
+        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
+        second_request="own",
+    ),
+    GridKind(
+        "echo",
+        "The gateway's own answer as history",
+        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
+        second_request="echo",
+    ),
+    GridKind(
+        "sealed-echo",
+        "The same with sealed reasoning",
+        ModelAnswer(calls=(FIRST_CALL, SECOND_CALL), is_sealed=True),
+        second_request="echo",
+    ),
+)
+
+
+def make_grid_cases() -> list[Case]:
+    """The cases of the grid, by client, provider, kind and mode."""
+    return [case for client in PEERS for provider in PEERS for case in _pair_cases(client, provider)]
+
+
+def _pair_cases(client: str, provider: str) -> Iterator[Case]:
+    ours, theirs = PEERS[client], PEERS[provider]
+    for kind in GRID_KINDS:
+        if kind.answer.is_sealed and not theirs.provider_seals:
+            continue
+        for stream in (False, True):
+            name = f"grid:{ours.short_name}>{theirs.short_name}:{kind.name}" + (":stream" if stream else "")
+            kept = NO_SEAL_SLOT if kind.answer.is_sealed and not ours.has_seal_slot else ""
+            yield Case(name, 0, kind.title, (), tuple(_grid_turns(kind, client, provider, stream)), kept)
+
+
+def _grid_turns(kind: GridKind, client: str, provider: str, stream: bool) -> Iterator[CaseTurn]:
+    ours, theirs = PEERS[client], PEERS[provider]
+    model = theirs.sealing_model if kind.answer.is_sealed else theirs.model
+    named = {"model": model} if PEERS[client].http.has_model_in_body else {}
+    request = named | ours.write_first_request(PROMPT, kind.tools)
+
+    def make_turn(request: Object, expected: Json, answer: ModelAnswer) -> CaseTurn:
+        exchange = ProviderExchange(expect=expected, body=theirs.write_answer(answer))
+        return CaseTurn(
+            Client(client, request, stream, model),
+            Provider(provider, (exchange,)),
+            ClientExpectation(body=ours.expect_answer(answer)),
+        )
+
+    if kind.second_request != "own":
+        yield make_turn(request, theirs.expect_first_request(PROMPT, kind.tools), kind.answer)
+    if kind.second_request:
+        later = {**request, ours.turns_key: [*request[ours.turns_key], *_follow_up_history(kind, client)]}
+        yield make_turn(later, theirs.expect_later_request(PROMPT, kind.answer, RESULT_TEXTS), ModelAnswer(FINAL_TEXT))
+
+
+def _follow_up_history(kind: GridKind, client: str) -> list[Json]:
+    """The model's turn and the results, as the client sends them."""
+    if kind.second_request == "echo":
+        return [{"$echo": 0}, {"$results": 0, "of": list(RESULT_TEXTS)}]
+    answer = PEERS[client].complete_answer(PEERS[client].write_answer(kind.answer), PEERS[client].model)
+    return [*PEERS[client].history_turns(answer), *PEERS[client].write_results(answer, RESULT_TEXTS)]
+
+
+def load_all_cases() -> list[Case]:
+    return [*make_grid_cases(), *read_cases()]

@@ -121,23 +121,17 @@ def _check_array(expected: list[Json], actual: Json, bindings: Bindings, path: s
 
 def _check_operators(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
     """All operators of an object must match, and its other keys too."""
-    found: list[str] = []
     plain_keys = {key: value for key, value in expected.items() if not key.startswith("$")}
-    if plain_keys:
-        found += _check_object(plain_keys, actual, bindings, path)
-    for key, argument in expected.items():
-        if key.startswith("$"):
-            found += _check_operator(key, argument, actual, bindings, path)
+    found = _check_object(plain_keys, actual, bindings, path) if plain_keys else []
+    for name, argument in expected.items():
+        if name in OPERATORS:
+            found += OPERATORS[name](argument, actual, bindings, path)
+        elif name in SIMPLE_OPERATORS:
+            is_met, describe = SIMPLE_OPERATORS[name]
+            found += [] if is_met(argument, actual) else [_mismatch_text(path, describe(argument), actual)]
+        elif name.startswith("$"):
+            raise ValueError(f"{path or '/'}: {name} is not an operator")
     return found
-
-
-def _check_operator(name: str, argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    if name in OPERATORS:
-        return OPERATORS[name](argument, actual, bindings, path)
-    if name not in SIMPLE_OPERATORS:
-        raise ValueError(f"{path or '/'}: {name} is not an operator")
-    is_met, describe = SIMPLE_OPERATORS[name]
-    return [] if is_met(argument, actual) else [_mismatch_text(path, describe(argument), actual)]
 
 
 def _check_contains(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:

@@ -22,7 +22,7 @@ from toolwire.conformance.expectations import (
     show_value,
 )
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import COMPRESSORS, Peer, SseFrame, encode_json, read_frames
+from toolwire.conformance.peers.peer import COMPRESSORS, SseFrame, encode_json, read_frames
 from toolwire.conformance.strict import find_violations, normalise_body
 from toolwire.core.json_values import Json
 
@@ -174,11 +174,9 @@ class _CaseRun:
         self.was_declined = script.was_declined(isinstance(folded, dict) and bool(folded.get("error")))
         found = [*([view.problem] if view.problem else []), *script.list_problems(self.was_declined)]
         self.answers.append((client.protocol, folded))
-        return [*found, *broken, *self._compare_view(turn, view, folded), *_compare_losses(turn, view)]
-
-    def _compare_view(self, turn: CaseTurn, view: ClientView, folded: Json) -> list[str]:
-        typed = PEERS[turn.client.protocol].uses_data_type and not self.is_formal
-        return _compare_expectation(turn.client_sees, view, folded, self.bindings, typed)
+        typed = PEERS[client.protocol].uses_data_type and not self.is_formal
+        different = _compare_expectation(turn.client_sees, view, folded, self.bindings, typed)
+        return [*found, *broken, *different, *_compare_losses(turn, view)]
 
     def _echo_turns(self, number: int, texts: list[str] | None) -> list[Json]:
         if not 0 <= number < len(self.answers):
@@ -227,10 +225,8 @@ class _ScriptedProvider:
         if self.same_mode and not exchange.optional and received.stream != self.turn.client.stream:
             self.problems.append(f"the provider was asked with stream={received.stream}")
         answered = make_provider_answer(exchange, self.turn.provider.protocol, received, self.bindings)
-        return structs.replace(answered, awaited=self._wait_conditions())
-
-    def _wait_conditions(self) -> dict[int, Callable[[str], bool]]:
-        return {int(number): partial(self._is_met, wanted) for number, wanted in self.turn.client_sees.after.items()}
+        after = self.turn.client_sees.after.items()
+        return structs.replace(answered, awaited={int(frame): partial(self._is_met, text) for frame, text in after})
 
     def _is_met(self, wanted: Json, so_far: str) -> bool:
         return meets_expectation(wanted, so_far, dict(self.bindings))
@@ -254,40 +250,33 @@ class _ScriptedProvider:
 def make_provider_answer(
     exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
 ) -> ProviderAnswer:
-    """The provider's answer to one call."""
-    answered = _complete_answer(exchange, protocol, received, bindings)
-    ending = {"cut": exchange.fails == "cut", "endless": exchange.fails == "endless"}
-    return structs.replace(answered, bytewise=exchange.bytewise, **ending)
-
-
-def _complete_answer(
-    exchange: ProviderExchange, protocol: str, received: ReceivedCall, bindings: Bindings
-) -> ProviderAnswer:
-    """The answer with its usual fields filled in, as a stream if the call asked for one."""
+    """The provider's answer to one call, with its usual fields filled in, as a stream if the call asked for one."""
     peer = PEERS[protocol]
-    model = received.model
-    stream = received.stream and exchange.status < 400
-    if exchange.sse is not UNSET:
-        frames = _complete_frames(exchange.sse, peer, model, bindings)
-        if received.stream:
-            return ProviderAnswer(exchange.status, exchange.headers, frames, True)
-        whole = peer.fold_stream(read_frames("".join(frames))).body
-        return ProviderAnswer(exchange.status, exchange.headers, (encode_json(whole),), False)
-    body = fill_template(exchange.body, bindings, _echo_nothing) if exchange.body is not UNSET else {}
-    if not exchange.whole and exchange.status < 400:
-        body = peer.complete_answer(body, model)
-    pieces = tuple(peer.write_stream(body)) if stream else (body if isinstance(body, str) else encode_json(body),)
-    return ProviderAnswer(exchange.status, exchange.headers, pieces, stream)
+    stream = received.stream and (exchange.status < 400 or exchange.sse is not UNSET)
+    if isinstance(exchange.sse, str):
+        pieces = [exchange.sse]
+    elif isinstance(exchange.sse, list):
+        pieces = peer.complete_frames(fill_template(exchange.sse, bindings, _echo_nothing), received.model)
+    else:
+        body = fill_template(exchange.body, bindings, _echo_nothing) if exchange.body is not UNSET else {}
+        if not exchange.whole and exchange.status < 400:
+            body = peer.complete_answer(body, received.model)
+        pieces = peer.write_stream(body) if stream else [body if isinstance(body, str) else encode_json(body)]
+    if exchange.sse is not UNSET and not stream:
+        pieces = [encode_json(peer.fold_stream(read_frames("".join(pieces))).body)]
+    return ProviderAnswer(
+        exchange.status,
+        exchange.headers,
+        tuple(pieces),
+        stream,
+        bytewise=exchange.bytewise,
+        cut=exchange.fails == "cut",
+        endless=exchange.fails == "endless",
+    )
 
 
 def _echo_nothing(_number: int, _texts: list[str] | None) -> list[Json]:
     return []  # only clients send earlier answers back
-
-
-def _complete_frames(sse: list[Json] | str, peer: Peer, model: str, bindings: Bindings) -> tuple[str, ...]:
-    if isinstance(sse, str):
-        return (sse,)
-    return tuple(peer.complete_frames(fill_template(sse, bindings, _echo_nothing), model))
 
 
 def _read_client_answer(protocol: str, stream: bool, view: ClientView, is_formal: bool) -> tuple[Json, list[str]]:
@@ -309,22 +298,23 @@ def _compare_expectation(
     expectation: ClientExpectation, view: ClientView, folded: Json, bindings: Bindings, uses_data_type: bool
 ) -> list[str]:
     """With `uses_data_type`, the event of a frame without an event line is the type in its data."""
-    found = [f"client status{line}" for line in find_differences(expectation.status, view.status, bindings)]
-    if expectation.headers is not UNSET:
-        headers = {name.lower(): value for name, value in view.headers.items()}
-        found += [f"client header{line}" for line in find_differences(expectation.headers, headers, bindings)]
-    if expectation.body is not UNSET:
-        found += [f"client{line}" for line in find_differences(expectation.body, folded, bindings)]
-    if expectation.events is not UNSET:
-        events = [_frame_as_object(frame, uses_data_type) for frame in read_frames(view.text)]
-        wanted = {"$contains": expectation.events} if isinstance(expectation.events, list) else expectation.events
-        found += [f"client events{line}" for line in find_differences(wanted, events, bindings)]
-    if expectation.text is not UNSET:
-        found += [f"client text{line}" for line in find_differences(expectation.text, view.text, bindings)]
+    frames = read_frames(view.text) if expectation.events is not UNSET else []
+    in_order = {"$contains": expectation.events} if isinstance(expectation.events, list) else expectation.events
+    compared = [
+        ("client status", expectation.status, view.status),
+        ("client header", expectation.headers, {name.lower(): value for name, value in view.headers.items()}),
+        ("client", expectation.body, folded),
+        ("client events", in_order, [_frame_as_object(frame, uses_data_type) for frame in frames]),
+        ("client text", expectation.text, view.text),
+    ]
     for number, wanted in expectation.after.items():
-        so_far = "".join(view.pieces[: int(number) + 1])
-        found += [f"client after frame {number}{line}" for line in find_differences(wanted, so_far, bindings)]
-    return found
+        compared.append((f"client after frame {number}", wanted, "".join(view.pieces[: int(number) + 1])))
+    return [
+        what + line
+        for what, wanted, actual in compared
+        if wanted is not UNSET
+        for line in find_differences(wanted, actual, bindings)
+    ]
 
 
 def _frame_as_object(frame: SseFrame, uses_data_type: bool) -> Json:

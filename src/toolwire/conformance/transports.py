@@ -1,4 +1,4 @@
-"""How a case is played: in process, with the library; or over HTTP, through a gateway to a scripted provider.
+"""How a case is played over HTTP, through a gateway to a scripted provider.
 
 The provider is a server on this machine that supports all protocols, by their paths. Plays run one after the
 other; calls outside of a play are refused and counted, so that they cannot disturb the next one.
@@ -19,58 +19,13 @@ from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 
-from toolwire import Loss, Malformed, Refused, Stream, Translation, translate
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import COMPRESSORS, PeerHttp, encode_json, read_frames
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
 from toolwire.conformance.targets import Route
-from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json
-from toolwire.protocols import find_codec
-
-NOW = 1767225600
-
-
-class InProcessTransport:
-    """Translates with the library. Bodies are bytes, as over HTTP."""
-
-    def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
-        body = encode_json(call.body).encode()
-        outside: dict[str, Any] = {"model": call.model, "stream": call.stream, "now": NOW}
-        try:
-            there = translate(body, "request", source=call.protocol, target=call.provider, **outside)
-        except (Malformed, Refused) as error:
-            refusal = find_codec(call.protocol).write_error(Failure("invalid", str(error), 400))
-            return ClientView(refusal.status, refusal.headers, (encode_json(refusal.body),), [])
-        given = answer(ReceivedCall(there.json(), there.model, there.stream))
-        way_back: dict[str, Any] = {"source": call.provider, "target": call.protocol, "request": body, **outside}
-        if given.stream:
-            return self._send_stream(Stream(**way_back), given, there)
-        text = "".join(given.pieces).encode()
-        if given.status < 400:
-            back = translate(text, "response", **way_back)
-        else:
-            back = translate(text, "error", status=given.status, headers=given.headers, **way_back)
-        return ClientView(
-            back.status, back.headers, (back.body.decode(),), _losses_as_objects((*there.losses, *back.losses))
-        )
-
-    def _send_stream(self, stream: Stream, answer: ProviderAnswer, there: Translation) -> ClientView:
-        pieces = [_feed_stream(stream, piece.encode(), answer.bytewise) for piece in answer.pieces]
-        pieces.append(stream.close().decode())
-        return ClientView(200, {}, tuple(pieces), _losses_as_objects((*there.losses, *stream.losses)))
-
-
-def _feed_stream(stream: Stream, data: bytes, bytewise: bool) -> str:
-    size = 1 if bytewise else max(1, len(data))
-    return b"".join(stream.feed(data[at : at + size]) for at in range(0, len(data), size)).decode()
-
-
-def _losses_as_objects(losses: Sequence[Loss]) -> list[Json]:
-    return [to_builtins(loss) for loss in losses]
-
 
 Router: TypeAlias = Callable[[str, str, str], Route | str]
 """From the client's protocol, the provider's and the model: what to ask for, or why that is not possible."""
