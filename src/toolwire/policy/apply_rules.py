@@ -30,7 +30,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.policy.effects import ParameterShape, ToolEffects, tool_effects
+from toolwire.policy.effects import SHAPE_EFFECTS, ParameterShape, ToolEffects, tool_effects
 from toolwire.policy.guidance import (
     ToolMentions,
     append_instructions,
@@ -54,7 +54,7 @@ def apply_rules(
     if not rules:
         return request, NOTHING_TO_UNDO
     application = _RuleApplication(request, rules, ledger)
-    tools = application.change_tools()
+    tools = application.change_tools(request.tools)
     changes: dict[str, Any] = {}
     if not is_same(tools, request.tools):
         changes["tools"] = tools
@@ -145,7 +145,8 @@ class _RuleApplication:
         remaining = dict.fromkeys(
             name for tool in self.declared_tools if _tool_key(name := tool_name(tool)) not in self.dropped_tools
         )
-        wanted = {_tool_key(name): new for name in remaining if (new := self._wanted_name(name)) != name.name}
+        named = {name: self.effects_on(name).model_name(name.name) for name in remaining}
+        wanted = {_tool_key(name): new for name, new in named.items() if new != name.name}
         while (clash := _find_clash([_tool_key(name) for name in remaining], wanted)) is not None:
             tool = next(name for name in remaining if _tool_key(name) == clash)
             rule = self.effects_on(tool).rules_by_effect["rename"]
@@ -154,9 +155,6 @@ class _RuleApplication:
         self.model_names = wanted
         self.declared_keys = {_tool_key(tool_name(tool)) for tool in self.declared_tools}
         self.model_keys = {(space, wanted.get((space, name), name)) for space, name in map(_tool_key, remaining)}
-
-    def _wanted_name(self, name: ToolName) -> str:
-        return self.effects_on(name).model_name(name.name)
 
     def rename_chosen_tool(self, tool: ToolName) -> ToolName | None:
         """A tool of the tool choice with its new name; None where it was removed."""
@@ -167,10 +165,7 @@ class _RuleApplication:
 
     # --- tools ---
 
-    def change_tools(self) -> tuple[AnyTool, ...]:
-        return self._change_kept_tools(self.request.tools)
-
-    def _change_kept_tools(self, tools: tuple[AnyTool, ...]) -> tuple[AnyTool, ...]:
+    def change_tools(self, tools: tuple[AnyTool, ...]) -> tuple[AnyTool, ...]:
         return tuple(self._change_tool(tool) for tool in tools if _tool_key(tool_name(tool)) not in self.dropped_tools)
 
     def _change_tool(self, tool: AnyTool) -> AnyTool:
@@ -183,12 +178,8 @@ class _RuleApplication:
         new = self.model_names.get(_tool_key(name))
         if new is not None:
             changes["name"] = new
-            self.note_loss(
-                "policy-renamed",
-                source_path(tool),
-                f"`{tool.name}` was renamed to `{new}`",
-                effect.rules_by_effect["rename"],
-            )
+            what = f"`{tool.name}` was renamed to `{new}`"
+            self.note_loss("policy-renamed", source_path(tool), what, effect.rules_by_effect["rename"])
         changes |= self._description_changes(tool, effect)
         changes |= self._parameter_changes(tool, effect)
         strict = effect.value("strict")
@@ -215,26 +206,17 @@ class _RuleApplication:
             return {}
         shape, schema = effect.shape, effect.value("schema")
         if schema is not None:
-            self.note_loss(
-                "policy-reshaped",
-                source_path(tool),
-                f"the schema of `{tool.name}` was replaced",
-                effect.rules_by_effect["schema"],
-            )
+            what = f"the schema of `{tool.name}` was replaced"
+            self.note_loss("policy-reshaped", source_path(tool), what, effect.rules_by_effect["schema"])
             return {"parameters": dict(schema)}
         if shape is None:
             return {}
         fitting = shape.restrict_to_schema(tool.parameters)
-        rule = next(
-            effect.rules_by_effect[name]
-            for name in ("parameters", "reshape", "hide", "defaults")
-            if name in effect.rules_by_effect
-        )
+        rule = next(effect.rules_by_effect[name] for name in SHAPE_EFFECTS if name in effect.rules_by_effect)
         skipped = ", ".join(f"`{new}`" for new in shape.skipped_names(fitting, tool.parameters))
         if skipped:
-            self.note_loss(
-                "policy-skipped", source_path(tool), f"parameters of `{tool.name}` are called {skipped} already", rule
-            )
+            what = f"parameters of `{tool.name}` are called {skipped} already"
+            self.note_loss("policy-skipped", source_path(tool), what, rule)
         schema = fitting.model_schema(tool.parameters)
         if schema == tool.parameters:
             return {}
@@ -274,12 +256,8 @@ class _RuleApplication:
         """The new name for an earlier call or result. A tool that is no longer declared gets the name it would have."""
         key = _tool_key(name)
         new = self.model_names.get(key)
-        if (
-            new is None
-            and key not in self.declared_keys
-            and self.effects_on(name).rules_by_effect.get("rename") is not None
-        ):
-            wanted = self._wanted_name(name)
+        if new is None and key not in self.declared_keys:
+            wanted = self.effects_on(name).model_name(name.name)
             new = wanted if (name.namespace, wanted) not in self.model_keys else None
         return {} if new is None or new == name.name else {"name": new}
 
@@ -306,7 +284,7 @@ class _RuleApplication:
         return replace_fields(part, **changes) if changes else part
 
     def change_added_tools(self, part: ToolsAdded) -> Part:
-        tools = self._change_kept_tools(part.tools)
+        tools = self.change_tools(part.tools)
         return part if is_same(tools, part.tools) else replace_fields(part, tools=tools)
 
     # --- instructions ---
@@ -358,24 +336,23 @@ class _RuleApplication:
     # --- undoing the changes in the answer ---
 
     def build_undo(self) -> PolicyUndo:
-        tools: dict[ToolKey, ToolUndo] = {}
+        tools, dropped = dict[ToolKey, ToolUndo](), dict[ToolKey, str]()
         for tool in self.declared_tools:
+            if not isinstance(tool, Tool):
+                continue
             name = tool_name(tool)
-            if not isinstance(tool, Tool) or _tool_key(name) in self.dropped_tools:
+            rule = self.dropped_tools.get(_tool_key(name))
+            if rule is not None:
+                guidance = f" {fill_guidance(rule.guidance, [name.name], self._shell_tool())}" if rule.guidance else ""
+                message = f"The tool `{name.name}` is not available.{guidance}"
+                dropped[_tool_key(name)] = message
+                if name.namespace:
+                    dropped["", flatten_tool_name(name.namespace, name.name)] = message
                 continue
             undo = self._build_tool_undo(tool, name)
             model_name = self.model_names.get(_tool_key(name), name.name)
             if undo.needs_whole_call or undo.client_name != model_name:
                 tools[name.namespace, model_name] = undo
-        dropped = dict[ToolKey, str]()
-        for tool in self.declared_tools:
-            name = tool_name(tool)
-            if not isinstance(tool, Tool) or _tool_key(name) not in self.dropped_tools:
-                continue
-            message = self._dropped_tool_message(name)
-            dropped[_tool_key(name)] = message
-            if name.namespace:
-                dropped["", flatten_tool_name(name.namespace, name.name)] = message
         return PolicyUndo(tools, dropped) if tools or dropped else NOTHING_TO_UNDO
 
     def _build_tool_undo(self, tool: Tool, name: ToolName) -> ToolUndo:
@@ -383,11 +360,8 @@ class _RuleApplication:
         if tool.kind != FUNCTION or not effect.rules_by_effect:
             return ToolUndo(name.name)
         validate = effect.value("validate") or "off"
-        schema = (
-            convert_to_standard(tool.parameters).schema
-            if validate != "off" and isinstance(tool.parameters, dict)
-            else None
-        )
+        is_checked = validate != "off" and isinstance(tool.parameters, dict)
+        schema = convert_to_standard(tool.parameters).schema if is_checked else None
         shape = effect.shape
         return ToolUndo(
             name.name,
@@ -396,12 +370,6 @@ class _RuleApplication:
             validate,
             _rule_label(effect.rules_by_effect.get("validate")),
         )
-
-    def _dropped_tool_message(self, name: ToolName) -> str:
-        rule = self.dropped_tools[_tool_key(name)]
-        shell = self._shell_tool()
-        message = f"The tool `{name.name}` is not available."
-        return f"{message} {fill_guidance(rule.guidance, [name.name], shell)}" if rule.guidance else message
 
 
 def _rule_label(rule: Rule | None) -> str:
@@ -485,9 +453,8 @@ def adjust_tool_choice(
         or can_force_tools(request.model, _is_thinking(request))
     ):
         return choice
-    why = "this model cannot be forced to call a tool" + (
-        " while it thinks" if can_force_tools(request.model, False) else ""
-    )
+    condition = " while it thinks" if can_force_tools(request.model, False) else ""
+    why = f"this model cannot be forced to call a tool{condition}"
     if rule.choice == "refuse":
         raise Malformed(source_path(request.choice), f"{why}; the rule `{rule.name}` refuses such a choice")
     ledger.note("policy-choice", source_path(choice), "the model may call a tool, but need not", why)
@@ -515,9 +482,8 @@ def _rename_choice(choice: ToolChoice, rename_tool: RenameTool, ledger: Ledger) 
         return choice
     removed = [tool.name for tool in choice.tools if rename_tool(tool) is None]
     if not removed:
-        ledger.note(
-            "policy-choice", source_path(choice), f"the tool choice names {', '.join(tool.name for tool in tools)}"
-        )
+        names = ", ".join(tool.name for tool in tools)
+        ledger.note("policy-choice", source_path(choice), f"the tool choice names {names}")
         return replace_fields(choice, tools=tools)
     listed = ", ".join(f"`{name}`" for name in removed)
     if tools:

@@ -188,11 +188,8 @@ class ParameterShape(Struct, frozen=True):
                     if name not in hidden
                 }
         for name, conversion in self.conversions.items():
-            if (
-                conversion.split_parameter
-                and isinstance(schema.get("properties"), dict)
-                and name in schema["properties"]
-            ):
+            properties = schema.get("properties")
+            if conversion.split_parameter and isinstance(properties, dict) and name in properties:
                 out["properties"] = {conversion.split_parameter: {"type": "string"}, **out["properties"]}
         for key in ("required", "propertyOrdering"):
             if isinstance(out.get(key), list):
@@ -209,10 +206,9 @@ class ParameterShape(Struct, frozen=True):
         listed: list[Json] = []
         for name in (name for name in names if isinstance(name, str) and name not in hidden):
             conversion = self.conversions.get(name)
-            listed += [
-                *([conversion.split_parameter] if conversion is not None and conversion.split_parameter else ()),
-                self.names.get(name, name),
-            ]
+            if conversion is not None and conversion.split_parameter:
+                listed.append(conversion.split_parameter)
+            listed.append(self.names.get(name, name))
         return listed
 
 

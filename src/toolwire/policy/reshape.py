@@ -73,10 +73,6 @@ def _unwrap_single(value: Json) -> Json:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _to_json_text(value: Json) -> Json:
-    return encode_text(value)
-
-
 def _parse_json_text(value: Json) -> Json:
     if not isinstance(value, str):
         return value
@@ -185,7 +181,7 @@ CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
             _wrap_in_list, _unwrap_single, {"type": "array"}, "the client has one value, the model a list of it"
         ),
         "json-text": Conversion(
-            _to_json_text, _parse_json_text, _TEXT_SCHEMA, "the client has a value, the model its JSON as text"
+            encode_text, _parse_json_text, _TEXT_SCHEMA, "the client has a value, the model its JSON as text"
         ),
         **{
             f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)

@@ -116,9 +116,7 @@ class PolicyUndo(Struct, frozen=True):
         arguments = decode_object_or_none(call.arguments)
         if arguments is None:
             return self._report_problems(named, found, ["the arguments are not a JSON object"], ledger)
-        restored: Object = arguments
-        if found.shape is not None:
-            restored = found.shape.to_client(restored)
+        restored: Object = arguments if found.shape is None else found.shape.to_client(arguments)
         problems: list[str] = []
         if found.schema is not None:
             restored, fixed = fix_whole_numbers(restored, found.schema)
@@ -135,9 +133,8 @@ class PolicyUndo(Struct, frozen=True):
         if tool_undo.schema is None or tool_undo.validate == "off":
             return call
         listed = "; ".join(problems[:MAX_PROBLEMS])
-        ledger.note(
-            "policy-arguments-invalid", source_path(call), f"the arguments of `{call.name}`: {listed}", tool_undo.rule
-        )
+        what = f"the arguments of `{call.name}`: {listed}"
+        ledger.note("policy-arguments-invalid", source_path(call), what, tool_undo.rule)
         if tool_undo.validate == "report":
             return call
         reason = f"The arguments do not match the tool's parameters: {listed}. Call it again with arguments that do."

@@ -210,12 +210,8 @@ def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
 
 def _fixed_value_text(child: Json) -> str:
     """The only value that a property of an alternative may have."""
-    if not isinstance(child, dict):
-        return ""
-    if "const" in child:
-        return f": {short_json(child['const'], 60)}"
-    values = child.get("enum")
-    return f": {short_json(values[0], 60)}" if isinstance(values, list) and len(values) == 1 else ""
+    values = _listed_values(child) or ()
+    return f": {short_json(values[0], 60)}" if len(values) == 1 else ""
 
 
 def _merge_property(children: list[Json]) -> Json:
@@ -383,11 +379,8 @@ def inline_references(
         elif isinstance(target, dict):
             expanding |= {id(target)}
             path = place if ANNOTATION_KEYWORDS.issuperset(out) else path
-            out = dict(
-                intersect_schemas(
-                    out, {name: value for name, value in target.items() if name not in _IDENTITY_KEYWORDS}, note
-                )
-            )
+            copied = {name: value for name, value in target.items() if name not in _IDENTITY_KEYWORDS}
+            out = dict(intersect_schemas(out, copied, note))
     return out, path, expanding
 
 

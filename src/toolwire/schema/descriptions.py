@@ -15,6 +15,7 @@ from toolwire.schema.keywords import (
     convert_inner_schemas,
     inner_schemas,
     is_number,
+    listed_values,
     refuse_deep_nesting,
     short_json,
 )
@@ -51,11 +52,9 @@ def add_descriptions(schema: Json) -> ConvertedSchema:
     notes = ChangeLog()
 
     def convert(node: Json, path: Path) -> Json:
-        return (
-            _add_missing_descriptions(convert_inner_schemas(node, path, convert), path, notes)
-            if isinstance(node, dict)
-            else node
-        )
+        if not isinstance(node, dict):
+            return node
+        return _add_missing_descriptions(convert_inner_schemas(node, path, convert), path, notes)
 
     return ConvertedSchema(convert(schema, None), notes.changes())
 
@@ -95,6 +94,10 @@ def _add_missing_descriptions(node: Object, path: Path, notes: ChangeLog) -> Obj
 # --- constraints as sentences ---
 
 
+def _object_sentence(form: str) -> Callable[[Json], str]:
+    return lambda value: form.format(short_json(value)) if isinstance(value, dict) and value else ""
+
+
 _SENTENCES: Final[Mapping[str, Callable[[Json], str]]] = {
     "exclusiveMinimum": lambda value: f"Greater than {short_json(value)}." if is_number(value) else "",
     "exclusiveMaximum": lambda value: f"Less than {short_json(value)}." if is_number(value) else "",
@@ -102,21 +105,11 @@ _SENTENCES: Final[Mapping[str, Callable[[Json], str]]] = {
     "uniqueItems": lambda value: "All items are different." if value is True else "",
     "contentEncoding": lambda value: f"Encoded as {value}." if isinstance(value, str) else "",
     "contentMediaType": lambda value: f"Of media type {value}." if isinstance(value, str) else "",
-    "additionalProperties": lambda value: (
-        f"Other keys are free; each of their values matches {short_json(value)}."
-        if isinstance(value, dict) and value
-        else ""
-    ),
-    "patternProperties": lambda value: (
-        f"Keys that match a pattern have these values: {short_json(value)}."
-        if isinstance(value, dict) and value
-        else ""
-    ),
-    "propertyNames": lambda value: f"Keys match {short_json(value)}." if isinstance(value, dict) and value else "",
-    "dependentRequired": lambda value: (
-        f"Keys that demand others: {short_json(value)}." if isinstance(value, dict) and value else ""
-    ),
-    "not": lambda value: f"Must not match {short_json(value)}." if isinstance(value, dict) and value else "",
+    "additionalProperties": _object_sentence("Other keys are free; each of their values matches {}."),
+    "patternProperties": _object_sentence("Keys that match a pattern have these values: {}."),
+    "propertyNames": _object_sentence("Keys match {}."),
+    "dependentRequired": _object_sentence("Keys that demand others: {}."),
+    "not": _object_sentence("Must not match {}."),
     "deprecated": lambda value: "Deprecated." if value is True else "",
 }
 _BOUND_SENTENCES: Final[Mapping[str, str]] = {
@@ -162,12 +155,10 @@ def keyword_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]]:
 def allowed_value_sentences(flat: Object, kind: str) -> Iterator[tuple[str, str]]:
     """An `enum` that Gemini's subset does not allow, as a sentence: numbers, booleans, or with an empty string."""
     key = "enum" if "enum" in flat else "const"
-    values = flat.get("enum") if "enum" in flat else [flat["const"]] if "const" in flat else None
-    if not isinstance(values, list) or kind in ("", "null"):
+    values = listed_values(flat)
+    if values is None or kind in ("", "null"):
         return
-    fitting = [value for value in values if _is_of_type(kind, value)] or [
-        value for value in values if value is not None
-    ]
+    fitting = [one for one in values if _is_of_type(kind, one)] or [one for one in values if one is not None]
     every_flag = kind == "boolean" and len({value for value in values if isinstance(value, bool)}) == 2
     if not fitting or every_flag or (kind == "string" and "" not in fitting):
         return

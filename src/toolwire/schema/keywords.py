@@ -244,6 +244,12 @@ def type_name(value: Json) -> str | None:
     return None
 
 
+def listed_values(node: Object) -> list[Json] | None:
+    """The only values that a schema allows, by its `enum` or `const`; None if it has neither."""
+    values = node["enum"] if "enum" in node else [node["const"]] if "const" in node else None
+    return values if isinstance(values, list) else None
+
+
 def guess_type(node: Object) -> str | None:
     """The type of a schema without `type`, by its keywords."""
     for name, keywords in KEYWORDS_BY_TYPE.items():

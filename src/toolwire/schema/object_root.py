@@ -117,11 +117,9 @@ _ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properti
 def is_flat_object(schema: Json) -> bool:
     """Whether it is an object of simple properties with legal names. Most are, and neither `convert_to_standard` nor
     `convert_to_object_root` changes such a schema."""
-    if (
-        schema.__class__ is not dict
-        or schema.get("type") != "object"
-        or not _ROOT_KEYWORDS_TO_CONVERT.isdisjoint(schema)
-    ):
+    if schema.__class__ is not dict or schema.get("type") != "object":
+        return False
+    if not _ROOT_KEYWORDS_TO_CONVERT.isdisjoint(schema):
         return False
     properties = schema.get("properties")
     if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
@@ -165,11 +163,10 @@ def ensure_object_root(schema: Json, model: str = "") -> ConvertedSchema:
 
 def make_object_root(schema: Json, notes: ChangeLog) -> tuple[Object, str]:
     """The schema with an object at its root, and the name of the property that it was wrapped in, if any."""
-    if not isinstance(schema, (dict, bool)):
-        notes.add(None, f"{short_json(schema, 60)} is not a schema; it became an object without properties")
-        return {"type": "object", "properties": {}}, ""
-    if isinstance(schema, bool):
-        if schema is False:
+    if not isinstance(schema, dict):
+        if not isinstance(schema, bool):
+            notes.add(None, f"{short_json(schema, 60)} is not a schema; it became an object without properties")
+        elif schema is False:
             notes.add(None, "a schema that nothing satisfies became an object without properties")
         return {"type": "object", "properties": {}}, ""
     out = schema if _is_plain_object(schema) else ObjectRootBuilder(schema, ReferenceLookup(schema), notes).build_root()
@@ -230,7 +227,7 @@ class ObjectRootBuilder:
         if depth > MAX_DEPTH // 4 or not self.lookup.spend_budget(10):
             self.notes.add(path, "references and unions are nested too deeply here; the rest was left out")
             return {"type": "object"}
-        out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, _empty_schema)
+        out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, lambda _: {})
         for number, part in enumerate(_schema_list(out.pop("allOf", None))):
             place = ((path, "allOf"), number)
             made = self.build_object(part, place, expanding, depth + 1)
@@ -276,10 +273,6 @@ class ObjectRootBuilder:
         return node if declared == "object" else {**node, "type": "object"}
 
 
-def _empty_schema(target: Json) -> Object:
-    return {}
-
-
 def _schema_list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
@@ -297,11 +290,8 @@ def _move_into_value_property(reference: str) -> str:
     if reference == "#":
         return "#/properties/value"
     first = reference[2:].partition("/")[0]
-    return (
-        f"#/properties/value{reference[1:]}"
-        if reference.startswith("#/") and first in NESTING_KEYWORDS - {*DEFINITION_KEYWORDS}
-        else reference
-    )
+    is_moved = reference.startswith("#/") and first in NESTING_KEYWORDS - {*DEFINITION_KEYWORDS}
+    return f"#/properties/value{reference[1:]}" if is_moved else reference
 
 
 def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object, dict[str, str]]:

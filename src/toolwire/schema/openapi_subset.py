@@ -28,6 +28,7 @@ from toolwire.schema.keywords import (
     all_schemas_pass,
     guess_type,
     is_number,
+    listed_values,
     paths_by_identity,
     read_count,
     refuse_deep_nesting,
@@ -95,9 +96,8 @@ def accepted_types(flat: Object) -> tuple[list[str], bool]:
     """The types that a node accepts, without null, and whether it accepts null; no types if it accepts any value."""
     kinds = type_names(flat.get("type"))
     nullable = flat.get("nullable") is True
-    values = flat.get("enum") if "enum" in flat else [flat["const"]] if "const" in flat else []
-    if not kinds and isinstance(values, list) and values:
-        kinds = list(dict.fromkeys(json_type_of(value) for value in values))
+    if not kinds:
+        kinds = list(dict.fromkeys(json_type_of(value) for value in listed_values(flat) or ()))
         kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
     if not kinds:
         guess = guess_type(flat)
@@ -266,9 +266,8 @@ class _SubsetConversion:
         """The node with its references and `allOf` merged into one level."""
         if _COMBINING_KEYWORDS.isdisjoint(node):
             return node, path, expanding
-        self.original_paths = self.original_paths or paths_by_identity(
-            self.original
-        )  # from here on, neighbours may come from different places
+        # From here on, neighbours may come from different places.
+        self.original_paths = self.original_paths or paths_by_identity(self.original)
         out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, _type_only_schema)
         parts = out.pop("allOf", None)
         inner = expanding
@@ -405,8 +404,8 @@ class _SubsetConversion:
     def convert_string(self, out: Object, flat: Object, path: Path) -> None:
         if isinstance(flat.get("pattern"), str):
             out["pattern"] = flat["pattern"]
-        values = flat.get("enum") if "enum" in flat else [flat["const"]] if "const" in flat else None
-        if isinstance(values, list):
+        values = listed_values(flat)
+        if values is not None:
             texts = [value for value in values if isinstance(value, str)]
             if not texts and "type" in flat:
                 texts = [short_json(value, 100) for value in values if is_number(value) or isinstance(value, bool)]

@@ -165,10 +165,6 @@ def _check_object(node: Object, path: Path, strictness: Strictness, notes: Chang
         notes.add((path, "required"), f"{short_json(name, 80)} is required but not a property")
 
 
-def _is_enforceable_pattern(pattern: Json) -> bool:
-    return not isinstance(pattern, str) or not any(part in pattern for part in _UNENFORCEABLE_PATTERN_SYNTAX)
-
-
 def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) -> None:
     """Report references without a target and, where recursion is not allowed, recursive ones."""
     lookup = ReferenceLookup(schema)
@@ -297,21 +293,18 @@ def _make_strict_node(
     return node if out == node else out
 
 
+_IRREPLACEABLE_KEYWORDS: Final = frozenset({"patternProperties", "prefixItems", "allOf", "oneOf", *REFERENCE_KEYWORDS})
+"""A sentence cannot replace these, so they are kept and the schema is not strict."""
+
+
 def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bool:
     if key == "format":
-        return value in strictness.formats if isinstance(value, str) else False
+        return isinstance(value, str) and value in strictness.formats
     if key == "pattern":
-        return _is_enforceable_pattern(value)
+        return not isinstance(value, str) or not any(part in value for part in _UNENFORCEABLE_PATTERN_SYNTAX)
     if key == "minItems" and not strictness.allows_any_min_items:
         return value in (0, 1)
-    # A sentence cannot replace these, so they are kept and the schema is not strict.
-    return key in strictness.keywords or key in (
-        "patternProperties",
-        "prefixItems",
-        "allOf",
-        "oneOf",
-        *REFERENCE_KEYWORDS,
-    )
+    return key in strictness.keywords or key in _IRREPLACEABLE_KEYWORDS
 
 
 def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:

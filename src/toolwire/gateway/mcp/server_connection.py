@@ -133,8 +133,9 @@ class ServerConnection:
         """The last error; empty while the server is up."""
         self.version = ""
         """The server's own name and version."""
+        self.tools: tuple[OfferedTool, ...] = ()
+        """The tools as listed last, sorted by name; none if the server has been down for long."""
         self._timing, self._on_tools_changed, self._on_state_changed = timing, on_tools_changed, on_state_changed
-        self._tools: tuple[OfferedTool, ...] = ()
         self._listed_tools: tuple[wire.Tool, ...] = ()
         self._client: Client | None = None
         self._client_with_lost_session: Client | None = None
@@ -157,11 +158,6 @@ class ServerConnection:
         self._stderr_tail = StderrTail()
 
     # --- for the gateway ---
-
-    @property
-    def tools(self) -> tuple[OfferedTool, ...]:
-        """The tools as listed last, sorted by name; none if the server has been down for long."""
-        return self._tools
 
     def start(self) -> None:
         """Start to connect, without waiting."""
@@ -409,9 +405,9 @@ class ServerConnection:
                 found.setdefault(offered.tool.name, offered)
         tools = tuple(sorted(found.values(), key=lambda offered: offered.tool.name))
         self._listed_tools = listed
-        if tools == self._tools:
+        if tools == self.tools:
             return False
-        self._tools = tools
+        self.tools = tools
         self._on_tools_changed()
         return True
 

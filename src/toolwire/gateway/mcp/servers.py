@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the SDK is an extra and slow to import, so it is loaded onl
 
 StateCallback: TypeAlias = "Callable[[str, ServerState, str], None]"
 """Called with a server's name, its state and its error, whenever these or its tools change."""
+ServerTool: TypeAlias = "tuple[ServerConnection, OfferedTool]"
 MAX_CACHED_TOOL_SETS = 1024
 """Maximum number of cached tool sets, by model and client: clients can send any model name."""
 
@@ -43,9 +44,7 @@ class McpServers:
     ) -> None:
         self._on_state_changed, self._timing = on_state_changed, timing
         self._connections: dict[str, ServerConnection] = {}
-        self._tool_sets: dict[
-            tuple[frozenset[str], frozenset[str]], tuple[tuple[ServerConnection, OfferedTool], ...]
-        ] = {}
+        self._tool_sets: dict[tuple[frozenset[str], frozenset[str]], tuple[ServerTool, ...]] = {}
         self._closing_tasks: set[asyncio.Task[None]] = set()
 
     # --- configuration ---
@@ -90,13 +89,12 @@ class McpServers:
     async def start_servers(self, models: Collection[str], clients: Collection[str]) -> None:
         """Start the servers for these models and clients. The first request waits until a server has answered, at most
         its `connect_timeout`; later requests do not wait."""
-        untried = [
-            connection
-            for connection in self._connections.values()
-            if not connection.was_tried and _is_offered_to(connection.settings, models, clients)
-        ]
+        untried = [one for one in self._connections_for(models, clients) if not one.was_tried]
         if untried:
             await asyncio.gather(*(connection.wait_until_tried() for connection in untried))
+
+    def _connections_for(self, models: Collection[str], clients: Collection[str]) -> list[ServerConnection]:
+        return [one for one in self._connections.values() if _is_offered_to(one.settings, models, clients)]
 
     def tools_for(self, models: Collection[str], clients: Collection[str]) -> tuple[Tool, ...]:
         """The tools for a model and a client, as listed last, in a stable order. `models` are the client's and the
@@ -108,23 +106,17 @@ class McpServers:
         models: Collection[str],
         clients: Collection[str],
         client_tool_names: Collection[str] = (),
-        substitutes: Mapping[str, tuple[ServerConnection, OfferedTool]] = EMPTY_MAPPING,
+        substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING,
     ) -> ToolInterceptor | None:
         """The same tools for one exchange, to intercept and run their calls; None if there are none. A tool with the
         name of one of the client's own tools is left out."""
-        offered_tools = self._offered_tools(models, clients)
-        rows = {
-            offered.tool.name: (connection, offered)
-            for connection, offered in offered_tools
-            if offered.tool.name not in client_tool_names
-        }
+        rows = {row[1].tool.name: row for row in self._offered_tools(models, clients)}
+        rows = {name: row for name, row in rows.items() if name not in client_tool_names}
         return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
-    async def find_substitutes(
-        self, wanted_tools: Mapping[str, tuple[str, str]]
-    ) -> Mapping[str, tuple[ServerConnection, OfferedTool]]:
+    async def find_substitutes(self, wanted_tools: Mapping[str, tuple[str, str]]) -> Mapping[str, ServerTool]:
         """The configured substitutes for provider tools that are available now."""
-        found: dict[str, tuple[ServerConnection, OfferedTool]] = {}
+        found: dict[str, ServerTool] = {}
         for provider_tool, (server, name) in wanted_tools.items():
             connection = self._connections.get(server)
             if connection is not None:
@@ -134,19 +126,13 @@ class McpServers:
                         found.setdefault(provider_tool, (connection, offered))
         return found
 
-    def _offered_tools(
-        self, models: Collection[str], clients: Collection[str]
-    ) -> tuple[tuple[ServerConnection, OfferedTool], ...]:
+    def _offered_tools(self, models: Collection[str], clients: Collection[str]) -> tuple[ServerTool, ...]:
         if not self._connections:
             return ()
         key = frozenset(models), frozenset(clients)
         found = self._tool_sets.get(key)
         if found is None:
-            connections = [
-                connection
-                for connection in self._connections.values()
-                if _is_offered_to(connection.settings, models, clients)
-            ]
+            connections = self._connections_for(models, clients)
             found = tuple((connection, offered) for connection in connections for offered in connection.tools)
             if len(self._tool_sets) >= MAX_CACHED_TOOL_SETS:
                 self._tool_sets.clear()
@@ -169,9 +155,8 @@ class McpServers:
 
 
 def _is_offered_to(server: McpServer, models: Collection[str], clients: Collection[str]) -> bool:
-    if not server.models and not server.clients:
-        return False
-    return _matches_any(server.models, models) and _matches_any(server.clients, clients)
+    is_limited = bool(server.models or server.clients)
+    return is_limited and _matches_any(server.models, models) and _matches_any(server.clients, clients)
 
 
 def _matches_any(globs: tuple[str, ...], names: Collection[str]) -> bool:
@@ -182,9 +167,7 @@ class ToolInterceptor:
     """The tools that the gateway runs in one exchange; it counts the rounds."""
 
     def __init__(
-        self,
-        tools_by_name: Mapping[str, tuple[ServerConnection, OfferedTool]],
-        substitutes: Mapping[str, tuple[ServerConnection, OfferedTool]] = EMPTY_MAPPING,
+        self, tools_by_name: Mapping[str, ServerTool], substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING
     ) -> None:
         self._tools_by_name = {**tools_by_name, **{row[1].tool.name: row for row in substitutes.values()}}
         self._rounds_by_server: Counter[str] = Counter()
