@@ -1,4 +1,4 @@
-"""Results that are kept: they read back as they were, without what every run makes anew; the page is what they say."""
+"""Saved results: they can be read back, without values that change from run to run, and the page shows them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_play(id: str, verdict: Verdict, *differences: str) -> PlayResult:
 
 
 def test_page_matches_the_results() -> None:
-    """Else `toolwire conformance --compare docs/conformance/*.json --markdown docs/conformance.md` makes it anew."""
+    """If not, run `toolwire conformance --compare docs/conformance/*.json --markdown docs/conformance.md`."""
     files = sorted((DOCS / "conformance").iterdir())
     assert {file.stem for file in files} <= TARGETS.keys()
     assert (DOCS / "conformance.md").read_text() == write_comparison_page([reports.read_result(file) for file in files])

@@ -34,7 +34,7 @@ def anthropic_request(*messages: Object, **fields: Any) -> Object:
     return {key: value for key, value in body.items() if value is not None}
 
 
-def anthropichat_turns(call: Object | None = None, *results: Object, **fields: Any) -> Object:
+def anthropic_turns(call: Object | None = None, *results: Object, **fields: Any) -> Object:
     calls, answers = [{**A_CALL, **(call or {})}], list(results) or [A_RESULT]
     return anthropic_request(
         user(), {"role": "assistant", "content": calls}, {"role": "user", "content": answers}, **fields
@@ -81,16 +81,16 @@ ANTHROPIC: list[tuple[Object, str]] = [
         ),
         "media",
     ),
-    (anthropichat_turns({"id": "functions.Bash:0"}), "tool_use.id: String should match pattern"),
-    (anthropichat_turns({"name": "a.b"}), "tool_use.name"),
-    (anthropichat_turns({"input": "{}"}), "valid dictionary"),
-    (anthropichat_turns({"id": "toolu_2"}), "without `tool_result`"),
-    (anthropichat_turns(None, {**A_RESULT, "tool_use_id": "toolu_9"}), "unexpected `tool_use_id`"),
-    (anthropichat_turns(None, A_RESULT, A_RESULT), "single result"),
-    (anthropichat_turns(None, {"type": "text", "text": "and"}, A_RESULT), "must come first"),
-    (anthropichat_turns(None, {**A_RESULT, "content": [{"type": "text", "text": ""}]}), "must be non-empty"),
-    (anthropichat_turns(None, {**A_RESULT, "content": [{"type": "input_text", "text": "x"}]}), "does not match"),
-    (anthropichat_turns(None, {**A_RESULT, "name": "x"}), "Extra inputs"),
+    (anthropic_turns({"id": "functions.Bash:0"}), "tool_use.id: String should match pattern"),
+    (anthropic_turns({"name": "a.b"}), "tool_use.name"),
+    (anthropic_turns({"input": "{}"}), "valid dictionary"),
+    (anthropic_turns({"id": "toolu_2"}), "without `tool_result`"),
+    (anthropic_turns(None, {**A_RESULT, "tool_use_id": "toolu_9"}), "unexpected `tool_use_id`"),
+    (anthropic_turns(None, A_RESULT, A_RESULT), "single result"),
+    (anthropic_turns(None, {"type": "text", "text": "and"}, A_RESULT), "must come first"),
+    (anthropic_turns(None, {**A_RESULT, "content": [{"type": "text", "text": ""}]}), "must be non-empty"),
+    (anthropic_turns(None, {**A_RESULT, "content": [{"type": "input_text", "text": "x"}]}), "does not match"),
+    (anthropic_turns(None, {**A_RESULT, "name": "x"}), "Extra inputs"),
     (
         anthropic_request(
             user(), {"role": "assistant", "content": [A_CALL, A_CALL]}, {"role": "user", "content": [A_RESULT]}
@@ -103,7 +103,7 @@ ANTHROPIC: list[tuple[Object, str]] = [
         "signature",
     ),
     (
-        anthropichat_turns(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000),
+        anthropic_turns(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000),
         "Expected `thinking`",
     ),
     (anthropic_request(tools=[{"name": "a b", "input_schema": OBJECT}]), "name: String should match"),
@@ -402,7 +402,7 @@ def test_violation_is_found(protocol: str, model: str, body: Object, piece: str)
 
 
 GOOD = [
-    ("anthropic", "", anthropichat_turns(tools=[A_TOOL], system="Be brief.")),
+    ("anthropic", "", anthropic_turns(tools=[A_TOOL], system="Be brief.")),
     ("anthropic", "", anthropic_request(user(), {"role": "assistant", "content": "Yes."}, user("And?"))),
     ("anthropic", "", anthropic_request(user(), {"role": "system", "content": "x"}, model="claude-opus-5")),
     (

@@ -96,7 +96,7 @@ def test_the_case_through_the_gateway(case: Case, through: Through) -> None:
 
 
 def test_what_is_kept_of_a_run_is_still_so() -> None:
-    """Else `toolwire conformance --target toolwire --json docs/conformance/toolwire.json` writes it anew."""
+    """If not, run `toolwire conformance --target toolwire --json docs/conformance/toolwire.json`."""
     kept = {
         one.id: one.verdict
         for one in read_result(Path(__file__).parents[2] / "docs" / "conformance" / "toolwire.json").plays

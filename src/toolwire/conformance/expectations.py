@@ -229,10 +229,6 @@ def json_type_name(value: Json) -> str:
     return names.get(type(value), "missing" if value is MISSING else "number")
 
 
-def _check_text(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    return find_differences(argument, content_text(actual), bindings, path)
-
-
 def _is_number(value: Json) -> bool:
     return isinstance(value, (int, float))
 
@@ -262,15 +258,13 @@ OPERATORS: Final[dict[str, Callable[[Any, Json, Bindings, str], list[str]]]] = {
     "$json": _check_json,
     "$all": _check_all,
     "$either": _check_either,
-    "$text": _check_text,
+    "$text": lambda argument, actual, bindings, path: find_differences(argument, content_text(actual), bindings, path),
     "$same": _check_same,
 }
 
 
 EchoTurns: TypeAlias = Callable[[int, list[str] | None], list[Json]]
 """The turns that a client appends to its history after answer N; or, given texts, the results of its calls."""
-
-
 CLIPPED_PREFIX = "$clipped:"
 
 
@@ -301,18 +295,7 @@ def _fill_element(item: Json, bindings: Bindings, echo: EchoTurns) -> list[Json]
     if isinstance(item, dict) and "$results" in item:
         return echo(item["$results"], item["of"])
     if isinstance(item, dict) and "$repeat" in item:
-        return [
-            fill_template(_number_template(item["of"], number), bindings, echo) for number in range(item["$repeat"])
-        ]
+        element = json.dumps(item["of"])
+        numbered = [json.loads(element.replace("{n}", str(number))) for number in range(item["$repeat"])]
+        return [fill_template(template, bindings, echo) for template in numbered]
     return [fill_template(item, bindings, echo)]
-
-
-def _number_template(template: Json, number: int) -> Json:
-    """The template with every `{n}` replaced by the number."""
-    if isinstance(template, str):
-        return template.replace("{n}", str(number))
-    if isinstance(template, dict):
-        return {key: _number_template(value, number) for key, value in template.items()}
-    if isinstance(template, list):
-        return [_number_template(value, number) for value in template]
-    return template

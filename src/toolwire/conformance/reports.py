@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -125,14 +125,10 @@ def case_mark(plays: Sequence[PlayResult]) -> str:
 def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
     """The grid: clients in rows, providers in columns."""
     found = plays_by_pair(plays_of_part(plays, "grid"))
-    head = ["client \\ provider", *PROTOCOL_SHORT_NAMES]
-    return [
-        head,
-        *(
-            [client, *(pass_share(found[client, provider]) for provider in PROTOCOL_SHORT_NAMES)]
-            for client in PROTOCOL_SHORT_NAMES
-        ),
-    ]
+    rows = [["client \\ provider", *PROTOCOL_SHORT_NAMES]]
+    for client in PROTOCOL_SHORT_NAMES:
+        rows.append([client, *(pass_share(found[client, provider]) for provider in PROTOCOL_SHORT_NAMES)])
+    return rows
 
 
 def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:
@@ -143,12 +139,11 @@ def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:
 
 SUMMARY_COLUMNS = [("grid", verdict) for verdict in VERDICTS[:3]] + [("cases", verdict) for verdict in VERDICTS]
 """No case of the grid has the verdict `not played`."""
-TARGET_ORDER = list(TARGETS)
 
 
 def write_comparison_page(results: Sequence[RunResult]) -> str:
     """A Markdown page that compares gateways: first the known ones in their order, then the others."""
-    results = sorted(results, key=lambda result: [*TARGET_ORDER, result.gateway.name].index(result.gateway.name))
+    results = sorted(results, key=lambda result: [*TARGETS, result.gateway.name].index(result.gateway.name))
     template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
     return template.substitute(
         plays=max(len(result.plays) for result in results),
@@ -156,7 +151,7 @@ def write_comparison_page(results: Sequence[RunResult]) -> str:
         squares="\n".join(_grid_table(result) for result in results),
         kinds=_kind_table(results),
         cases=_case_table(results),
-        commands="\n".join(_command_line(result) for result in results),
+        commands="\n".join(f"{run.command}  # {run.gateway.title} {run.gateway.version}" for run in results),
     )
 
 
@@ -187,30 +182,17 @@ def _kind_table(results: Sequence[RunResult]) -> str:
     rows = [
         [f"`{kind}`", *(pass_share([play for play in plays if play.kind == kind]) for plays in found)] for kind in kinds
     ]
-    return _markdown_table(["", *_gateway_titles(results)], rows)
+    return _markdown_table(["", *(result.gateway.title for result in results)], rows)
 
 
 def _case_table(results: Sequence[RunResult]) -> str:
     found = [plays_by_case(result.plays) for result in results]
+    titles = {number: plays[0].title.replace("|", "\\|") for cases in found for number, plays in cases.items()}
     rows = [
         [number, title, *(case_mark(cases.get(number, [])) for cases in found)]
-        for number, title in _case_titles(found).items()
+        for number, title in sorted(titles.items())
     ]
-    return _markdown_table(["case", "", *_gateway_titles(results)], rows, 2)
-
-
-def _gateway_titles(results: Sequence[RunResult]) -> list[str]:
-    return [result.gateway.title for result in results]
-
-
-def _case_titles(found: Sequence[Mapping[str, Sequence[PlayResult]]]) -> dict[str, str]:
-    """The titles of all cases, by number."""
-    titles = {number: plays[0].title.replace("|", "\\|") for cases in found for number, plays in cases.items()}
-    return dict(sorted(titles.items()))
-
-
-def _command_line(result: RunResult) -> str:
-    return f"{result.command}  # {result.gateway.title} {result.gateway.version}"
+    return _markdown_table(["case", "", *(result.gateway.title for result in results)], rows, 2)
 
 
 # --- as an HTML page, which loads nothing else ----------------------------------------------------------------------

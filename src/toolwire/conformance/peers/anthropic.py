@@ -23,13 +23,6 @@ from toolwire.conformance.peers.peer import (
 from toolwire.core.json_values import Json, Object
 
 USAGE: Object = {"input_tokens": 25, "output_tokens": 12}
-DELTA_KEYS = {
-    "text_delta": ("text", "text"),
-    "thinking_delta": ("thinking", "thinking"),
-    "input_json_delta": ("partial_json", ""),
-    "signature_delta": ("signature", "signature"),
-    "citations_delta": ("citation", ""),
-}
 ALLOWED_DELTAS = {
     "text": {"text_delta", "citations_delta"},
     "thinking": {"thinking_delta", "signature_delta"},
@@ -102,7 +95,6 @@ class _ClientReader:
         if kind not in ALLOWED_DELTAS.get(block["type"], set()):
             self.violations.append(f"mismatched content block type: {kind} in a block of type {block['type']}")
             return
-        value_key, block_key = DELTA_KEYS[kind]
         if kind == "input_json_delta":
             parts.append(delta["partial_json"])
         elif kind == "citations_delta":
@@ -110,7 +102,8 @@ class _ClientReader:
         elif kind == "signature_delta":
             block["signature"] = delta["signature"]
         else:
-            block[block_key] += delta[value_key]
+            key = kind.removesuffix("_delta")  # text or thinking
+            block[key] += delta[key]
 
     def read_content_block_stop(self, data: Object) -> None:
         if data["index"] not in self.open_blocks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -36,8 +36,17 @@ END_STATUSES = {"response.completed": "completed", "response.incomplete": "incom
 
 
 def _unfold_item(item: Object) -> tuple[Object, list[Object]]:
-    unfold = UNFOLDERS.get(item["type"])
-    return unfold(item) if unfold else (item, [])
+    """The item as it is added, and the frames that fill it in."""
+    match item["type"]:
+        case "message":
+            return _unfold_message(item)
+        case "reasoning":
+            return _unfold_reasoning(item)
+        case "function_call":
+            return _unfold_call(item, "arguments", "response.function_call_arguments")
+        case "custom_tool_call":
+            return _unfold_call(item, "input", "response.custom_tool_call_input")
+    return item, []
 
 
 def _unfold_message(item: Object) -> tuple[Object, list[Object]]:
@@ -69,20 +78,9 @@ def _unfold_reasoning(item: Object) -> tuple[Object, list[Object]]:
     return {**item, "summary": []}, frames
 
 
-def _make_unfolder(key: str, name: str) -> Callable[[Object], tuple[Object, list[Object]]]:
-    def unfold(item: Object) -> tuple[Object, list[Object]]:
-        frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
-        return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
-
-    return unfold
-
-
-UNFOLDERS: dict[str, Callable[[Object], tuple[Object, list[Object]]]] = {
-    "message": _unfold_message,
-    "reasoning": _unfold_reasoning,
-    "function_call": _make_unfolder("arguments", "response.function_call_arguments"),
-    "custom_tool_call": _make_unfolder("input", "response.custom_tool_call_input"),
-}
+def _unfold_call(item: Object, key: str, name: str) -> tuple[Object, list[Object]]:
+    frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
+    return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
 
 
 # --- the client -----------------------------------------------------------------------------------------------------
@@ -115,9 +113,8 @@ class _ClientReader:
             found = self.minor_violations if frame.event is None else self.violations
             found.append(f"event line {frame.event!r}, type {kind!r}")
         if data.get("sequence_number") != number:
-            self.minor_violations.append(
-                f"sequence_number {data.get('sequence_number')!r} of {kind}, expected {number}"
-            )
+            given = data.get("sequence_number")
+            self.minor_violations.append(f"sequence_number {given!r} of {kind}, expected {number}")
         if self.is_ended:
             self.violations.append(f"{kind} after the end")
         if number == 0 and kind != "response.created":
@@ -211,18 +208,14 @@ class _ClientReader:
         for at, part in enumerate(item.get("content") or []):
             wanted[index, True, at] = part.get("text", part.get("refusal"))
         for place, text in wanted.items():
-            if text is not None and self.deltas.get(place, "") != text:
-                self.violations.append(
-                    f"item {index} is done with {text!r}, deltas were {self.deltas.get(place, '')!r}"
-                )
+            received = self.deltas.get(place, "")
+            if text is not None and received != text:
+                self.violations.append(f"item {index} is done with {text!r}, deltas were {received!r}")
 
     def close(self) -> None:
-        if not self.is_ended:
-            if self.has_raised:
-                return
+        if not (self.is_ended or self.has_raised):
             self.violations.append("the stream ended without response.completed, incomplete or failed")
-            return
-        if self.body.get("status") == "failed":
+        if not self.is_ended or self.body.get("status") == "failed":
             return
         if open_items := self.items.keys() - self.done_items.keys():
             self.violations.append(f"items {sorted(open_items)} were never done: Codex ignores them")
