@@ -195,7 +195,7 @@ class Gateway:
         self._telemetry.log_event(kind, level="error" if what else "info", message=what)
 
     def reload_config(self, force: bool = False) -> None:
-        """Read the configuration again if it has changed. Calls that have started keep the old one."""
+        """Read the configuration again if it has changed. Requests that have started keep the old one."""
         if self._config_source.reload_if_changed(force):
             self._telemetry.log_event("config_reloaded", file=str(self._config_source.current.file or ""))
 

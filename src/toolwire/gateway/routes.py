@@ -31,7 +31,7 @@ from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
 
 MAX_HOPS = 4
-"""Gateways that a call may come through."""
+"""Gateways that a request may come through."""
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
 METRICS_HEADERS = {"content-type": CONTENT_TYPE}
 

@@ -308,14 +308,14 @@ class Exchange:
         if rounds is not None:
             self.note_forgotten_calls(rounds, ledger)
             seal = hidden_calls.first_seal(visible)
-        wire = client.write_response(visible, ledger, self.writer_context(seed))
+        body = client.write_response(visible, ledger, self.writer_context(seed))
         records = self.collect_records(response, steps, rounds, True, seal) if self.uses_memory else EMPTY_MAPPING
-        is_error = self.is_cross_protocol and isinstance(wire.get("error"), dict)
+        is_error = self.is_cross_protocol and isinstance(body.get("error"), dict)
         return Translation(
-            encode(wire),
+            encode(body),
             ledger,
             response.model,
-            status=502 if is_error and wire["error"] else 200,
+            status=502 if is_error and body["error"] else 200,
             usage=response.usage,
             finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
             failure=response.failure,

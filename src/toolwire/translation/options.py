@@ -102,7 +102,7 @@ def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> 
 
 
 def _output_limit(requested: int | None, options: Options) -> tuple[int, str] | None:
-    """The new output limit and the reason for it; None where it stays as requested."""
+    """The new output limit (`max_tokens`) and the reason for it; None where it stays as requested."""
     most, limit = options.model_output_limit, options.max_output_tokens
     if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
         return most, "the provider says that the model allows no more"

@@ -330,8 +330,8 @@ class Rounds:
 
 
 def _without_wire(part: Part) -> Part:
-    """A part as it will be restored from the store later, without its wire form: both must give the same bytes, because
-    prompts are cached by prefix."""
+    """A part as it will be restored from the store later, without its original JSON: both must give the same bytes,
+    because prompts are cached by prefix."""
     if isinstance(part, Text):
         return replace(part, citations=(), origin=None)
     if isinstance(part, (Call, Reasoning)) and part.origin is not None:

@@ -267,10 +267,10 @@ def _check_rule(
         collector.add((*place, "provider"), f"unknown provider `{rule.provider}`", hint)
         return False
     provider = providers.providers.get(rule.provider)
-    spoken = provider.protocols if provider is not None else tuple(CODECS)
-    if rule.protocol and rule.protocol not in spoken:
+    protocols = provider.protocols if provider is not None else tuple(CODECS)
+    if rule.protocol and rule.protocol not in protocols:
         wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
-        collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(spoken)}")
+        collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(protocols)}")
     return True
 
 

@@ -16,7 +16,7 @@ import anyio
 import httpx2
 import msgspec
 from mcp import Client, MCPError
-from mcp import types as wire
+from mcp import types as mcp_types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types import (
     AudioContent,
@@ -136,7 +136,7 @@ class ServerConnection:
         self.tools: tuple[OfferedTool, ...] = ()
         """The tools as listed last, sorted by name; none if the server has been down for long."""
         self._timing, self._on_tools_changed, self._on_state_changed = timing, on_tools_changed, on_state_changed
-        self._listed_tools: tuple[wire.Tool, ...] = ()
+        self._listed_tools: tuple[mcp_types.Tool, ...] = ()
         self._client: Client | None = None
         self._client_with_lost_session: Client | None = None
         """The client whose session the server may have lost."""
@@ -329,15 +329,15 @@ class ServerConnection:
             # `auto` starts with `server/discover`. Some servers fail on that, so every second attempt is `legacy`.
             mode="legacy" if self._failures % 2 else "auto",
             message_handler=self._on_message,
-            client_info=wire.Implementation(name="toolwire", version=__version__),
+            client_info=mcp_types.Implementation(name="toolwire", version=__version__),
             cache=None,
         )
 
     async def _on_message(self, message: object) -> None:
-        if isinstance(message, wire.ToolListChangedNotification):
+        if isinstance(message, mcp_types.ToolListChangedNotification):
             self._tools_stale.set()
 
-    def _mark_up(self, client: Client, tools: tuple[wire.Tool, ...]) -> None:
+    def _mark_up(self, client: Client, tools: tuple[mcp_types.Tool, ...]) -> None:
         if self._forget_tools_timer is not None:
             self._forget_tools_timer.cancel()
         info = client.server_info
@@ -381,10 +381,10 @@ class ServerConnection:
                 await anyio.sleep(self._timing.first_retry_delay)
                 self._tools_stale.set()  # changes in between were not reported
 
-    async def _list_tools(self, client: Client) -> tuple[wire.Tool, ...]:
+    async def _list_tools(self, client: Client) -> tuple[mcp_types.Tool, ...]:
         if client.server_capabilities.tools is None:
             return ()
-        tools: list[wire.Tool] = []
+        tools: list[mcp_types.Tool] = []
         cursor: str | None = None
         for _ in range(MAX_LIST_PAGES):
             page = await client.list_tools(cursor=cursor)
@@ -396,7 +396,7 @@ class ServerConnection:
 
     # --- tools ---
 
-    def _set_tools(self, listed: tuple[wire.Tool, ...]) -> bool:
+    def _set_tools(self, listed: tuple[mcp_types.Tool, ...]) -> bool:
         """Store the tools; returns whether the offered ones have changed."""
         found: dict[str, OfferedTool] = {}
         for tool in sorted(listed, key=lambda tool: tool.name):
@@ -416,7 +416,7 @@ class ServerConnection:
             self._forget_tools_timer = loop.call_later(self._timing.keep_lost_tools, self._set_tools, ())
 
 
-def _read_tool(server: str, tool: wire.Tool) -> OfferedTool:
+def _read_tool(server: str, tool: mcp_types.Tool) -> OfferedTool:
     title = tool.title or (tool.annotations.title if tool.annotations is not None else None)
     return OfferedTool(
         tool.name,

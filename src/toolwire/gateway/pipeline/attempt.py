@@ -40,7 +40,7 @@ FIRST_CONTENT_SECONDS = 15.0
 STREAM_CONTENT_TYPE = "text/event-stream"
 MAX_PAUSES = 16
 REFUSED_ROUNDS = 2
-"""Rounds after the last one in which every call is refused. A model that still calls tools then is given up."""
+"""Rounds after the last one in which every tool call is refused. A model that still calls tools then is given up."""
 
 
 async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> Reply | StartedStream | AttemptFailed:
@@ -314,7 +314,7 @@ async def ask_next_round(
     rounds: Rounds,
     write_request: Callable[[tuple[Result, ...]], bytes],
 ) -> UpstreamResponse | TransportError | Failure:
-    """Run the calls of a round that are not the client's, and ask the provider to go on."""
+    """Run the tool calls of a round that are not the client's, and ask the provider to continue."""
     results = await _run_round(call, rounds)
     if isinstance(results, TransportError):
         return results
@@ -358,8 +358,8 @@ async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...]
 
 
 async def run_leftover_tool_calls(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...]:
-    """Run the gateway's calls of a last round that also has calls for the client. Their results are stored for the next
-    request. Without a store they would be lost, so such calls are not run."""
+    """Run the gateway's tool calls of a last round that also has some for the client. Their results are stored for the
+    next request. Without a store they would be lost, so such calls are not run."""
     if call.signature_store is None:
         return ()
     return await _run_tool_calls(call, rounds, over_limit=False)

@@ -98,7 +98,7 @@ class GatewayRequest(Struct, eq=False):
     recorder: ResponseRecorder | None = None
     """Stores its answer, where the client wants that."""
     signature_store: ExchangeSignatures | None = None
-    """Stores the seals for which the client's protocol has no slot, and calls that the client does not see."""
+    """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: ToolInterceptor | None = None
     """Tools of MCP servers, which the gateway runs itself."""
     strip_seals: bool = False
@@ -106,7 +106,7 @@ class GatewayRequest(Struct, eq=False):
     model_output_limit: int | None = None
     """The most output tokens that the model can give, where its provider has said so."""
     expect_hidden_calls: bool = False
-    """Earlier answers may have had calls that the client did not see."""
+    """Earlier answers may have had tool calls that the client did not see."""
 
     def load_body(self, body: bytes) -> bool:
         """Take this body in place of the client's; False if it cannot be read."""

@@ -23,7 +23,7 @@ JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 """A reply without further headers has this very object, so that the server knows it by its identity."""
 REQUEST_ID_HEADER = "x-request-id"
 HOPS_HEADER = "x-toolwire-hops"
-"""The gateways that a call came through. A gateway that finds itself in it calls itself."""
+"""The gateways that a request came through. A gateway that finds itself in it is its own provider."""
 LOSSES_HEADER = "x-toolwire-losses"
 ATTEMPTS_HEADER = "x-toolwire-attempts"
 _MAX_CACHED_UPSTREAMS = 16

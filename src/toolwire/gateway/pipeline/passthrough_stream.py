@@ -103,7 +103,7 @@ class PassthroughStream:
         """An event that only one protocol knows is not content."""
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
-        """A stream with calls of gateway tools is never passed through."""
+        """A stream with tool calls that the gateway runs is never passed through."""
 
     def close(self) -> bytes:
         failed_before = self.failure is not None

@@ -198,8 +198,8 @@ class Pipeline:
     async def _retry_with_fewer_tokens(
         self, call: GatewayRequest, target: Target, codec: Codec, failed: AttemptFailed
     ) -> Reply | StartedStream | AttemptFailed:
-        """Ask for fewer output tokens, where the provider names its limit. A client of another protocol asks for as
-        many as its own models can give."""
+        """Ask for fewer output tokens (`max_tokens`), where the provider names its limit. A client of another protocol
+        asks for as many as its own models can give."""
         is_cross_protocol = codec.name != call.client_codec.name
         found = error_replies.read_token_limit(failed.failure, codec.constraints) if is_cross_protocol else None
         if found is None:
@@ -214,7 +214,8 @@ class Pipeline:
     async def _add_state_and_tools(
         self, call: GatewayRequest, targets: tuple[Target, ...]
     ) -> Reply | AttemptFailed | StreamReplay | None:
-        """Add stored turns, the store for signatures, and MCP tools. None: go on; else this is the answer already."""
+        """Add stored turns, the store for signatures, and MCP tools. None: continue; else this is the answer
+        already."""
         service = self._responses_service
         if call.client_codec.name in self._stored_seal_protocols:
             call.signature_store = service.signatures.for_owner(owner_of(call.caller.key))

@@ -310,7 +310,7 @@ class EndGate:
 
     @property
     def _has_pending_calls(self) -> bool:
-        """Are there calls of the gateway's own tools to run before the client goes on?"""
+        """Are there tool calls that the gateway must run before the client continues?"""
         rounds = self._stream.rounds
         return rounds is not None and bool(rounds.intercepted) and not rounds.needs_next_round
 

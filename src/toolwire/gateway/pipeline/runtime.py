@@ -45,16 +45,16 @@ class Upstream(Struct, frozen=True, eq=False):
     needs_seal_stamps: bool
     """Several accounts make seals of this protocol, so that each seal must name its maker."""
     options: Options = Options()
-    """The options of its translations that are the same for every call."""
+    """The options of its translations that are the same for every request."""
     state_options: Options = Options()
-    """The same for calls with a signature store."""
+    """The same for requests with a signature store."""
     needs_credential_check: bool = False
     """The key is missing, or comes from the client."""
 
 
 class Runtime:
-    """What calls need of one configuration, and of the process. A new configuration gets a new runtime; calls that have
-    started keep theirs."""
+    """What requests need of one configuration, and of the process. A new configuration gets a new runtime; requests
+    that have started keep theirs."""
 
     def __init__(
         self, config: Config, client: UpstreamClient, health: ProviderHealth, telemetry: Telemetry, gateway_id: str
@@ -65,7 +65,7 @@ class Runtime:
         self.telemetry = telemetry
         self.gateway_id = gateway_id
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
-        """Is a call cancelled when its client leaves?"""
+        """Is a request cancelled when its client disconnects?"""
         self.router = Router(config)
         self.access = AccessControl(config.server)
         self.policy = Policy(config.policy)
@@ -79,7 +79,7 @@ class Runtime:
     def choose_upstream(
         self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
     ) -> Upstream:
-        """The upstream for a call. Some providers want another protocol for requests with tools."""
+        """The upstream for a request. Some providers want another protocol for requests with tools."""
         key = (client_codec, target, stream)
         found = self._upstream_pairs.get(key)
         if found is None:

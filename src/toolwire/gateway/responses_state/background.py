@@ -360,7 +360,8 @@ class JobOutput:
 async def run_background_request(
     pipeline: Pipeline, call: GatewayRequest, targets: tuple[Target, ...], recorder: StoringRecorder, job: BackgroundJob
 ) -> None:
-    """Send the call and store its response. A cancelled call just stops: the cancelling request stores its status."""
+    """Send the request and store its response. A cancelled request just stops: the cancelling request stores its
+    status."""
     _start_record(call)
     tap = recorder.open_tap()
     try:
@@ -380,7 +381,7 @@ async def run_background_request(
 
 
 def _start_record(call: GatewayRequest) -> None:
-    """Give the call a log record of its own: the client's request ends before its response."""
+    """Give the background request its own log record: the client's request ends before its response."""
     request_record = call.record
     call.record = ExchangeRecord(
         request_id=request_record.request_id,

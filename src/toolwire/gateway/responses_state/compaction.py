@@ -62,7 +62,7 @@ async def compact_conversation(context: OperationContext) -> OperationResult:
     history = await load_history(context.repository, context.owner, options)
     if isinstance(history, Failure):
         if history.status >= 500 or not (is_native_target(call, targets) and allows_upstream_state(call)):
-            raise context.refused(history)
+            raise context.refusal(history)
     elif options.refers_to_stored:
         body = expand_request(body, history.items, history.referenced)
         replace_body(call, body)

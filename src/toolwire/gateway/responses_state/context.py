@@ -29,7 +29,7 @@ from toolwire.protocols.openai_responses.errors import invalid_request_failure, 
 
 
 def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> None:
-    """Let the call go on as if the client had sent this body."""
+    """Continue as if the client had sent this body."""
     call.body = encode({**body, "stream": True} if stream else body)
     call.peek = peek_body(call.body) or call.peek
 
@@ -113,7 +113,7 @@ class OperationContext:
         self.call.id_seed = secrets.token_hex(12)
         if body and not self.call.load_body(body):
             self._decode_body(body)
-            raise self.refused(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
+            raise self.refusal(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
 
     def read_body(self) -> Object:
         return self._decode_body(self.call.body or b"{}")
@@ -122,23 +122,23 @@ class OperationContext:
         try:
             return expect_object(decode(body, max_bytes=len(body)), None)
         except Malformed as bad:
-            raise self.refused(Failure("invalid", str(bad), 400, param=bad.path)) from None
+            raise self.refusal(Failure("invalid", str(bad), 400, param=bad.path)) from None
 
-    def refused(self, failure: Failure) -> OperationRefused:
+    def refusal(self, failure: Failure) -> OperationRefused:
         return OperationRefused(error_replies.error_reply(self.call.client_codec, failure))
 
-    def missing(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
+    def missing_object(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
         provider = self.call.runtime.router.find_speaker(self.call.client_codec.name)
         if provider is not None and allows_upstream_state(self.call):
             return OperationRefused(NotStoredHere())
-        return self.refused(not_found_failure(kind, id))
+        return self.refusal(not_found_failure(kind, id))
 
     def unwrap(self, result: Value | Failure | StoreDown) -> Value:
         """The result of a check or of the store; raises if it is a failure."""
         if isinstance(result, StoreDown):
             result = store_unavailable_failure(result) if self.repository.is_enabled else no_store_failure(404)
         if isinstance(result, Failure):
-            raise self.refused(result)
+            raise self.refusal(result)
         return result
 
     def list_items(self, items: list[Object], page: Page) -> Reply:
@@ -147,7 +147,7 @@ class OperationContext:
         if page.after:
             place = next((number for number, item in enumerate(ordered) if item.get("id") == page.after), None)
             if place is None:
-                raise self.refused(not_found_failure("item", page.after))
+                raise self.refusal(not_found_failure("item", page.after))
             ordered = ordered[place + 1 :]
         shown = ordered[: page.limit]
         return Reply(200, JSON_HEADERS, encode(write_page(shown, len(ordered) > len(shown))))

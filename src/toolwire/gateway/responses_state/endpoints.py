@@ -115,7 +115,7 @@ async def run_operation(context: OperationContext, body: bytes) -> OperationResu
             return await _OPERATIONS[context.operation.name](context)
         if allows_upstream_state(context.call):
             return NotStoredHere()
-        raise context.refused(no_store_failure(404))
+        raise context.refusal(no_store_failure(404))
     except OperationRefused as refused:
         return refused.result
 
@@ -123,7 +123,7 @@ async def run_operation(context: OperationContext, body: bytes) -> OperationResu
 async def _load_response(context: OperationContext) -> Entry:
     entry = context.unwrap(await context.repository.get_one(context.owner, RESPONSE, context.operation.id))
     if entry is None:
-        raise context.missing("response", context.operation.id)
+        raise context.missing_object("response", context.operation.id)
     return context.unwrap(await fail_if_abandoned(context.repository, entry))
 
 
@@ -136,7 +136,7 @@ async def _get_response(context: OperationContext) -> OperationResult:
         return Reply(200, JSON_HEADERS, encode(read_stored_response(entry).response))
     after = context.query.get("starting_after", "-1")
     if _INTEGER.fullmatch(after) is None:
-        raise context.refused(Failure("invalid", "starting_after must be an integer", 400, param="starting_after"))
+        raise context.refusal(Failure("invalid", "starting_after must be an integer", 400, param="starting_after"))
     return StreamReplay(_replay_stream(context, entry, int(after)))
 
 
@@ -169,7 +169,7 @@ async def _cancel_response(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
     stored = read_stored_response(entry)
     if not stored.background:
-        raise context.refused(Failure("invalid", "only a background response can be cancelled", 400))
+        raise context.refusal(Failure("invalid", "only a background response can be cancelled", 400))
     if entry.mark in UNFINISHED_STATUSES:
         ended = context.unwrap(await store_ending(context.repository, entry, "cancelled", None))
         stored = read_stored_response(ended)
@@ -277,7 +277,7 @@ EXISTING_MARKS = ("",)
 async def _load_conversation(context: OperationContext) -> Entry:
     entry = context.unwrap(await context.repository.get_one(context.owner, CONVERSATION, context.operation.id))
     if entry is None:
-        raise context.missing("conversation", context.operation.id)
+        raise context.missing_object("conversation", context.operation.id)
     return entry
 
 
@@ -323,7 +323,7 @@ async def _update_conversation(context: OperationContext) -> OperationResult:
     # It keeps its time of expiry: it must not outlive its items.
     changed = _conversation_entry(context, entry.id, entry.created, metadata, entry.expires)
     if not context.unwrap(await context.repository.put(changed, required_marks=EXISTING_MARKS)):
-        raise context.missing("conversation", entry.id)
+        raise context.missing_object("conversation", entry.id)
     return _conversation_reply(changed)
 
 
@@ -349,14 +349,14 @@ async def _add_items(context: OperationContext) -> OperationResult:
     items = replace_ids(await _resolve_items(context, added), secrets.token_hex(12))
     appended = item_entries(context.owner, entry.id, items, context.repository.clock())
     if not context.unwrap(await context.repository.put(entry, required_marks=EXISTING_MARKS, appended=appended)):
-        raise context.missing("conversation", entry.id)
+        raise context.missing_object("conversation", entry.id)
     return Reply(200, JSON_HEADERS, encode(write_page(items, False)))
 
 
 async def _load_item(context: OperationContext, conversation: Entry) -> Entry:
     item = context.unwrap(await context.repository.get_one(context.owner, ITEM, context.operation.item_id))
     if item is None or item.parent != conversation.id:
-        raise context.refused(not_found_failure("item", context.operation.item_id))
+        raise context.refusal(not_found_failure("item", context.operation.item_id))
     return item
 
 

@@ -98,7 +98,8 @@ class ResponsesService:
     async def prepare_stateful_request(
         self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: Pipeline
     ) -> Reply | AttemptFailed | StreamReplay | None:
-        """Load what a request refers to and arrange that its response is stored. None: go on with the call as usual."""
+        """Load what a request refers to and arrange that its response is stored. None: continue with the request as
+        usual."""
         body = _read_body(call)
         if body is None:
             return None  # the codec reads the body next, and says what is wrong with it

@@ -1,4 +1,5 @@
-"""A client's request, as the gateway sees it whichever server it came through; and the one from an ASGI server."""
+"""`ClientRequest`: a client's HTTP request and its response, whichever server received it. `AsgiRequest` is the one
+from an ASGI server."""
 
 from __future__ import annotations
 

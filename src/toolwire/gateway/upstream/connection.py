@@ -352,8 +352,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        """In TLS only a close_notify ends a body: anyone on the way can close the TCP connection. Some event loops call
-        this only after close_notify, some after both."""
+        """In TLS only a close_notify ends a body: anyone between the two ends can close the TCP connection. Some event
+        loops call this only after close_notify, some after both."""
         if self._tls_object is not None:
             try:
                 self._has_clean_end = self._tls_object.read(1) == b""

@@ -160,7 +160,7 @@ MAX_TIMESTAMP = 10**15
 
 
 def read_created(node: Object, path: Path) -> int | None:
-    """The time of creation. Some servers send fractions of a second; a number that is no date is ignored."""
+    """The time of creation. Some servers send fractions of a second; a number that is not a date is ignored."""
     value = node.get("created")
     if type(value) is int and 0 <= value < MAX_TIMESTAMP:
         return value

@@ -235,7 +235,7 @@ class StreamWriter:
         if isinstance(part, Refusal):
             choice.finish_reason.has_refusal = True
         if choice.call_count and part.text is not None:
-            what = "text, thinking and calls no longer stand in the order they were made"
+            what = "text, thinking and calls are no longer in the order they were made"
             self._ledger.note("order-changed", source_path(part), what)
         out = self._write_choice_start(choice, None if isinstance(part, Refusal) else "")
         if part.text:
