@@ -220,12 +220,12 @@ class StatelessRecorder:
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
-_TERMINAL_EVENT_PATTERN = re.compile(rb"response\.(?:completed|incomplete|failed|cancelled)")
-_LIFECYCLE_EVENT_PATTERN = re.compile(
-    rb"response\.(?:created|queued|in_progress|completed|incomplete|failed|cancelled)"
-)
 _TERMINAL_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _LIFECYCLE_EVENTS = _TERMINAL_EVENTS | {"response.created", "response.queued", "response.in_progress"}
+_TERMINAL_EVENT_PATTERN, _LIFECYCLE_EVENT_PATTERN = (
+    re.compile(rb"response\.(?:%b)" % "|".join(sorted(name.removeprefix("response.") for name in names)).encode())
+    for names in (_TERMINAL_EVENTS, _LIFECYCLE_EVENTS)
+)
 _ITEM_DONE_MARK = b"output_item.done"
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 """A blank line, with any kind of line end."""
@@ -290,7 +290,10 @@ class StreamTap:
         if self._held_event is not None:
             return b""
         if b"\n" not in data and b"\r" not in data:
-            return self._flush_oversized() if len(self._buffer) > MAX_FRAME else b""
+            if len(self._buffer) <= MAX_FRAME:
+                return b""
+            data, self._buffer = bytes(self._buffer), bytearray()
+            return data  # it is too large to be read
         return self._process_frames(*_split_frames(bytes(self._buffer)))
 
     def close(self) -> bytes:
@@ -326,20 +329,11 @@ class StreamTap:
             return rest
         frame, node, name = self._held_event
         changes = {**self._changes, **changes}
-        return (_write_changed_frame(frame, node, name, changes) if changes else frame) + rest
-
-    def _flush_oversized(self) -> bytes:
-        """Pass on a frame that is too large to be read."""
-        data, self._buffer = bytes(self._buffer), bytearray()
-        return data
+        return (_write_changed_frame(node, name, changes) if changes else frame) + rest
 
     def _process_frame(self, frame: bytes) -> bytes | None:
         """The frame as it goes out; None if it is the last event."""
-        if self._event_pattern.search(frame) is None:
-            if _ITEM_DONE_MARK in frame:
-                self._item_done_frames.append(frame)
-            return frame
-        kind, node, name = _read_frame(frame)
+        kind, node, name = _read_frame(frame) if self._event_pattern.search(frame) else ("", {}, None)
         response = node.get("response")
         if kind not in _LIFECYCLE_EVENTS or not isinstance(response, dict):
             if _ITEM_DONE_MARK in frame:
@@ -349,7 +343,7 @@ class StreamTap:
             self._held_event = (frame, node, name)
             self.response = self._complete_response(response, kind)
             return None
-        return _write_changed_frame(frame, node, name, self._changes) if self._changes else frame
+        return _write_changed_frame(node, name, self._changes) if self._changes else frame
 
     def _complete_response(self, response: Object, kind: str) -> Object:
         """The response of the last event. If it has no output, the items of earlier events are put in."""
@@ -364,8 +358,12 @@ class StreamTap:
         return complete
 
 
-def _write_changed_frame(frame: bytes, node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
-    data = encode({**node, "response": {**node["response"], **changes}})
+def _write_changed_frame(node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
+    return _write_frame({**node, "response": {**node["response"], **changes}}, name)
+
+
+def _write_frame(node: Object, name: str | None) -> bytes:
+    data = encode(node)
     return write_data_frame(data) if name is None else write_event_frame(name, data)
 
 
@@ -390,8 +388,7 @@ def renumber_frames(data: bytes, number: int) -> list[tuple[int, bytes]]:
         if not kind or kind in already_sent:
             continue  # also comments that keep the connection alive, and `[DONE]`
         if node.get("sequence_number") != number:
-            encoded = encode({**node, "sequence_number": number})
-            frame = write_data_frame(encoded) if name is None else write_event_frame(name, encoded)
+            frame = _write_frame({**node, "sequence_number": number}, name)
         out.append((number, frame))
         number += 1
     return out

@@ -259,18 +259,12 @@ def write_terminal_event(response: Object, number: int) -> bytes:
 
 def _write_item_events(item: Object, number: int, out: EventSequence) -> Iterator[bytes]:
     """The events of an item. One of a type without delta events is complete from the start."""
-    empty_item, write_content = _ITEM_WRITERS.get(str(item.get("type")), (_same_item, _write_no_events))
-    yield out.write_event("response.output_item.added", {"output_index": number, "item": empty_item(item)})
-    yield from write_content(item, {"item_id": item.get("id") or "", "output_index": number}, out)
+    empty_item, write_content = _ITEM_WRITERS.get(str(item.get("type")), (None, None))
+    first = item if empty_item is None else empty_item(item)
+    yield out.write_event("response.output_item.added", {"output_index": number, "item": first})
+    if write_content is not None:
+        yield from write_content(item, {"item_id": item.get("id") or "", "output_index": number}, out)
     yield out.write_event("response.output_item.done", {"output_index": number, "item": item})
-
-
-def _same_item(item: Object) -> Object:
-    return item
-
-
-def _write_no_events(item: Object, location: Object, out: EventSequence) -> Iterator[bytes]:
-    return iter(())
 
 
 def _empty_message(item: Object) -> Object:

@@ -86,10 +86,10 @@ def read_state_options(body: Object) -> StateOptions | Failure:
     if isinstance(conversation, dict):
         conversation = conversation.get("id", conversation)
     failures = (
-        _check_text(previous, "previous_response_id"),
-        _check_text(conversation, "conversation"),
-        _check_bool(store, "store"),
-        _check_bool(background, "background"),
+        _check_type(previous, str, "previous_response_id", "a string"),
+        _check_type(conversation, str, "conversation", "a string"),
+        _check_type(store, bool, "store", "a boolean"),
+        _check_type(background, bool, "background", "a boolean"),
         _check_conflicts(previous, conversation, store, background),
         _check_input(body.get("input")),
     )
@@ -113,12 +113,8 @@ def find_references(items: list[Object]) -> tuple[str, ...] | Failure:
     return options if isinstance(options, Failure) else options.references
 
 
-def _check_text(value: Json, key: str) -> Failure | None:
-    return None if value is None or isinstance(value, str) else wrong_type_failure(key, "a string", value)
-
-
-def _check_bool(value: Json, key: str) -> Failure | None:
-    return None if value is None or isinstance(value, bool) else wrong_type_failure(key, "a boolean", value)
+def _check_type(value: Json, kind: type, key: str, phrase: str) -> Failure | None:
+    return None if value is None or isinstance(value, kind) else wrong_type_failure(key, phrase, value)
 
 
 def _check_conflicts(previous: Json, conversation: Json, store: Json, background: Json) -> Failure | None:
