@@ -188,9 +188,9 @@ class FrameTemplate:
             text = _decode_text(data[self._text_slice])
         except ValueError:
             return None
-        if not 0 < len(text) < _MAX_MATCHED_TEXT or (self._excluded_start and text.startswith(self._excluded_start)):
+        if not text or len(text) >= _MAX_MATCHED_TEXT:
             return None
-        return text
+        return None if self._excluded_start and text.startswith(self._excluded_start) else text
 
 
 def make_frame_template(

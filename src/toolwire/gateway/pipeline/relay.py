@@ -244,13 +244,11 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStrea
 async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool]) -> bytes | TransportError | None:
     """Translate and send what comes, where it arrives: no task is woken for each piece of a stream."""
     stream, upstream = started.stream, started.request.upstream
-    feed, key = stream.feed, upstream.provider.api_key.reveal().encode()
+    feed = stream.feed
 
     def forward(data: bytes) -> bool:
         out = feed(data)
-        if key and out.find(key) >= 0 and stream.failure is not None:
-            out = redact_key(out, upstream)
-        return write(out)
+        return write(out if stream.failure is None else redact_key(out, upstream))
 
     return await started.response.pour_into(forward)
 

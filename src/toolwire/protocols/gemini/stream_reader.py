@@ -142,13 +142,14 @@ class StreamReader:
         return self._events
 
     def read_repeat(self, data: bytes) -> str | None:
-        text = None if self._template is None else self._template.match_text(data)
-        if text is not None and self._open_text is not None:
-            if isinstance(self._template, _UsageTemplate):
-                self._usage = (self._template.usage, self._frame_count)
+        template, open_text = self._template, self._open_text
+        text = None if template is None else template.match_text(data)
+        if text is not None and open_text is not None:
+            if isinstance(template, _UsageTemplate):
+                self._usage = (template.usage, self._frame_count)
             self._frame_count += 1
             self._failed_templates = 0
-            self._open_text.pieces.append(text)
+            open_text.pieces.append(text)
             self._splitter.forget_recent()
         return text
 

@@ -126,7 +126,7 @@ class OpenItem(Struct, eq=False):
 
     def write_delta_frame(self, encoded_text: bytes) -> bytes:
         before, after = self.template
-        return b"%b%d%b%b}\n\n" % (before, self.next_number(), after, encoded_text)
+        return b"%b%d%b%b}\n\n" % (before, next(self.sequence.numbers), after, encoded_text)
 
     def write_added(self, item: bytes) -> bytes:
         return ITEM_ADDED % (self.next_number(), self.output_index, item)
