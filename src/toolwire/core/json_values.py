@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -263,6 +264,17 @@ def get_int(node: Object, key: str, path: Path) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise_wrong_type((path, key), "a whole number", value)
     return value
+
+
+_INT_OR_NULL = frozenset({int, type(None)})
+
+
+def get_ints(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
+    """The whole numbers of several keys, such as token counts."""
+    values = [*map(node.get, keys)]
+    if _INT_OR_NULL.issuperset(map(type, values)):
+        return values
+    return [get_int(node, key, path) for key in keys]
 
 
 def get_number(node: Object, key: str, path: Path) -> Number | None:

@@ -176,6 +176,8 @@ class Ledger(msgspec.Struct, eq=False):
 
     def note_unwritten_settings(self, settings: Settings, present: Collection[str], written: frozenset[str]) -> None:
         """Note the settings that are present and that the target's writer does not write."""
+        if written.issuperset(present):
+            return
         for field in sorted([name for name in present if name not in written], key=settings.__struct_fields__.index):
             value = getattr(settings, field)
             if value != OFF and (value is not False or field != "store"):  # a target without a store does not store

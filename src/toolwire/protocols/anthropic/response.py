@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from toolwire.core.codec import ResponsePeek, WriteContext
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import EMPTY_MAPPING, Choice, Finish, Origin, ProviderCall, Refusal, Response, Usage, source_path
-from toolwire.core.json_values import Object, Path, expect_text, get_int, get_list, get_object, get_text
+from toolwire.core.json_values import Object, Path, expect_text, get_int, get_ints, get_list, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
 from toolwire.protocols.anthropic import names
@@ -75,11 +75,12 @@ def _read_stop_details(details: Object, path: Path, reading: ReadContext) -> str
     return ": ".join(filter(None, (get_text(details, key, path) for key in ("category", "explanation"))))
 
 
+_COUNT_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
 def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Anthropic counts cached tokens apart from the other input tokens."""
-    fresh, output = get_int(usage, "input_tokens", path), get_int(usage, "output_tokens", path)
-    read = get_int(usage, "cache_read_input_tokens", path)
-    written = get_int(usage, "cache_creation_input_tokens", path)
+    fresh, output, read, written = get_ints(usage, _COUNT_KEYS, path)
     details = get_object(usage, "output_tokens_details", path)
     if details:
         reading.read_origin(details, (path, "output_tokens_details"), names.USAGE_DETAILS_KEYS)

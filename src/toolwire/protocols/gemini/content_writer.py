@@ -90,10 +90,13 @@ def write_part(part: Part, writing: PartWriteContext) -> Object | None:
 
 def write_seal(out: Object, part: Text | Reasoning | Call | Media, ledger: Ledger) -> Object:
     """Add the `thoughtSignature`, if Gemini made it."""
-    if is_own_seal(part.seal):
-        out["thoughtSignature"] = part.seal.value
-    elif part.seal is not None:
-        ledger.note("seal-dropped", source_path(part), f"a signature of {part.seal.maker} was left out")
+    seal = part.seal
+    if seal is None:
+        return out
+    if is_own_seal(seal):
+        out["thoughtSignature"] = seal.value
+    else:
+        ledger.note("seal-dropped", source_path(part), f"a signature of {seal.maker} was left out")
     return out
 
 

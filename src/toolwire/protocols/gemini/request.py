@@ -341,8 +341,11 @@ def _write_tool_config(request: Request, entries: list[Object], model: Family, l
     if config is None:
         config = _unknown_keys(request.origin, "toolConfig", names.TOOL_CONFIG_KEYS.all_keys)
     key = "includeServerSideToolInvocations"
-    is_set = config.get(key) or config.get(to_snake_case(key))
-    if model.is_gemini_3 and not is_set and needs_server_side_invocations(request.tools, entries):
+    if (
+        model.is_gemini_3
+        and needs_server_side_invocations(request.tools, entries)
+        and not (config.get(key) or config.get(to_snake_case(key)))
+    ):
         config = {**config, key: True}
         ledger.note("default-added", source_path(request), f"`{key}` was set, because functions are declared too")
     return config

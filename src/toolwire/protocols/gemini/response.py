@@ -31,6 +31,7 @@ from toolwire.core.json_values import (
     Path,
     expect_object,
     get_int,
+    get_ints,
     get_list,
     get_object,
     get_text,
@@ -154,6 +155,16 @@ def finish_failure(finish: Finish | None) -> Failure | None:
     return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
 
 
+_COUNT_KEYS = (
+    "promptTokenCount",
+    "toolUsePromptTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+    "cachedContentTokenCount",
+    "totalTokenCount",
+)
+
+
 def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
     """Token counts. Google counts thinking apart from the other output tokens."""
     node, extra = names.USAGE_KEYS(raw), EMPTY_MAPPING
@@ -163,14 +174,14 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
         for key, value in extra.items():
             if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
-    reasoning = get_int(node, "thoughtsTokenCount", path)
+    prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, _COUNT_KEYS, path)
     return Usage(
-        (get_int(node, "promptTokenCount", path) or 0) + (get_int(node, "toolUsePromptTokenCount", path) or 0),
-        (get_int(node, "candidatesTokenCount", path) or 0) + (reasoning or 0),
-        get_int(node, "cachedContentTokenCount", path),
+        (prompt or 0) + (tool_prompt or 0),
+        (answer or 0) + (reasoning or 0),
+        cached,
         None,
         reasoning,
-        get_int(node, "totalTokenCount", path),
+        total,
         Origin(NAME, path, raw, extra),
     )
 

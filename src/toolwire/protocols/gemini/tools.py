@@ -306,10 +306,7 @@ def defines_all_required(schema: Json) -> bool:
         )
         if flat and schema.get("additionalProperties").__class__ is not dict:
             required = schema.get("required")
-            for name in required if required.__class__ is list else ():
-                if name not in properties:
-                    break
-            else:
+            if required.__class__ is not list or all(map(properties.__contains__, required)):
                 return True
     except (AttributeError, KeyError, TypeError):
         pass  # there are no properties, or something has the wrong type

@@ -157,25 +157,27 @@ SEAL_KEY_BY_VENDOR: Mapping[str, str] = MappingProxyType({"google": "thought_sig
 
 FieldReader = Callable[[Object, str, Path], Json]
 
-COPIED_SETTINGS: tuple[tuple[str, str, FieldReader], ...] = (
-    ("temperature", "temperature", get_number),
-    ("top_p", "top_p", get_number),
-    ("seed", "seed", get_int),
-    ("count", "n", get_int),
-    ("presence_penalty", "presence_penalty", get_number),
-    ("frequency_penalty", "frequency_penalty", get_number),
-    ("logprobs", "logprobs", get_bool),
-    ("top_logprobs", "top_logprobs", get_int),
-    ("parallel", "parallel_tool_calls", get_bool),
-    ("verbosity", "verbosity", get_text),
-    ("metadata", "metadata", get_object),
-    ("tier", "service_tier", get_text),
-    ("store", "store", get_bool),
-    ("cache_key", "prompt_cache_key", get_text),
+COPIED_SETTINGS: Mapping[str, tuple[str, FieldReader]] = MappingProxyType(
+    {
+        "temperature": ("temperature", get_number),
+        "top_p": ("top_p", get_number),
+        "seed": ("seed", get_int),
+        "count": ("n", get_int),
+        "presence_penalty": ("presence_penalty", get_number),
+        "frequency_penalty": ("frequency_penalty", get_number),
+        "logprobs": ("logprobs", get_bool),
+        "top_logprobs": ("top_logprobs", get_int),
+        "parallel": ("parallel_tool_calls", get_bool),
+        "verbosity": ("verbosity", get_text),
+        "metadata": ("metadata", get_object),
+        "tier": ("service_tier", get_text),
+        "store": ("store", get_bool),
+        "cache_key": ("prompt_cache_key", get_text),
+    }
 )
-"""Settings with one key each: the field of `Settings`, the key, and its reader."""
+"""Settings with one key each: by the field of `Settings`, the key and its reader."""
 
-SUPPORTED_SETTINGS: frozenset[str] = frozenset(field for field, _, _ in COPIED_SETTINGS) | {
+SUPPORTED_SETTINGS: frozenset[str] = frozenset(COPIED_SETTINGS) | {
     "max_tokens",
     "stop",
     "thinking",

@@ -82,7 +82,7 @@ def _read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozen
     unread_keys = _NO_KEYS
     fields: dict[str, Any] = {}
     where: dict[str, Path] = {}
-    for field, key, take in COPIED_SETTINGS:
+    for field, (key, take) in COPIED_SETTINGS.items():
         if body.get(key) is not None:
             fields[field], where[field] = take(body, key, None), (None, key)
     for field, keys, take in (("max_tokens", MAX_TOKENS_KEYS, get_int), ("user", USER_KEYS, get_text)):
@@ -138,7 +138,9 @@ _SETTING_READERS = {
     "response_format": ("format", _read_response_format),
     "stream_options": ("stream_usage", _read_stream_options),
 }
-_SETTING_KEYS = frozenset((*_SETTING_READERS, *MAX_TOKENS_KEYS, *USER_KEYS, *(key for _, key, _ in COPIED_SETTINGS)))
+_SETTING_KEYS = frozenset(
+    (*_SETTING_READERS, *MAX_TOKENS_KEYS, *USER_KEYS, *(key for key, _ in COPIED_SETTINGS.values()))
+)
 _TOOL_CHOICE_KEYS = frozenset({"tool_choice", "function_call"})
 _NO_KEYS: frozenset[str] = frozenset()
 
@@ -174,9 +176,8 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     settings = request.settings
     has_tools = "tools" in out or "functions" in out
     present = present_settings(settings)
-    for field, key, _ in COPIED_SETTINGS:
-        if field not in present:
-            continue
+    for field in filter(present.__contains__, COPIED_SETTINGS):
+        key, _ = COPIED_SETTINGS[field]
         if is_setting_refused(field, has_tools, family):
             ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
         else:

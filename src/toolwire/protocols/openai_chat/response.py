@@ -26,6 +26,7 @@ from toolwire.core.json_values import (
     Path,
     expect_object,
     get_int,
+    get_ints,
     get_list,
     get_number,
     get_object,
@@ -100,6 +101,7 @@ class FinishReasonWriter:
 
 # --- usage ----------------------------------------------------------------------------------------------------------
 
+_COUNT_KEYS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _USAGE_DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_read", "prompt_tokens_details", "cached_tokens"),
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
@@ -121,8 +123,8 @@ def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
         if counts.get("cache_read") is None:
             cached = (get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
             counts["cache_read"] = next(cached, None)
-    prompt, completion = get_int(node, "prompt_tokens", path) or 0, get_int(node, "completion_tokens", path) or 0
-    total, reasoning = get_int(node, "total_tokens", path), counts.get("reasoning")
+    prompt, completion, total = get_ints(node, _COUNT_KEYS, path)
+    prompt, completion, reasoning = prompt or 0, completion or 0, counts.get("reasoning")
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
     return Usage(prompt, completion, **counts, total=total, origin=Origin(NAME, path, node))

@@ -117,7 +117,7 @@ def valid_item_id(id: str, prefix: str, origin: Origin | None, item_type: str) -
 
 def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Object:
     """A call's item. Without `id` and `status` (in a request) both are there only where the type demands them."""
-    if call.is_plain and not id and not call.item_id and not is_own(call.origin):
+    if not id and call.is_plain and not call.item_id and not is_own(call.origin):
         return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
     shape = SHAPE_BY_KIND.get(call.kind, SHAPE_BY_KIND["function"])
     id = id or valid_item_id(call.item_id, shape.id_prefix, call.origin, shape.item_type)

@@ -37,6 +37,7 @@ from toolwire.core.json_values import (
     expect_list,
     expect_object,
     get_int,
+    get_ints,
     get_list,
     get_object,
     get_text,
@@ -140,6 +141,10 @@ def read_failure(body: Object, path: Path) -> Failure | None:
     return read_error_body(body, 0, (path, "error"))
 
 
+_COUNT_KEYS = ("input_tokens", "output_tokens", "total_tokens")
+_CACHE_COUNT_KEYS = ("cached_tokens", "cache_write_tokens")
+
+
 def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     node = get_object(body, "usage", path)
     if node is None:
@@ -147,13 +152,15 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     at = (path, "usage")
     taken = get_object(node, "input_tokens_details", at) or {}
     given = get_object(node, "output_tokens_details", at) or {}
+    input, output, total = get_ints(node, _COUNT_KEYS, at)
+    cached, cache_written = get_ints(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
     return Usage(
-        get_int(node, "input_tokens", at) or 0,
-        get_int(node, "output_tokens", at) or 0,
-        get_int(taken, "cached_tokens", (at, "input_tokens_details")),
-        get_int(taken, "cache_write_tokens", (at, "input_tokens_details")),
+        input or 0,
+        output or 0,
+        cached,
+        cache_written,
         get_int(given, "reasoning_tokens", (at, "output_tokens_details")),
-        get_int(node, "total_tokens", at),
+        total,
         reading.read_origin(node, at, USAGE_KEYS),
     )
 
