@@ -149,9 +149,9 @@ async def _read_whole_response(
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
     if not prepared.is_passthrough and prepared.exchange.can_take_rounds and isinstance(data, bytes):
         data = await _complete_rounds(call, prepared, data)
-    if isinstance(data, TransportError):
-        return error_replies.transport_error(call, upstream, data)
-    if isinstance(data, Failure):
+    if not isinstance(data, bytes):
+        if isinstance(data, TransportError):
+            return error_replies.transport_error(call, upstream, data)
         return error_replies.provider_error(data, error_replies.error_reply(call.client_codec, data))
     is_stream = not data.startswith(b"{") and _is_stream_response(data, headers)
     try:

@@ -65,7 +65,7 @@ class Pipeline:
         """Answer a request, from its body to the last byte of the answer."""
         body = request.buffered_body(self._max_body) or await request.read_body(self._max_body)
         targets = self.read_request(call, endpoint, body) or self.route_request(call)
-        if isinstance(targets, AttemptFailed):
+        if not isinstance(targets, tuple):
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
@@ -98,7 +98,7 @@ class Pipeline:
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         """The providers for the model that the request names."""
         found = self.runtime.router.route(call.model, call.caller.key)
-        return error_replies.gateway_error(call, found) if isinstance(found, Failure) else found
+        return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
 
     # --- prepare and attempt, with retries and fallbacks ---
 

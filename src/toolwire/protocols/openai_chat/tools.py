@@ -121,20 +121,20 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> O
     out: Object = {}
     for tool in tools:
         wire = intact_wire(tool.origin)
-        if isinstance(tool, ProviderTool):
-            _write_provider_tool(tool, wire, out, family, ledger)
-        elif isinstance(tool, Opaque):
-            if is_own(tool.origin):
-                out.setdefault("tools", []).append(tool.origin.wire)
+        if isinstance(tool, Tool):
+            if tool.kind == "function" and is_own(tool.origin) and TOOL_KEYS.isdisjoint(tool.origin.wire):
+                # It was read from the old `functions`, which hold only the inner object.
+                out.setdefault("functions", []).append(
+                    wire or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
+                )
             else:
-                ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
-        elif tool.kind == "function" and is_own(tool.origin) and TOOL_KEYS.isdisjoint(tool.origin.wire):
-            # It was read from the old `functions`, which hold only the inner object.
-            out.setdefault("functions", []).append(
-                wire or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
-            )
+                out.setdefault("tools", []).append(wire or _write_tool(tool, family, ledger))
+        elif isinstance(tool, ProviderTool):
+            _write_provider_tool(tool, wire, out, family, ledger)
+        elif is_own(tool.origin):
+            out.setdefault("tools", []).append(tool.origin.wire)
         else:
-            out.setdefault("tools", []).append(wire or _write_tool(tool, family, ledger))
+            ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
     return out
 
 

@@ -361,8 +361,8 @@ def _group_parts(parts: tuple[Part, ...]) -> Iterator[list[Part]]:
 
 
 def is_message_part(part: Part) -> bool:
-    kind = part.__class__
-    return kind is Text or kind is Refusal or (isinstance(part, Opaque) and part.kind.startswith(CONTENT_KIND_PREFIX))
+    kind = type(part)
+    return kind is Text or kind is Refusal or (type(part) is Opaque and part.kind.startswith(CONTENT_KIND_PREFIX))
 
 
 def shares_item(before: Part, part: Part) -> bool:
