@@ -309,7 +309,7 @@ def test_the_probes_are_answered(pod: Any, tmp_path: Path) -> None:
     (container,) = pod["containers"]
     probed = {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
     assert probed == {"/livez", "/readyz"}
-    (tmp_path / "toolwire.toml").write_text('[server]\nlog = "none"\n[store]\nurl = "none"\n')
+    (tmp_path / "toolwire.toml").write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
     with served(tmp_path / "toolwire.toml") as url:
         port = int(url.rpartition(":")[2])
         assert [ask(port, "GET", path).status for path in sorted(probed)] == [200, 200]

@@ -106,7 +106,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     file = tmp_path_factory.mktemp("running") / "toolwire.toml"
     rules = "".join(f'{json.dumps(name)} = "loopback/loopback"\n' for name in names)
-    file.write_text(f'[server]\nlog = "none"\n[store]\nurl = "none"\n[models]\n{rules}')
+    file.write_text(f'[server]\nlog_format = "none"\n[store]\nurl = "none"\n[models]\n{rules}')
     with served(file) as url:
         yield url
 
@@ -384,7 +384,7 @@ def test_as_option(sandbox: Sandbox) -> None:
 
 def test_running_gateway_without_helper_models_is_not_used(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "small.toml"
-    file.write_text('[server]\nlog = "none"\n[store]\nurl = "none"\n')
+    file.write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
     sandbox.install("gemini")
     with served(file) as url:
         sandbox.configure(server_settings(url))
@@ -411,7 +411,7 @@ def test_gateway_with_keys_needs_one(sandbox: Sandbox, tmp_path: Path) -> None:
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     file = tmp_path / "keys.toml"
     keys = f'[[server.keys]]\nname = "me"\nsha256 = "{digest}"\n'
-    file.write_text(f'[store]\nurl = "none"\n[server]\nlog = "none"\n{keys}')
+    file.write_text(f'[store]\nurl = "none"\n[server]\nlog_format = "none"\n{keys}')
     sandbox.install("claude")
     with served(file) as url:
         sandbox.configure(server_settings(url) + keys)

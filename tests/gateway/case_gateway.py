@@ -21,7 +21,7 @@ Object = dict[str, Any]
 def staged(folder: Path) -> Iterator[HttpTransport]:
     """A gateway that tries nothing twice and keeps nothing, with a provider of every protocol."""
     stage = ProviderServer()
-    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog = "none"\n[store]\nurl = "none"']
+    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
     file = folder / "toolwire.toml"

@@ -218,7 +218,7 @@ def _drive(
 )
 def test_without_keys_only_this_machine_is_served(tmp_path: Path, peer: str, status: int) -> None:
     file = tmp_path / "toolwire.toml"
-    file.write_text('[server]\nlog = "none"\n')
+    file.write_text('[server]\nlog_format = "none"\n')
     sent = _drive(file, [(b"host", b"localhost:8642")], (peer, 1234))
     assert sent[0]["status"] == status
 
@@ -455,7 +455,8 @@ def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, pro
 
 def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(
-        tmp_path_factory.mktemp("secret"), f'retries = 1\ncooldown_after = 1\nlog = "json"\nlog_bodies = true\n{KEYS}'
+        tmp_path_factory.mktemp("secret"),
+        f'retries = 1\ncooldown_after = 1\nlog_format = "json"\nlog_bodies = true\n{KEYS}',
     ) as served:
         seen = []
         for provider in PROVIDERS:

@@ -184,7 +184,7 @@ def test_a_server_with_websockets_is_told_426(tmp_path: Path, extended: bool) ->
 def _gateway(folder: Path, name: str, port: int) -> Counting:
     """One whose providers are another gateway, or itself."""
     file = folder / f"{name}.toml"
-    lines = ['[server]\nlog = "none"\nretries = 2']
+    lines = ['[server]\nlog_format = "none"\nretries = 2']
     for protocol in ("openai-chat", "anthropic"):
         lines.append(
             f'[providers.{protocol}-next]\nprotocols = ["{protocol}"]\nbase_url = "http://127.0.0.1:{port}"\napi_key = "{PROVIDER_KEY}"'

@@ -60,7 +60,7 @@ class Through:
 def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
     stage = ProviderServer()
     url = stage.origin
-    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog = "none"']
+    lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"']
     for protocol in PROTOCOLS:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"')
     for quirk in QUIRKS.values():

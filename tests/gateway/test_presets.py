@@ -52,16 +52,16 @@ class Agent(NamedTuple):
 
 
 AGENTS = (
-    Agent("openai-responses", "codex_exec/0.166.0", "/v1/responses", "/v1/responses", "exec_command", {"cmd": "string"}, 'Use the tool Bash with command="ls -la"', {"cmd": "ls -la"}),
+    Agent("openai-responses", "codex_exec/0.166.0", "/v1/responses", "/v1/responses", "exec_command", {"cmd": "string"}, 'Use the tool Bash with command=ls', {"cmd": "ls"}),
     Agent("anthropic", "claude-cli/2.1.325 (external, sdk-cli)", "/v1/messages", "/v1/messages", "Read", {"file_path": "string", "offset": "integer"}, 'Use the tool read_file with file_path="/a/b" start_line=7', {"file_path": "/a/b", "offset": 7}),
-    Agent("gemini", "GeminiCLI-tui/0.61.0/m (linux; x64)", "/v1beta/models/m:generateContent", "/v1beta/models/m:streamGenerateContent?alt=sse", "run_shell_command", {"command": "string"}, 'Use the tool exec_command with cmd="ls -la"', {"command": "ls -la"}),
+    Agent("gemini", "GeminiCLI-tui/0.61.0/m (linux; x64)", "/v1beta/models/m:generateContent", "/v1beta/models/m:streamGenerateContent?alt=sse", "run_shell_command", {"command": "string"}, 'Use the tool exec_command with cmd=ls', {"command": "ls"}),
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("presets")
-    (folder / "model.toml").write_text('[server]\nlog = "none"\n[store]\nurl = "none"\n')
+    (folder / "model.toml").write_text('[server]\nlog_format = "none"\n[store]\nurl = "none"\n')
     with served(folder / "model.toml") as model:
         (folder / "toolwire.toml").write_text(FILE.format(url=model))
         with served(folder / "toolwire.toml") as url:
