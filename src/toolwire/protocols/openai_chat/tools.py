@@ -82,7 +82,8 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     inner = expect_object(node.get(kind), at)
     if not shape.tool_keys.issuperset(inner):
         reading.read_origin(inner, at, shape.tool_keys)
-    return _read_tool_fields(inner, at, kind, read_cache(node), reading.read_origin(node, path, TOOL_KEYS), reading)
+    cache = read_cache(node) if len(node) > 2 else None
+    return _read_tool_fields(inner, at, kind, cache, reading.read_origin(node, path, TOOL_KEYS), reading)
 
 
 def _read_tool_fields(

@@ -55,7 +55,7 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
     if leading:
         rest = turns[leading:]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
-    if any(turn.role in _SYSTEM_ROLES for turn in rest):
+    if not _SYSTEM_ROLES.isdisjoint([turn.role for turn in rest]):
         model = request.model
         return with_turns(
             request, [_map_mid_system_turn(n, rest, constraints, model, ledger) for n in range(len(rest))]
