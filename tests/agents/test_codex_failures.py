@@ -148,9 +148,10 @@ def test_an_answer_that_fails_in_the_middle(desk: AgentWorkspace, provider: Prov
     broken = Step(replace(LONG, text=LONG.text * 20), fails=kind, breaks="error", wait=1)
     talk = provider.script(broken, step("echo made > made.txt"), ScriptedAnswer(DONE), signed=True)
     ran = play(desk, talk)
-    if (kind, target) == ("busy", "openai-responses"):  # in the service's own words Codex takes it for the end
+    if (kind, target) == ("busy", "openai-responses") and "at capacity" in ran.out:
+        # In OpenAI's own words Codex takes it for the end. If the failure came before anything was passed on, the gateway
+        # has answered with a status instead, and Codex asks again as it does everywhere else.
         ended(talk, ran)
-        assert "at capacity" in ran.out
         return
     ended_well(talk, ran, 3)
     assert (desk.workspace / "made.txt").exists()
