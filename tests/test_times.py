@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.core.times import MAX_TIMESTAMP, read_duration, read_timestamp, write_duration, write_timestamp
+from toolwire.core.rate_limits import MAX_TIMESTAMP, read_duration, read_timestamp, write_duration, write_timestamp
 
 SPANS = [
     ("6m0s", 360.0),

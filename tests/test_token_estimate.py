@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import material
-from toolwire.core import token_estimate
-from toolwire.core.fold import fold
+from toolwire.core import tokens
+from toolwire.core.events import fold
 from toolwire.core.ir import (
     Call,
     Citation,
@@ -47,8 +47,8 @@ def request(*parts: Part, **more: Any) -> Request:
     return Request("m", turns=(Turn("user", parts),), **more)
 
 
-BARE = token_estimate.estimate_tokens(request())
-WITH_TOOLS = token_estimate.estimate_tokens(request(tools=(Tool("t"),)))
+BARE = tokens.estimate_tokens(request())
+WITH_TOOLS = tokens.estimate_tokens(request(tools=(Tool("t"),)))
 
 COUNTED: dict[str, tuple[Request, int]] = {
     "text": (request(Text(LONG)), BARE),
@@ -80,13 +80,13 @@ COUNTED: dict[str, tuple[Request, int]] = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_nothing_is_left_out(name: str) -> None:
     counted, without = COUNTED[name]
-    assert token_estimate.estimate_tokens(counted) - without >= len(LONG) / 4
+    assert tokens.estimate_tokens(counted) - without >= len(LONG) / 4
 
 
 def test_what_is_told_without_words_counts_too() -> None:
-    assert token_estimate.estimate_tokens(request(tools=(ProviderTool("web_search"),))) > WITH_TOOLS
+    assert tokens.estimate_tokens(request(tools=(ProviderTool("web_search"),))) > WITH_TOOLS
     assert WITH_TOOLS > BARE
-    assert token_estimate.estimate_tokens(request(settings=Settings(thinking=Thinking("on")))) > BARE
+    assert tokens.estimate_tokens(request(settings=Settings(thinking=Thinking("on")))) > BARE
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_told_without_words_counts_too() -> None:
     ],
 )
 def test_text_of_every_script(text: str, least: int, most: int) -> None:
-    assert least <= token_estimate.estimate_tokens(request(Text(text))) - BARE <= most
+    assert least <= tokens.estimate_tokens(request(Text(text))) - BARE <= most
 
 
 def data(size: int) -> str:
@@ -125,17 +125,15 @@ def data(size: int) -> str:
     ],
 )
 def test_media_by_their_kind_and_never_by_their_text(media: Media, least: int, most: int) -> None:
-    assert least <= token_estimate.estimate_tokens(request(media)) - BARE <= most
-    in_result = token_estimate.estimate_tokens(request(Result("c", (media,)))) - token_estimate.estimate_tokens(
-        request(Result("c"))
-    )
+    assert least <= tokens.estimate_tokens(request(media)) - BARE <= most
+    in_result = tokens.estimate_tokens(request(Result("c", (media,)))) - tokens.estimate_tokens(request(Result("c")))
     assert least <= in_result <= most
 
 
 def test_more_is_never_less() -> None:
     first = request(Text(LONG))
     more = replace(first, turns=(*first.turns, Turn("assistant", (Text("."),))))
-    assert token_estimate.estimate_tokens(more) > token_estimate.estimate_tokens(first)
+    assert tokens.estimate_tokens(more) > tokens.estimate_tokens(first)
 
 
 @material.needs_corpus
@@ -160,6 +158,6 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
             continue
         if usage is not None and usage.input:
             seen += 1
-            below += token_estimate.estimate_tokens(request) < usage.input
+            below += tokens.estimate_tokens(request) < usage.input
     assert seen > 500
     assert below < seen * 0.1

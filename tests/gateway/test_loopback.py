@@ -10,8 +10,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from material import NAMES, corpus, needs_corpus
-from toolwire.core.events import StreamChecker
-from toolwire.core.fold import fold
+from toolwire.core.events import StreamChecker, fold
 from toolwire.core.ir import (
     Call,
     Format,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway.conftest import served
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import Call, Request, Text, Tool, Turn
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.losses import Ledger

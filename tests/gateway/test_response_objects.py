@@ -24,7 +24,7 @@ from toolwire.conformance.strict import find_violations
 from toolwire.core import envelopes
 from toolwire.core.codec import WriteContext
 from toolwire.core.envelopes import ENVELOPE_PREFIX
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger

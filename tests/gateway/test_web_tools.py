@@ -35,7 +35,7 @@ from gateway.raw_exchange import (
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.conformance.strict import find_violations
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from material import NAMES
 from toolwire.conformance.strict import find_violations
 from toolwire.core.codec import WriteContext
-from toolwire.core.events import StreamChecker
-from toolwire.core.fold import fold, unfold
+from toolwire.core.events import StreamChecker, fold, unfold
 from toolwire.core.ir import (
     Call,
     Choice,

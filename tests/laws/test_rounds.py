@@ -26,8 +26,9 @@ from toolwire.core.events import (
     StreamChecker,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import Call, Choice, Failure, Finish, Part, Reasoning, Response, Result, Seal, Text, Tool, Usage
 from toolwire.core.json_values import decode, encode
 from toolwire.protocols import find_codec

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolwire.conformance.strict import find_violations
 from toolwire.core.codec import Codec, WriteContext
-from toolwire.core.fold import unfold
+from toolwire.core.events import unfold
 from toolwire.core.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, strip_origins
 from toolwire.core.json_values import decode, encode
 from toolwire.core.losses import Ledger

@@ -30,8 +30,9 @@ from toolwire.core.events import (
     StreamChecker,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
     Call,
     Choice,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire.core.codec import WriteContext
-from toolwire.core.events import ArgumentsDelta
-from toolwire.core.fold import fold, unfold
+from toolwire.core.events import ArgumentsDelta, fold, unfold
 from toolwire.core.ir import Call, Choice, Finish, Request, Response, Text, Tool, Turn
 from toolwire.core.json_values import encode, expect_object
 from toolwire.core.losses import Ledger

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import Call, Request, Result, Role, Text, Tool, Turn
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.losses import Ledger

@@ -27,8 +27,9 @@ from toolwire.core.events import (
     StreamChecker,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import (
     Call,

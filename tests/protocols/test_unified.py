@@ -33,8 +33,9 @@ from toolwire.core.events import (
     StreamChecker,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
     PROVIDER_TOOLS,
     STATUS_BY_FAILURE_KIND,
@@ -71,7 +72,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode, encode, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.core.tokens import EFFORTS
 from toolwire.protocols.unified import CODEC
 from toolwire.protocols.unified.errors import HINTS, read_error, write_error
 from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, NAME, STOP_REASON_BY_KIND, read_call_id, write_call_id

@@ -24,8 +24,9 @@ from toolwire.core.events import (
     SealDelta,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
     Call,
     Citation,

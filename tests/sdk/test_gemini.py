@@ -13,7 +13,7 @@ from google.genai import errors, types
 
 from material import SAMPLES
 from toolwire.core.codec import WriteContext
-from toolwire.core.fold import fold, unfold
+from toolwire.core.events import fold, unfold
 from toolwire.core.ir import (
     Call,
     Choice,

@@ -24,8 +24,8 @@ from toolwire.core.events import (
     ResponseStart,
     TextDelta,
     UsageUpdate,
+    unfold,
 )
-from toolwire.core.fold import unfold
 from toolwire.core.ir import (
     Call,
     Choice,

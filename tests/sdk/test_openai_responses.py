@@ -26,8 +26,9 @@ from toolwire.core.events import (
     ResponseStart,
     SealDelta,
     TextDelta,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
     Call,
     Choice,

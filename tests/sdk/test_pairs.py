@@ -20,7 +20,7 @@ from google.genai import errors as gemini_errors
 
 from material import SAMPLES, sample_streams
 from toolwire import Stream
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import Call, Finish, Response, Text
 from toolwire.core.json_values import decode_object_or_none
 from toolwire.protocols import find_codec

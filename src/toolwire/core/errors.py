@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from toolwire.core.ir import Failure
-from toolwire.core.times import read_duration
+from toolwire.core.rate_limits import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
 """In the middle of a stream there is no status. Some clients retry because of the words "connection error"."""

@@ -1,14 +1,99 @@
-"""Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), read and written."""
+"""Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), with durations (`6m0s`, `120ms`)
+and RFC 3339 timestamps (`2026-11-20T12:00:00Z`)."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from toolwire.core.codec import RateLimit
-from toolwire.core.times import read_duration, read_timestamp, write_duration, write_timestamp
+
+_DURATION = re.compile(
+    r"(?:(?P<d>\d{1,6})d)?(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9}(?:\.\d{1,9})?)s)?"
+    r"(?:(?P<ms>\d{1,12}(?:\.\d{1,9})?)ms)?",
+    re.ASCII,
+)
+_BARE_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+_SECONDS_BY_UNIT = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(\.\d{1,9})?"
+    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+MAX_TIMESTAMP = 253_402_300_799
+"""The last second of the year 9999: RFC 3339 has no later one."""
+
+
+def read_duration(text: str) -> float | None:
+    """Seconds, from `6m0s` or a bare number; None for anything else."""
+    if _BARE_SECONDS.fullmatch(text):
+        return float(text)
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        return None
+    return sum(float(value) * _SECONDS_BY_UNIT[unit] for unit, value in found.groupdict().items() if value)
+
+
+def write_duration(seconds: float) -> str:
+    """`120ms` below a second, else hours, minutes and seconds: `1.5s`, `6m0s`, `1h0m2s`. Rounded up."""
+    milliseconds = max(0, math.ceil(round(seconds * 1000, 3)))
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    out = f"{rest / 1000:g}s"
+    if minutes or hours:
+        out = f"{minutes}m{out}"
+    return f"{hours}h{out}" if hours else out
+
+
+def read_timestamp(text: str) -> float | None:
+    """Seconds since 1970 of an RFC 3339 timestamp; None for anything else."""
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    seconds = float(_days_since_epoch(year, month, day) * 86400 + hour * 3600 + minute * 60 + second)
+    if found[7]:
+        seconds += float(found[7])
+    if found[8]:
+        offset = int(found[9]) * 3600 + int(found[10]) * 60
+        seconds += offset if found[8] == "-" else -offset
+    return seconds
+
+
+def write_timestamp(seconds: float) -> str:
+    """An RFC 3339 timestamp, rounded up to a whole second."""
+    days, rest = divmod(min(max(0, math.ceil(seconds)), MAX_TIMESTAMP), 86400)
+    year, month, day = _date_of_day(days)
+    return f"{year:04d}-{month:02d}-{day:02d}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}Z"
+
+
+# In the next two functions a year begins in March, so that the leap day is its last day.
+
+
+def _days_since_epoch(year: int, month: int, day: int) -> int:
+    if month < 3:
+        year, month = year - 1, month + 12
+    return year * 365 + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
+
+
+def _date_of_day(days: int) -> tuple[int, int, int]:
+    """Year, month and day, from the days since 1970."""
+    era, of_era = divmod(days + 719_468, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    return era * 400 + year + (month >= 10), month + 3 if month < 10 else month - 9, day
+
+
+# --- Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), read and written ---
+
 
 MAX_DIGITS = 18
 

@@ -31,8 +31,9 @@ from toolwire.core.events import (
     SealDelta,
     TextDelta,
     UsageUpdate,
+    fold,
+    unfold,
 )
-from toolwire.core.fold import fold, unfold
 from toolwire.core.ir import (
     Call,
     Choice,

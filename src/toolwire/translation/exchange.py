@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, WriteContext
-from toolwire.core.events import Event, ResponseFailed, StreamChecker
-from toolwire.core.fold import fold, unfold
+from toolwire.core.events import Event, ResponseFailed, StreamChecker, fold, unfold
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,

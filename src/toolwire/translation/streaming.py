@@ -11,6 +11,7 @@ from toolwire.core.events import (
     ChoiceEnd,
     CitationDelta,
     Event,
+    Fold,
     OpaqueEvent,
     PartEnd,
     PartStart,
@@ -21,8 +22,8 @@ from toolwire.core.events import (
     StreamChecker,
     TextDelta,
     UsageUpdate,
+    unfold,
 )
-from toolwire.core.fold import Fold, unfold
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Result, Usage, replace_fields
 from toolwire.core.json_values import expect_object
 from toolwire.core.losses import Ledger, Loss

@@ -19,6 +19,7 @@ from toolwire.core.codec import Constraints
 from toolwire.core.events import (
     ChoiceEnd,
     Event,
+    Fold,
     PartEnd,
     PartStart,
     ResponseEnd,
@@ -28,7 +29,6 @@ from toolwire.core.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.core.fold import Fold
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core import token_estimate
+from toolwire.core import tokens
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.envelopes import EMPTY_ENVELOPE
 from toolwire.core.errors import failure_kind_for_status
-from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta
-from toolwire.core.fold import unfold
+from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta, unfold
 from toolwire.core.ids import derive_id, hex_digest
 from toolwire.core.ir import (
     EMPTY_MAPPING,
@@ -127,7 +126,7 @@ def _make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed:
     choices = tuple(_make_choice(request, prompt, calls, codec, f"{seed}|{index}", index) for index in range(count))
     output = sum(map(_estimate_tokens, choices))
     reasoning = sum(len(part.text) for one in choices for part in one.parts if isinstance(part, Reasoning)) // 4
-    usage = Usage(token_estimate.estimate_tokens(request), output, reasoning=reasoning or None)
+    usage = Usage(tokens.estimate_tokens(request), output, reasoning=reasoning or None)
     return Response("", request.model, None, choices, usage)
 
 

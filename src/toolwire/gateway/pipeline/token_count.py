@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from toolwire.core import token_estimate
+from toolwire.core import tokens
 from toolwire.core.codec import TokenCountEndpoint
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
@@ -43,7 +43,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     record.usage_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
-    estimate = token_estimate.estimate_tokens(request)
+    estimate = tokens.estimate_tokens(request)
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 

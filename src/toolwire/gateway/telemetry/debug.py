@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwire.core.codec import Codec
-from toolwire.core.fold import fold
+from toolwire.core.events import fold
 from toolwire.core.ir import (
     AnyTool,
     Call,

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
 from toolwire.core.json_values import Json, Object
-from toolwire.core.rate_limits import RateLimitHeaders
-from toolwire.core.times import write_timestamp
+from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
 from toolwire.protocols.anthropic.models import family
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000

@@ -10,7 +10,7 @@ from toolwire.core.ir import Call, Reasoning, Request, Result, Thinking
 from toolwire.core.json_values import Object, Path, get_int, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, restore_original_keys
-from toolwire.core.reasoning_effort import budget_for_effort, effort_for_budget, nearest_effort
+from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.anthropic.models import Family
 from toolwire.protocols.anthropic.names import (
     NAME,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from toolwire.core import token_estimate
+from toolwire.core import tokens
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import truncated_stream_failure
 from toolwire.core.events import (
@@ -208,7 +208,7 @@ class StreamWriter:
         usage = event.usage
         if usage is None or not usage.input:
             # Agents show the use of the context from this; the exact count comes at the end.
-            usage = Usage(0 if context.request is None else token_estimate.estimate_tokens(context.request))
+            usage = Usage(0 if context.request is None else tokens.estimate_tokens(context.request))
         self._message_id = message_id(event.id, context)
         message: Object = {
             "id": self._message_id,

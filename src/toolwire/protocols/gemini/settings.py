@@ -20,7 +20,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import present_settings, restore_original_keys
-from toolwire.core.reasoning_effort import budget_for_effort, effort_for_budget, nearest_effort
+from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext
 from toolwire.protocols.gemini.models import Family

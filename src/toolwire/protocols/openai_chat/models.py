@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core import ids, reasoning_effort
+from toolwire.core import ids, tokens
 from toolwire.core.ir import Request, Settings, Thinking
 from toolwire.core.json_values import Object, Path
 from toolwire.core.losses import Ledger
@@ -175,7 +175,7 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
         ledger.note("no-counterpart", where, f"the summary mode `{asked.summary}` was left out")
     word = asked.effort or ("none" if asked.mode == "off" else "")
     if not word and asked.budget is not None:
-        word = reasoning_effort.effort_for_budget(asked.budget)
+        word = tokens.effort_for_budget(asked.budget)
         ledger.note("thinking-mapped", where, f"a budget of {asked.budget} tokens became the effort `{word}`")
     if not word or family.native:
         return word
@@ -183,7 +183,7 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
         if word != "none":
             ledger.note("no-counterpart", where, f"the effort `{word}` was left out", "this model does not reason")
         return ""
-    fitting = reasoning_effort.nearest_effort(word, family.efforts)
+    fitting = tokens.nearest_effort(word, family.efforts)
     if fitting != word:
         ledger.note("thinking-mapped", where, f"the effort `{word}` became `{fitting}`")
     return fitting

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from toolwire.core.codec import Quirk
-from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.core.tokens import EFFORTS
 from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
 
 

@@ -22,7 +22,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
-from toolwire.core.reasoning_effort import EFFORTS, effort_for_budget, nearest_effort
+from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort
 from toolwire.protocols.openai_responses.models import family
 from toolwire.protocols.openai_responses.names import INCLUDE_ENCRYPTED_REASONING, NAME, intact_wire, is_own
 from toolwire.protocols.openai_responses.provider_tools import INCLUDE_SOURCES, write_provider_tool_settings

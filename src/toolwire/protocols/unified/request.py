@@ -36,7 +36,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import items_with_paths, present_settings, restore_original_keys
-from toolwire.core.reasoning_effort import EFFORTS
+from toolwire.core.tokens import EFFORTS
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import (
     read_cache,

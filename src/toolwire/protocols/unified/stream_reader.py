@@ -29,8 +29,8 @@ from toolwire.core.events import (
     SourceFrame,
     TextDelta,
     UsageUpdate,
+    unfold,
 )
-from toolwire.core.fold import unfold
 from toolwire.core.ir import (
     Call,
     Choice,

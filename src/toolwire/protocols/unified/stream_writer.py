@@ -16,6 +16,7 @@ from toolwire.core.events import (
     ChoiceEnd,
     CitationDelta,
     Event,
+    Fold,
     OpaqueEvent,
     PartEnd,
     PartStart,
@@ -27,7 +28,6 @@ from toolwire.core.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.core.fold import Fold
 from toolwire.core.ir import (
     Call,
     Media,
