@@ -12,8 +12,7 @@ from typing import Any
 import uvloop
 
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.connection import ClientConnection
-from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.server.server import ClientConnection, HttpServer
 
 PATIENCE = 20.0
 """Seconds after which something that was waited for will not come any more."""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.gateway.server.connection import ClientConnection
+from toolwire.gateway.server.client_request import HttpRequest
 from toolwire.gateway.server.head_cache import MAX_CACHED_HEAD
-from toolwire.gateway.server.http_request import HttpRequest
+from toolwire.gateway.server.server import ClientConnection
 from toolwire.gateway.server.write_queue import WriteQueue
 
 Seen = tuple[str, str, str, dict[str, str], bytes | None, bool, bool]

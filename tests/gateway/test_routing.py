@@ -22,10 +22,9 @@ from toolwire.gateway.pipeline.route import (
     choose_codec,
     codec_with_quirks,
 )
-from toolwire.gateway.pipeline.runtime import Runtime
+from toolwire.gateway.pipeline.runtime import ProviderHealth, Runtime
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.client import UpstreamClient
-from toolwire.gateway.upstream.health import ProviderHealth
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

@@ -25,7 +25,7 @@ from gateway.raw_server import (
     splits,
     turn,
 )
-from toolwire.gateway.server import connection as accepted
+from toolwire.gateway.server import server as accepted
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 
 Test = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]

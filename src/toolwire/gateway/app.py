@@ -19,7 +19,7 @@ from toolwire.gateway.config.problems import Problem, format_problem
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline.error_replies import error_reply
 from toolwire.gateway.pipeline.pipeline import Pipeline
-from toolwire.gateway.pipeline.runtime import Runtime
+from toolwire.gateway.pipeline.runtime import ProviderHealth, Runtime
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
@@ -30,7 +30,6 @@ from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
 from toolwire.gateway.upstream.client import UpstreamClient
-from toolwire.gateway.upstream.health import ProviderHealth
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0

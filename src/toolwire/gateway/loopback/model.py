@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,22 +24,28 @@ from toolwire.core.ir import (
     Choice,
     Failure,
     Finish,
+    Media,
     Part,
     Reasoning,
     Request,
     Response,
+    Result,
     Seal,
     Settings,
     Text,
+    Tool,
+    ToolReference,
+    ToolsAdded,
+    Turn,
     Usage,
+    plain_text,
     strip_origins,
 )
 from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
 from toolwire.core.losses import Ledger
-from toolwire.gateway.loopback import replies
 from toolwire.gateway.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
-from toolwire.gateway.upstream.connection import ChunkSink
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import ChunkSink, TransportError
+from toolwire.schema.keywords import short_json
 
 MODEL_NAME = "loopback"
 _MAX_CHOICES = 8
@@ -63,7 +69,7 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
         return _refuse(codec, Failure("invalid", str(error), 400))
     except RecursionError:
         return _refuse(codec, Failure("invalid", "the JSON is nested too deeply", 400))
-    prompt = replies.read_prompt(request)
+    prompt = read_prompt(request)
     order = _read_failure_order(prompt.text)
     if isinstance(order, Failure) and not (stream and order.code == _BROKEN_CODE):
         return _refuse(codec, order)
@@ -119,7 +125,7 @@ def _read_failure_order(text: str) -> Failure | str | None:
 # --- the answer ---
 
 
-def _make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed: str) -> Response:
+def _make_response(request: Request, prompt: Prompt, codec: Codec, seed: str) -> Response:
     """The answer; its ids are derived from the seed."""
     calls = _plan_calls(request, prompt)
     count = min(request.settings.count or 1, _MAX_CHOICES)
@@ -131,14 +137,14 @@ def _make_response(request: Request, prompt: replies.Prompt, codec: Codec, seed:
 
 
 def _make_choice(
-    request: Request, prompt: replies.Prompt, calls: list[PlannedCall], codec: Codec, seed: str, index: int
+    request: Request, prompt: Prompt, calls: list[PlannedCall], codec: Codec, seed: str, index: int
 ) -> Choice:
     parts: list[Part] = []
     if _shows_reasoning(request.settings):
         slots = codec.constraints.seal_slots
         # Anthropic refuses thinking without a signature, so it gets one that says that it is empty.
         seal = Seal(codec.name, EMPTY_ENVELOPE) if "reasoning" in slots and "call" not in slots else None
-        parts.append(Reasoning(replies.reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
+        parts.append(Reasoning(reasoning_text(prompt, [one.tool for one in calls]), "summary", seal=seal))
     if calls:
         parts += [_make_call(one, derive_id("call_", seed, position)) for position, one in enumerate(calls)]
         return Choice(index, tuple(parts), Finish("calls"))
@@ -163,13 +169,13 @@ def _shows_reasoning(settings: Settings) -> bool:
     return thinking.mode in ("on", "auto") or bool(thinking.effort) or bool(thinking.budget)
 
 
-def _make_text(request: Request, prompt: replies.Prompt) -> str:
+def _make_text(request: Request, prompt: Prompt) -> str:
     form = request.settings.format
     if form is None or form.kind == "text":
-        return replies.reply_text(prompt, [tool.name for tool in prompt.tools])
+        return reply_text(prompt, [tool.name for tool in prompt.tools])
     if form.kind == "schema" and form.schema is not None:
         return encode_text(make_value(form.schema, find_values(prompt.known_text)))
-    return encode_text({"model": MODEL_NAME, "answer": replies.reply_text(prompt, [])})
+    return encode_text({"model": MODEL_NAME, "answer": reply_text(prompt, [])})
 
 
 def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
@@ -188,7 +194,7 @@ def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
 # --- calls ---
 
 
-def _plan_calls(request: Request, prompt: replies.Prompt) -> list[PlannedCall]:
+def _plan_calls(request: Request, prompt: Prompt) -> list[PlannedCall]:
     """The calls of this answer; none if the last turn has results, or if the text resembles no tool."""
     choice = request.choice
     mode = choice.mode if choice is not None else "auto"
@@ -275,3 +281,138 @@ class LoopbackSource:
 
     def abort(self) -> None:
         self._pieces.clear()
+
+
+# --- The user's prompt as the embedded model reads it, and the sentences that it answers ---
+
+
+_ECHO_LENGTH = 300
+"""Longer texts and results are repeated up to this length."""
+_TAGGED_BLOCK = re.compile(r"^<([\w-]+)[^>]*>.*?</\1>\s*", re.DOTALL | re.MULTILINE)
+"""Agents such as Claude Code and Codex put instructions and context in such blocks into the user's message."""
+_BLOCK_SEARCH_LIMIT = 50_000
+"""Longer texts are not searched for blocks, because it takes quadratic time."""
+
+
+class Prompt(Struct, frozen=True):
+    """What the model has to answer."""
+
+    text: str = ""
+    """The user's text since the model's last turn, or else the last one before."""
+    media: tuple[Media, ...] = ()
+    results: tuple[Result, ...] = ()
+    """The results since the model's last turn."""
+    tools: tuple[Tool, ...] = ()
+    called_tools: frozenset[str] = frozenset()
+    """Names of the tools that were already called for this text."""
+    result_tool_names: tuple[str, ...] = ()
+    """The tool of each result."""
+    has_only_loaded_tools: bool = False
+    """Whether the results only load tools, so that there is nothing to tell yet."""
+    needs_answer: bool = True
+    """False if the conversation ends with a turn of the model."""
+
+    @property
+    def known_text(self) -> str:
+        """The user's text and the start of each result."""
+        return "\n".join([self.text, *(plain_text(result.content)[:1000] for result in self.results)])
+
+
+def read_prompt(request: Request) -> Prompt:
+    turns = request.turns
+    last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
+    new = turns[last + 1 :]
+    results = tuple(part for turn in new for part in turn.parts if isinstance(part, Result))
+    start = max((number for number, turn in enumerate(turns) if _has_user_input(turn)), default=0)
+    user_turns = [
+        turn for turn in (new if any(map(_has_user_input, new)) else turns[start : start + 1]) if turn.role == "user"
+    ]
+    text = "\n".join(text for turn in user_turns if (text := _user_text(turn)))
+    calls = {part.id: part.name for turn in turns for part in turn.parts if isinstance(part, Call)}
+    loaded = [part for result in results for part in result.content if isinstance(part, (ToolsAdded, ToolReference))]
+    return Prompt(
+        text or "\n".join(plain_text(turn.parts) for turn in user_turns).strip(),
+        tuple(part for turn in new if turn.role == "user" for part in turn.parts if isinstance(part, Media)),
+        results,
+        tuple(_callable_tools(request, loaded)),
+        frozenset(part.name for turn in turns[start:] for part in turn.parts if isinstance(part, Call)),
+        tuple(result.name or calls.get(result.id, "") or "a tool" for result in results),
+        bool(loaded) and all(any(part in loaded for part in result.content) for result in results),
+        bool(new),
+    )
+
+
+def _has_user_input(turn: Turn) -> bool:
+    return turn.role == "user" and bool(_user_text(turn) or any(isinstance(part, Media) for part in turn.parts))
+
+
+def _user_text(turn: Turn) -> str:
+    """The user's own text, without the blocks that agents add."""
+    texts = (part.text for part in turn.parts if isinstance(part, Text))
+    return "\n".join(own for text in texts if (own := _strip_blocks(text).strip()))
+
+
+def _strip_blocks(text: str) -> str:
+    return text if len(text) > _BLOCK_SEARCH_LIMIT or "</" not in text else _TAGGED_BLOCK.sub("", text)
+
+
+def _callable_tools(request: Request, loaded_parts: Sequence[Part]) -> Iterator[Tool]:
+    """The tools that the new results loaded, or else all tools except deferred ones that were never loaded."""
+    parts = [part for turn in request.turns for part in turn.parts]
+    parts += [inner for part in parts if isinstance(part, Result) for inner in part.content]
+    added = [tool for part in parts if isinstance(part, ToolsAdded) for tool in part.tools]
+    known = [tool for tool in (*request.tools, *added) if isinstance(tool, Tool)]
+    loaded = {part.name for part in parts if isinstance(part, ToolReference)}
+    loaded |= {tool.name for tool in added if isinstance(tool, Tool)}
+    if loaded_parts:
+        names = {part.name for part in loaded_parts if isinstance(part, ToolReference)}
+        new = [tool for part in loaded_parts if isinstance(part, ToolsAdded) for tool in part.tools]
+        known = [tool for tool in known if tool in new or tool.name in names]
+    return (tool for tool in known if not tool.defer or tool.name in loaded)
+
+
+# --- sentences ---
+
+
+def reasoning_text(prompt: Prompt, tools: Sequence[Tool]) -> str:
+    if tools:
+        return f"The text resembles {' and '.join(dict.fromkeys(tool.name for tool in tools))}, so I call it."
+    if prompt.results:
+        return "The results are there, so I tell what they say."
+    return "No tool is asked for, so I answer in words."
+
+
+def reply_text(prompt: Prompt, tools: Sequence[str]) -> str:
+    """The results of the tools, or else the user's text and a hint."""
+    media = [f"I see {', '.join(map(_describe_media, prompt.media))}."] if prompt.media else []
+    if prompt.results:
+        names = prompt.result_tool_names
+        return "\n".join([*map(_result_text, names, prompt.results), *media])
+    lines = [f"You said: {_shorten_text(prompt.text)}" if prompt.text else "You said nothing.", *media]
+    lines.append("This is loopback, the model built into Toolwire: it calls your tools and repeats what it hears.")
+    if tools:
+        more = f" and {len(tools) - 8} more" if len(tools) > 8 else ""
+        lines.append(f"Name a tool to have it called: {', '.join(tools[:8])}{more}.")
+    lines.append("For a real model, set a provider's key or name one in toolwire.toml.")
+    return "\n".join(lines)
+
+
+def _result_text(name: str, result: Result) -> str:
+    verb = "failed" if result.error else "said"
+    if isinstance(result.value, (dict, list)):
+        text = short_json(result.value, _ECHO_LENGTH)
+    else:
+        text = _shorten_text(plain_text(result.content))
+    media = [_describe_media(part) for part in result.content if isinstance(part, Media)]
+    return f"{name} {verb}: {' and '.join([*([text] if text else []), *media]) or 'nothing'}"
+
+
+def _describe_media(media: Media) -> str:
+    size = f"{len(media.data) * 3 // 4 - media.data[-2:].count('=')} bytes" if media.data else ""
+    details = ", ".join(word for word in (media.name, media.mime, size) if word)
+    return f"1 {media.kind} ({details})" if details else f"1 {media.kind}"
+
+
+def _shorten_text(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _ECHO_LENGTH else f"{text[: _ECHO_LENGTH - 1]}…"

@@ -30,7 +30,7 @@ from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 

@@ -16,7 +16,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import TransportError
 
 FIRST_RETRY_WAIT = 0.25
 """Seconds before the first retry; doubled for each further one, with jitter."""

@@ -17,8 +17,7 @@ from toolwire.gateway.pipeline.runtime import Runtime, Upstream
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.upstream.connection import ChunkSink
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.tool_rounds import Rounds
 

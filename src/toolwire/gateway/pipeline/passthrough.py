@@ -18,7 +18,7 @@ from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import has_ambiguous_model, peek_body, replace_model
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import TransportError
 from toolwire.protocols import CODECS
 
 PASSED_HEADERS = frozenset(

@@ -24,7 +24,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 
 HEARTBEAT_CHECKS = 8

@@ -4,15 +4,26 @@ from an ASGI server."""
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
-from urllib.parse import unquote
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
-from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER
+from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
+from toolwire.gateway.server.write_queue import Write
+
+if TYPE_CHECKING:
+    from toolwire.gateway.server.server import ClientConnection
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -213,3 +224,389 @@ def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, text in rows:
         headers[name] = f"{headers[name]}, {text}" if name in headers else text
     return headers
+
+
+# --- One request to the gateway's own server, and its response as bytes: head and body in one write if possible ---
+
+
+MAX_BUFFERED = 1024 * 1024
+"""Bytes of a body that are read ahead. After that, reading stops until the gateway asks for the body."""
+MAX_JOINED_BODY = 64 * 1024
+"""A body up to this size is joined with its head, for one write."""
+LARGE_CHUNK = 16 * 1024
+"""After a larger piece the writer must wait until it is known whether the client takes it."""
+BODILESS_STATUSES = (204, 304)
+CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
+
+_JSON_HEADS = {
+    status: f"{line}\r\ncontent-type: {JSON_HEADERS['content-type']}\r\n{REQUEST_ID_HEADER}: "
+    for status, line in STATUS_LINES.items()
+}
+"""The start of responses without further headers."""
+_NON_TOKEN_CHARACTER = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LINGER_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of zero seconds: closing the socket sends a reset."""
+
+
+_chunk_heads: dict[int, bytes] = {}
+"""The line before a chunk, by its size, except for large ones."""
+_head_templates: dict[tuple[int | str, ...], str] = {}
+"""Response heads without their values, by status and header names: providers send the same names again and again."""
+_MAX_TEMPLATES, _MAX_TEMPLATE_LENGTH = 256, 2048
+"""The number of cached templates, and the length of one."""
+
+
+class RequestLine(Struct, frozen=True):
+    """The head of a request without its headers."""
+
+    method: str
+    path: str
+    query: str
+    keep_alive: bool
+    """Another request may follow on the connection."""
+    is_http_1_0: bool
+
+
+class HttpRequest(ClientRequest):
+    """One request on a connection.
+
+    Its response is sent at the end of an iteration of the event loop, together with those of other requests: a peer on
+    the same machine that is woken for each one would take the processor in between.
+    """
+
+    __slots__ = (
+        "_body_limit",
+        "_body_size",
+        "_cancel_on_disconnect",
+        "_chunk_writer",
+        "_connection",
+        "_content_length",
+        "_has_large_write",
+        "_has_no_body",
+        "_is_body_complete",
+        "_is_chunked",
+        "_is_http_1_0",
+        "_pending_head",
+        "_pieces",
+        "_waiter",
+        "expects_continue",
+        "has_ended_response",
+        "has_started_response",
+        "keep_alive",
+        "task",
+    )
+
+    task: asyncio.Task[None]
+    """Set when it is the request's turn."""
+    _has_no_body: bool
+    """The response has no body, whatever is written (HEAD, 204, 304)."""
+    _is_chunked: bool
+    _content_length: str | None
+    """The content length that its head names."""
+    _pending_head: bytes
+    """Sent with the first piece of the body."""
+    _has_large_write: bool
+    _chunk_writer: Write | None
+    """Set while a chunked response is being sent."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        request_line: RequestLine,
+        headers: dict[str, str],
+        resolved_heads: ResolvedHeads,
+        body: bytes | None = None,
+    ) -> None:
+        """`body` is given if it is complete already."""
+        self._connection = connection
+        self.method, self.path, self.query = request_line.method, request_line.path, request_line.query
+        self.headers = headers
+        self.resolved_heads = resolved_heads
+        self.peer = connection.peer
+        self.loop = connection.loop
+        self.clock = connection.clock
+        self.bytes_sent = 0
+        self.is_disconnected = False
+        self.keep_alive = request_line.keep_alive
+        self.expects_continue = False
+        """The client waits for `100 Continue` before it sends its body."""
+        self.has_started_response = False
+        """Something of the response was written."""
+        self.has_ended_response = False
+        """The end of the response was written, or the response was aborted."""
+        self._is_http_1_0 = request_line.is_http_1_0
+        self._cancel_on_disconnect: asyncio.Task[None] | None = None
+        self._is_body_complete = body is not None
+        self._pieces = [body] if body else []
+        self._body_size = len(body) if body else 0
+        self._body_limit = MAX_BUFFERED
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- the request body ---
+
+    def add_body(self, data: bytes) -> bool:
+        """More of the body. False: stop reading for now."""
+        self._pieces.append(data)
+        self._body_size += len(data)
+        if self._body_size <= self._body_limit:
+            return True
+        self._wake()
+        return False
+
+    def end_body(self) -> None:
+        self._is_body_complete = True
+        self._wake()
+
+    def on_disconnect(self) -> None:
+        """The client has left."""
+        self.is_disconnected = True
+        self._chunk_writer = None
+        self._connection.write_queue.discard(self._connection.transport.write)
+        self._wake()
+        if self._cancel_on_disconnect is not None:
+            self._cancel_on_disconnect.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def buffered_body(self, limit: int) -> bytes | None:
+        if self._is_body_complete and self._body_size <= limit and "content-encoding" not in self.headers:
+            return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return None
+
+    async def read_raw_body(self, limit: int) -> bytes | None:
+        self._body_limit = limit
+        if self.expects_continue and not (
+            self._body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
+        ):
+            self._connection.transport.write(CONTINUE_RESPONSE)
+        self.expects_continue = False
+        while not self._is_body_complete and self._body_size <= limit:
+            if self.is_disconnected:
+                raise ClientDisconnected
+            self._connection.resume_reading()
+            self._waiter = self._connection.loop.create_future()
+            await self._waiter
+        if self._body_size > limit:
+            return None
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    # --- the response ---
+
+    async def start_response(self, status: int, headers: Mapping[str, str]) -> None:
+        length = headers.get("content-length")
+        has_no_body = status in BODILESS_STATUSES
+        if has_no_body and length is not None:
+            headers, length = {name: value for name, value in headers.items() if name != "content-length"}, None
+        has_no_length = length is None and not has_no_body
+        self._chunk_writer, self._has_large_write = None, False
+        self._content_length = length
+        self._has_no_body = has_no_body or self.method == "HEAD"
+        self._is_chunked = has_no_length and not self._is_http_1_0
+        if has_no_length and self._is_http_1_0:
+            self.keep_alive = False
+        self._pending_head = self._write_head(
+            status, headers, "transfer-encoding: chunked\r\n" if self._is_chunked else ""
+        )
+
+    def _write_head(self, status: int, headers: Mapping[str, str], extra_lines: str) -> bytes:
+        values = tuple(headers.values())
+        template = _head_templates.get((status, *headers)) or _make_head_template(status, tuple(headers))
+        if not template or _has_line_break("".join(values)):
+            return self._write_head(status, _sanitise_headers(headers), extra_lines)
+        if not self._is_body_complete or self._connection.is_closing:
+            self.keep_alive = False
+        if not self.keep_alive:
+            extra_lines += "connection: close\r\n"
+        elif self._is_http_1_0:
+            extra_lines += "connection: keep-alive\r\n"
+        return f"{template % values}{extra_lines}\r\n".encode("latin-1", "replace")
+
+    async def send_reply(
+        self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
+    ) -> None:
+        if self.is_disconnected or self.has_ended_response or self.has_started_response:
+            return
+        status, body = reply.status, reply.body
+        if status in BODILESS_STATUSES:
+            await super().send_reply(reply, request_id, id_header, extra_headers)
+            return
+        is_common = (
+            self.keep_alive
+            and self._is_body_complete
+            and not self._is_http_1_0
+            and not self._connection.is_closing
+            and reply.headers is JSON_HEADERS
+            and not extra_headers
+            and request_id
+        )
+        start = _JSON_HEADS.get(status) if is_common else None
+        if start is None:
+            headers = {**reply.headers, **extra_headers}
+            if request_id:
+                headers[REQUEST_ID_HEADER] = headers[id_header] = request_id
+            headers["content-length"] = str(len(body))
+            head = self._write_head(status, headers, "")
+        else:
+            second_id = "" if id_header == REQUEST_ID_HEADER else f"{id_header}: {request_id}\r\n"
+            head = f"{start}{request_id}\r\n{second_id}content-length: {len(body)}\r\n\r\n".encode()
+        self.bytes_sent += len(body)
+        self._end_response(head, b"" if self.method == "HEAD" else body)
+
+    async def send_body(self, data: bytes, more: bool) -> None:
+        if more:
+            self.write_nowait(data)
+            await self.drain()
+        else:
+            self._write_body(data, False)
+
+    def write_nowait(self, data: bytes) -> bool:
+        size = len(data)
+        head, write = _chunk_heads.get(size), self._chunk_writer
+        if head is None or write is None:
+            return self._write_uncommon(data)
+        connection = self._connection
+        self.bytes_sent += size
+        queue = connection.write_queue
+        pending = queue.pending
+        if not pending:  # as in `WriteQueue.add`, which would be one more call for each piece of a stream
+            connection.loop.call_soon(queue.flush_callback)
+        pending.append((write, head + data + b"\r\n"))
+        return connection.write_blocked is None
+
+    def _write_uncommon(self, data: bytes) -> bool:
+        if data:
+            self._write_body(data, True)
+        if len(data) > LARGE_CHUNK:
+            self._has_large_write = True
+            return False
+        return self._connection.write_blocked is None
+
+    async def drain(self) -> None:
+        if self._has_large_write:
+            self._has_large_write = False
+            await asyncio.sleep(0)  # the queue is flushed meanwhile
+        while (blocked := self._connection.write_blocked) is not None:
+            # Several tasks may wait for it: cancelling one must not cancel the future.
+            await asyncio.shield(blocked)
+
+    def _write_body(self, data: bytes, more: bool) -> None:
+        if self.is_disconnected or self.has_ended_response:
+            return
+        self.bytes_sent += len(data)
+        if self._has_no_body:
+            data = b""
+        elif self._is_chunked:
+            data = _write_chunk(data) if data else b""
+            data = data if more else data + b"0\r\n\r\n"
+        head, self._pending_head, self.has_started_response = self._pending_head, b"", True
+        if not more and (
+            self._content_length is None or self._has_no_body or self._content_length == str(self.bytes_sent)
+        ):
+            self._end_response(head, data)
+            return
+        self._connection.write_queue.add(self._write_if_connected, self._join_head(head, data))
+        if more:
+            self._chunk_writer = (
+                self._connection.transport.write if self._is_chunked and not self._has_no_body else None
+            )
+        else:
+            self.abort()  # else the client would take the next response for the rest of this one
+
+    def _end_response(self, head: bytes, body: bytes) -> None:
+        self.has_started_response = self.has_ended_response = True
+        self._chunk_writer = None
+        self._connection.write_queue.add(self._write_last, self._join_head(head, body))
+
+    def _join_head(self, head: bytes, body: bytes) -> bytes:
+        """Both for one write; or the body alone, with the head queued before it."""
+        if not head or len(body) <= MAX_JOINED_BODY:
+            return head + body
+        self._connection.write_queue.add(self._write_if_connected, head)
+        return body
+
+    def _write_if_connected(self, data: bytes) -> None:
+        if not self.is_disconnected:
+            self._connection.transport.write(data)
+
+    def _write_last(self, data: bytes) -> None:
+        if not self.is_disconnected:
+            self._connection.transport.write(data)
+            self._connection.finish_request(self)
+
+    def abort(self) -> None:
+        if not self.has_ended_response:
+            self.has_ended_response = True
+            self._chunk_writer = None
+            self._connection.write_queue.add(self._reset_connection, b"")
+
+    def _reset_connection(self, data: bytes) -> None:
+        """Close the connection after what was written so far."""
+        transport = self._connection.transport
+        connected = transport.get_extra_info("socket")
+        if self._is_http_1_0 and connected is not None and not transport.is_closing():
+            # In HTTP/1.0 a response without a length ends when the connection closes: only a reset tells the client.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+        transport.abort()
+
+    def watch_disconnect(self, cancel_task: bool) -> None:
+        self._cancel_on_disconnect = self.task if cancel_task else None
+        if self.is_disconnected and self._cancel_on_disconnect is not None:
+            self._cancel_on_disconnect.cancel()
+
+
+def _write_chunk(data: bytes) -> bytes:
+    size = len(data)
+    head = _chunk_heads.get(size)
+    if head is None:
+        head = b"%x\r\n" % size
+        if size <= LARGE_CHUNK:
+            _chunk_heads[size] = head
+    return head + data + b"\r\n"
+
+
+def _make_head_template(status: int, names: tuple[str, ...]) -> str:
+    """A head with placeholders for the values; "" if a name would break it."""
+    if _has_line_break("".join(names)):
+        return ""
+    lines = [
+        STATUS_LINES.get(status) or f"HTTP/1.1 {status} ",
+        *(f"{name.replace('%', '%%')}: %s" for name in names),
+        "",
+    ]
+    template = "\r\n".join(lines)
+    if len(_head_templates) >= _MAX_TEMPLATES:
+        _head_templates.clear()
+    if len(template) <= _MAX_TEMPLATE_LENGTH:
+        _head_templates[status, *names] = template
+    return template
+
+
+def _has_line_break(text: str) -> bool:
+    return "\n" in text or "\r" in text or "\0" in text
+
+
+def _sanitise_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without line breaks and invalid names, which could end the head."""
+    return {
+        name: _CONTROL_CHARACTER.sub(" ", value)
+        for name, value in headers.items()
+        if name and not _NON_TOKEN_CHARACTER.search(name)
+    }
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Path and query of a request target."""
+    path, _, query = target.partition("#")[0].partition("?")
+    return path if path.startswith("/") else _absolute_target_path(path), query
+
+
+def _absolute_target_path(target: str) -> str:
+    """The path of a target with scheme and host."""
+    try:
+        return urlsplit(target).path or "/"
+    except ValueError:
+        return "/"

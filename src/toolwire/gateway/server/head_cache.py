@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from toolwire.gateway.pipeline.gateway_request import ResolvedHeads
-from toolwire.gateway.server.http_request import HttpRequest, RequestLine
+from toolwire.gateway.server.client_request import HttpRequest, RequestLine
 
 MAX_CACHED_HEAD = 8 * 1024
 """Bytes of the longest head that is cached."""

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
-from toolwire.gateway.server.connection import ClientConnection
-from toolwire.gateway.server.http_request import HttpRequest
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from toolwire.gateway.server.client_request import (
+    STATUS_LINES,
+    ClientDisconnected,
+    ClientRequest,
+    HttpRequest,
+    RequestLine,
+    join_headers,
+    split_target,
+)
+from toolwire.gateway.server.head_cache import CachedHead, cache_head
 from toolwire.gateway.server.write_queue import WriteQueue
 
 SWEEP_SECONDS = 5.0
@@ -134,3 +144,385 @@ class HttpServer:
             for task in self.tasks:
                 task.cancel()
             await asyncio.wait((all_closed,), timeout=CLOSE_GRACE_SECONDS)
+
+
+# --- A client's connection to the gateway's own server: parses requests, and answers them in their order ---
+
+
+MAX_HEAD = 64 * 1024
+"""Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
+HEADER_OVERHEAD = 16
+"""Bytes that each header name and value counts in addition, which limits their number."""
+MAX_PIPELINED = 16
+"""Requests that a client may send before their responses."""
+IDLE_SECONDS, REQUEST_STALL_SECONDS, UNREAD_SECONDS = 75.0, 60.0, 300.0
+"""Seconds until the server closes an idle connection, one whose request stalls, and one that does not read."""
+LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
+"""After the last response, input is read and dropped for so many seconds, or until such a silence."""
+
+
+class _BadRequest(Exception):
+    """Stops the parser."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class ClientConnection(asyncio.Protocol):
+    """The connection of one client."""
+
+    __slots__ = (
+        "_bytes_without_progress",
+        "_cached_head",
+        "_error_response",
+        "_has_late_data",
+        "_head_size",
+        "_header_rows",
+        "_headers",
+        "_incoming_request",
+        "_is_reading_head",
+        "_is_reading_paused",
+        "_is_upgrade",
+        "_last_activity",
+        "_linger_until",
+        "_parsed_request",
+        "_parser",
+        "_pipelined",
+        "_server",
+        "_unread_bytes",
+        "_url",
+        "clock",
+        "current_request",
+        "ignores_input",
+        "is_closing",
+        "loop",
+        "peer",
+        "transport",
+        "write_blocked",
+        "write_queue",
+    )
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self.loop = server.loop
+        self.clock = server.time
+        self.write_queue = server.write_queue
+        self._parser = HttpRequestParser(self)
+        self._pipelined: deque[HttpRequest] = deque()
+        self._incoming_request: HttpRequest | None = None
+        """The request whose body is being received."""
+        self._parsed_request: HttpRequest | None = None
+        """The request whose head was just parsed."""
+        self._cached_head: CachedHead | None = None
+        """The head of the last request, if it can be cached."""
+        self._is_reading_head = False
+        self._url = b""
+        self._header_rows: list[bytes] = []
+        """Names and values of headers in turn. Trailers are only counted."""
+        self._headers: dict[str, str] = {}
+        self._head_size = 0
+        self._bytes_without_progress = 0
+        """Bytes since the last request or piece of a body."""
+        self._is_upgrade = False
+        self._is_reading_paused = False
+        self._last_activity = 0.0
+        """When the client last sent or received something."""
+        self._unread_bytes = 0
+        self._error_response = b""
+        """Sent after the last response."""
+        self._has_late_data = False
+        self._linger_until = 0.0
+        self.current_request: HttpRequest | None = None
+        self.write_blocked: asyncio.Future[None] | None = None
+        self.ignores_input = False
+        """Everything that comes is dropped."""
+        self.is_closing = False
+        """The connection closes after the current response."""
+        self.peer = ""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if isinstance(peer, tuple) else ""
+        self._last_activity = self.clock()
+        self._server.add_connection(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_closing = self.ignores_input = True
+        for request in (self._incoming_request, self.current_request, *self._pipelined):
+            if request is not None and not request.is_disconnected:
+                request.on_disconnect()
+        self._pipelined.clear()
+        self.resume_writing()
+        del self._parser  # breaks a reference cycle
+        self._server.remove_connection(self)
+
+    def eof_received(self) -> bool:
+        """A client that closes its side has left.
+
+        A client that only stops sending looks the same. But leaving is common, and answering a client that has left
+        would cost tokens for nothing.
+        """
+        return False
+
+    def pause_writing(self) -> None:
+        self.write_blocked = self.loop.create_future()
+        self._last_activity = self.clock()
+
+    def resume_writing(self) -> None:
+        blocked, self.write_blocked = self.write_blocked, None
+        if blocked is not None and not blocked.done():
+            blocked.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self.ignores_input:
+            self._has_late_data = True
+            self._last_activity = self.clock()
+            return
+        is_between_requests = self._incoming_request is None and not self._is_reading_head
+        if is_between_requests and self._cached_head is not None and (length := self._cached_head.match_length(data)):
+            self._start_cached_request(self._cached_head, length, data)
+            return
+        self._bytes_without_progress += len(data)
+        self._cached_head = None
+        self._parse(data)
+        request, self._parsed_request = self._parsed_request, None
+        is_complete = request is not None and self._incoming_request is None and not self.ignores_input
+        if is_between_requests and request is not None and is_complete:
+            self._cached_head = cache_head(request, data)
+
+    def _start_cached_request(self, head: CachedHead, length: str, data: bytes) -> None:
+        """Start a request whose head is cached."""
+        headers = head.headers.copy()
+        headers["content-length"] = length
+        self._bytes_without_progress = 0
+        self._last_activity = self.clock()
+        self._enqueue_request(
+            HttpRequest(self, head.request_line, headers, head.resolved_heads, data[head.fixed_size + len(length) :])
+        )
+
+    def _parse(self, data: bytes) -> None:
+        rest: bytes | memoryview = data
+        while rest:
+            try:
+                self._parser.feed_data(rest)
+                break
+            except HttpParserUpgrade as upgrade:
+                rest = memoryview(rest)[upgrade.args[0] :]
+                self._continue_after_upgrade()
+            except HttpParserCallbackError as error:
+                if not isinstance(error.__context__, _BadRequest):
+                    raise
+                self._queue_error(error.__context__.status, str(error.__context__))
+                return
+            except HttpParserError as error:
+                self._queue_error(400, f"this is not an HTTP request: {error}")
+                return
+        if self._bytes_without_progress > MAX_HEAD:
+            self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+
+    def _continue_after_upgrade(self) -> None:
+        """No upgrade is supported, so this is a request like others.
+
+        The parser stops after its head. A new parser gets a head with the same body length.
+        """
+        headers = self._headers
+        name = "transfer-encoding" if "transfer-encoding" in headers else "content-length"
+        self._parser = HttpRequestParser(self)
+        self._parser.feed_data(f"POST / HTTP/1.1\r\n{name}: {headers.get(name, '0')}\r\n\r\n".encode("latin-1"))
+
+    # --- callbacks of the parser ---
+
+    def on_message_begin(self) -> None:
+        self._url, self._header_rows, self._bytes_without_progress = b"", [], 0
+        self._is_reading_head = True
+        self._last_activity = self.clock()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_rows += (name, value)
+
+    def _take_headers(self, size: int) -> dict[str, str]:
+        """The headers that were parsed; `size` is the size of what came before them."""
+        rows, self._header_rows = self._header_rows, []
+        self._head_size = size = size + len(b"".join(rows)) + HEADER_OVERHEAD * len(rows)
+        if size > MAX_HEAD:
+            raise _BadRequest(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+        # The parser removes whitespace before a value only, and accepts no line break in one.
+        texts = b"\n".join(map(bytes.rstrip, rows)).decode("latin-1").split("\n")
+        names, values = list(map(str.lower, texts[::2])), texts[1::2]
+        headers = dict(zip(names, values, strict=False))
+        return headers if len(headers) == len(values) else join_headers(zip(names, values, strict=True))
+
+    def on_headers_complete(self) -> None:
+        self._is_reading_head = False
+        if self._incoming_request is not None:
+            return
+        url, parser = self._url, self._parser
+        headers = self._headers = self._take_headers(len(url))
+        method = parser.get_method().decode("latin-1")
+        version = parser.get_http_version()
+        if version != "1.1" or method == "CONNECT" or "transfer-encoding" in headers:
+            _check_http_version(method, version, headers)
+        keep = parser.should_keep_alive()
+        if parser.should_upgrade():
+            self._is_upgrade = True
+            keep = keep and headers.get("upgrade", "").lower() == "h2c"
+        path, query = split_target(url.decode("latin-1"))
+        request = HttpRequest(self, RequestLine(method, path, query, keep, version == "1.0"), headers, {})
+        if "expect" in headers:
+            request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
+        self._incoming_request = self._parsed_request = request
+        self._enqueue_request(request)
+
+    def _enqueue_request(self, request: HttpRequest) -> None:
+        """Start it, or let it wait for the ones before."""
+        if self.current_request is None:
+            self.current_request = request
+            self._server.start_request(request)
+        else:
+            self._pipelined.append(request)
+            if len(self._pipelined) >= MAX_PIPELINED:
+                self._pause_reading()
+
+    def on_body(self, data: bytes) -> None:
+        self._bytes_without_progress = 0
+        self._last_activity = self.clock()
+        if self._incoming_request is not None and not self._incoming_request.add_body(data):
+            self._pause_reading()
+
+    def on_message_complete(self) -> None:
+        self._bytes_without_progress = 0
+        if self._is_upgrade:
+            self._is_upgrade = False  # the parser calls this too early
+        elif self._incoming_request is not None:
+            if self._header_rows:
+                self._take_headers(self._head_size)
+            self._incoming_request.end_body()
+            self._incoming_request = None
+
+    # --- requests and responses ---
+
+    def finish_request(self, request: HttpRequest) -> None:
+        """The response is written: start the next request, or close the connection."""
+        self._last_activity = self.clock()
+        self.current_request = None
+        if not request.keep_alive or self.is_closing:
+            self._close_after_response()
+        elif self._pipelined:
+            self.current_request = self._pipelined.popleft()
+            self._server.start_request(self.current_request)
+            if len(self._pipelined) < MAX_PIPELINED:
+                self.resume_reading()
+        elif self._error_response:
+            self._send_error()
+        elif self._is_reading_paused:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """More input may be read."""
+        if self._is_reading_paused and not self.transport.is_closing():
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused and not self.transport.is_closing():
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def _queue_error(self, status: int, message: str) -> None:
+        """Answer an invalid request in its turn, and ignore all input after it."""
+        body = f"{message}\n".encode("utf-8", "replace")
+        head = f"{STATUS_LINES[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+        self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
+        self.ignores_input, self._is_reading_head = True, False
+        request, self._incoming_request = self._incoming_request, None
+        if request is not None and request is not self.current_request:
+            self._pipelined.pop()
+        elif request is not None:
+            # Its body will never be complete: for the task that waits for it, the client has left.
+            self.current_request = None
+            request.on_disconnect()
+            if request.has_started_response:
+                self.transport.abort()
+                return
+        if self.current_request is None:
+            self._send_error()
+
+    def _send_error(self) -> None:
+        self.transport.write(self._error_response)
+        self._close_after_response()
+
+    def _close_after_response(self) -> None:
+        """Close after the last response.
+
+        Closing a socket while its client still sends causes a reset, and the response may be lost. So first only our
+        side is closed, and input is dropped for a while.
+        """
+        has_input = (
+            self._has_late_data
+            or self._is_reading_paused
+            or self._is_reading_head
+            or self._incoming_request
+            or self._pipelined
+            or self._error_response
+        )
+        self.is_closing = self.ignores_input = True
+        self._pipelined.clear()
+        self._incoming_request = None
+        if not has_input:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._last_activity = self.clock()
+            self._linger_until = self._last_activity + LINGER_SECONDS
+            self.transport.write_eof()
+            self.resume_reading()
+
+    def close_if_stalled(self, now: float) -> None:
+        """Close the connection if the client has done nothing for too long."""
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread_bytes:
+            self._unread_bytes, self._last_activity = unread, now
+        age = now - self._last_activity
+        if unread:
+            if age > UNREAD_SECONDS:
+                self.transport.abort()
+        elif self._linger_until:
+            if now > self._linger_until or age > LINGER_SILENCE_SECONDS:
+                self.transport.abort()
+        elif self._is_request_stalled():
+            if age > REQUEST_STALL_SECONDS:
+                self._queue_error(408, f"the rest of the request did not come in {REQUEST_STALL_SECONDS:.0f} seconds")
+        elif self.current_request is None and age > IDLE_SECONDS:
+            self.transport.close()
+
+    def _is_request_stalled(self) -> bool:
+        """Is the client in the middle of the current request?"""
+        request = self.current_request
+        if request is None:
+            return self._is_reading_head
+        return request is self._incoming_request and not request.has_started_response and not self._is_reading_paused
+
+    def stop_accepting(self) -> None:
+        """Accept no further requests. One that has started is still answered."""
+        self.is_closing = True
+        if self.current_request is None and not self._is_reading_head and not self._linger_until:
+            self.transport.close()
+
+
+def _check_http_version(method: str, version: str, headers: dict[str, str]) -> None:
+    """Refuse requests that are not supported, or that other servers would read differently (request smuggling)."""
+    if version != "1.1" and version != "1.0":
+        raise _BadRequest(505, f"HTTP/{version} is not supported; use HTTP/1.1")
+    if method == "CONNECT":
+        raise _BadRequest(501, "CONNECT is not supported")
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        if version == "1.0":
+            raise _BadRequest(400, "HTTP/1.0 has no transfer-encoding")
+        if coding.lower() != "chunked":
+            raise _BadRequest(501, "only the transfer-encoding `chunked` is supported")

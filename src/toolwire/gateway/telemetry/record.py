@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.core.ir import Call, Result, Usage
 from toolwire.core.losses import Ledger, Loss
-from toolwire.gateway.upstream.errors import TransportError
+from toolwire.gateway.upstream.connection import TransportError
 
 if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import UpstreamResponse

@@ -17,9 +17,9 @@ from toolwire.gateway.upstream.connection import (
     PHASE_HEAD,
     WRITE_SLICE,
     ChunkSink,
+    TransportError,
     UpstreamConnection,
 )
-from toolwire.gateway.upstream.errors import TransportError
 
 __all__ = ["Address", "HttpResponse", "TransportError", "UpstreamClient"]
 

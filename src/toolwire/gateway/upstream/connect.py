@@ -13,8 +13,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from toolwire.gateway.upstream.address import Address, split_url
-from toolwire.gateway.upstream.connection import UpstreamConnection
-from toolwire.gateway.upstream.errors import TransportError, read_connect_error
+from toolwire.gateway.upstream.connection import TransportError, UpstreamConnection, read_connect_error
 
 _UNKNOWN_AUTHORITY = (
     "its certificate is not from a trusted authority: behind a company proxy or with a private CA, set ca_file for "
