@@ -28,27 +28,34 @@ from toolwire.core.events import fold
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.responses_state.compaction import (
-    write_compact_response,
-    write_summary_request,
-    write_summary_response,
-)
-from toolwire.gateway.responses_state.context import Page, StateOperation, read_page, write_page
 from toolwire.gateway.responses_state.endpoints import (
+    Page,
+    StateOperation,
     match_operation,
     read_added_items,
     read_conversation,
     read_metadata,
+    read_page,
     write_conversation,
+    write_page,
 )
-from toolwire.gateway.responses_state.history import expand_request
+from toolwire.gateway.responses_state.history import (
+    expand_request,
+    write_compact_response,
+    write_summary_request,
+    write_summary_response,
+)
 from toolwire.gateway.responses_state.recorder import StreamTap, number_frames, write_state_fields
 from toolwire.gateway.responses_state.response_objects import (
+    StateOptions,
     add_missing_ids,
+    is_stateless,
     make_response_id,
     not_found_failure,
+    peek_request,
     read_items_to_store,
     read_response_id,
+    read_state_options,
     read_status,
     write_deleted,
     write_ended_response,
@@ -57,7 +64,6 @@ from toolwire.gateway.responses_state.response_objects import (
     write_response_stream,
     write_terminal_event,
 )
-from toolwire.gateway.responses_state.state_options import StateOptions, is_stateless, peek_request, read_state_options
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.protocols import find_codec
 from toolwire.translation import seals

@@ -49,8 +49,7 @@ from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.gateway.config.config import StoreSettings as Settings
 from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
 from toolwire.gateway.responses_state.recorder import StoringRecorder, number_frames
-from toolwire.gateway.responses_state.response_objects import write_pending_response, write_terminal_event
-from toolwire.gateway.responses_state.state_options import StateOptions
+from toolwire.gateway.responses_state.response_objects import StateOptions, write_pending_response, write_terminal_event
 from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, StoreDown

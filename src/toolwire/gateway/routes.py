@@ -25,8 +25,7 @@ from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
 from toolwire.gateway.pipeline.relay import relay_answer, send_reply
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.responses_state.context import NotStoredHere, StateOperation
-from toolwire.gateway.responses_state.endpoints import run_operation
+from toolwire.gateway.responses_state.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import ClientRequest

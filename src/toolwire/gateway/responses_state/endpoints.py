@@ -7,27 +7,38 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
-from urllib.parse import unquote
+from typing import Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
 
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Object, encode
-from toolwire.gateway.pipeline.gateway_request import Reply, StreamReplay
+from toolwire.core.json_values import Json, Malformed, Object, decode, encode, expect_object
+from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
-from toolwire.gateway.responses_state.background import fail_if_abandoned, follow_remote_job, store_ending
-from toolwire.gateway.responses_state.compaction import COMPACT_PATH, compact_conversation
-from toolwire.gateway.responses_state.context import (
-    NotStoredHere,
-    OperationContext,
-    OperationName,
-    OperationRefused,
-    OperationResult,
-    StateOperation,
-    allows_upstream_state,
-    read_page,
-    write_page,
+from toolwire.gateway.pipeline.passthrough import forward_native
+from toolwire.gateway.pipeline.pipeline import Pipeline
+from toolwire.gateway.responses_state.background import (
+    BackgroundJobs,
+    fail_if_abandoned,
+    follow_remote_job,
+    store_ending,
 )
-from toolwire.gateway.responses_state.history import load_history, load_input_items, resolve_references
+from toolwire.gateway.responses_state.history import (
+    COMPACT_PATH,
+    allows_upstream_state,
+    compacts_upstream,
+    expand_request,
+    is_native_target,
+    load_history,
+    load_input_items,
+    replace_body,
+    request_summary,
+    resolve_references,
+    write_compact_response,
+)
 from toolwire.gateway.responses_state.recorder import (
     StoredConversation,
     item_entries,
@@ -37,19 +48,173 @@ from toolwire.gateway.responses_state.recorder import (
     read_stored_response,
 )
 from toolwire.gateway.responses_state.response_objects import (
+    StateOptions,
     add_missing_ids,
+    find_references,
     not_found_failure,
+    read_items_to_store,
+    read_state_options,
     replace_ids,
     write_deleted,
     write_listed_item,
     write_response_stream,
 )
-from toolwire.gateway.responses_state.state_options import StateOptions, find_references
-from toolwire.gateway.store.repository import CONVERSATION, ITEM, RESPONSE, no_store_failure
-from toolwire.gateway.store.store import Entry
+from toolwire.gateway.store.repository import (
+    CONVERSATION,
+    ITEM,
+    RESPONSE,
+    StateRepository,
+    no_store_failure,
+    owner_of,
+    store_unavailable_failure,
+)
+from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, wrong_type_failure
 from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+OperationName: TypeAlias = Literal[
+    "response", "response-delete", "response-cancel", "response-items", "compact",
+    "conversation-create", "conversation", "conversation-update", "conversation-delete",
+    "items", "items-add", "item", "item-delete",
+]  # fmt: skip
+
+
+class StateOperation(Struct, frozen=True, kw_only=True):
+    """What a request to an endpoint for stored things asks for."""
+
+    name: OperationName
+    id: str = ""
+    """The id of the response or conversation."""
+    item_id: str = ""
+
+
+class NotStoredHere(Struct, frozen=True):
+    """The gateway does not have it, but the provider may: the request is passed on."""
+
+
+OperationResult: TypeAlias = Reply | StreamReplay | NotStoredHere
+Value = TypeVar("Value")
+
+
+class OperationRefused(Exception):
+    """An operation cannot be done; the request gets this result instead."""
+
+    def __init__(self, result: Reply | NotStoredHere) -> None:
+        self.result = result
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Which part of a list a client asks for."""
+
+    after: str = ""
+    limit: int = 20
+    descending: bool = True
+
+
+class OperationContext:
+    """One request to an endpoint for stored things."""
+
+    def __init__(
+        self,
+        repository: StateRepository,
+        jobs: BackgroundJobs,
+        pipeline: Pipeline,
+        call: GatewayRequest,
+        operation: StateOperation,
+        query: str,
+    ) -> None:
+        self.repository = repository
+        self.jobs = jobs
+        self.pipeline = pipeline
+        self.call = call
+        self.operation = operation
+        self.owner = owner_of(call.caller.key)
+        self.query: Mapping[str, str] = dict(parse_qsl(query, keep_blank_values=True))
+
+    def set_body(self, body: bytes) -> None:
+        """Set the body of the request; raises if it is not valid."""
+        self.call.id_seed = secrets.token_hex(12)
+        if body and not self.call.load_body(body):
+            self._decode_body(body)
+            raise self.refusal(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
+
+    def read_body(self) -> Object:
+        return self._decode_body(self.call.body or b"{}")
+
+    def _decode_body(self, body: bytes) -> Object:
+        try:
+            return expect_object(decode(body, max_bytes=len(body)), None)
+        except Malformed as bad:
+            raise self.refusal(Failure("invalid", str(bad), 400, param=bad.path)) from None
+
+    def refusal(self, failure: Failure) -> OperationRefused:
+        return OperationRefused(error_replies.error_reply(self.call.client_codec, failure))
+
+    def missing_object(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
+        provider = self.call.runtime.router.find_speaker(self.call.client_codec.name)
+        if provider is not None and allows_upstream_state(self.call):
+            return OperationRefused(NotStoredHere())
+        return self.refusal(not_found_failure(kind, id))
+
+    def unwrap(self, result: Value | Failure | StoreDown) -> Value:
+        """The result of a check or of the store; raises if it is a failure."""
+        if isinstance(result, StoreDown):
+            result = store_unavailable_failure(result) if self.repository.is_enabled else no_store_failure(404)
+        if isinstance(result, Failure):
+            raise self.refusal(result)
+        return result
+
+    def list_items(self, items: list[Object], page: Page) -> Reply:
+        """The part of a list that the client asks for."""
+        ordered = items[::-1] if page.descending else items
+        if page.after:
+            place = next((number for number, item in enumerate(ordered) if item.get("id") == page.after), None)
+            if place is None:
+                raise self.refusal(not_found_failure("item", page.after))
+            ordered = ordered[place + 1 :]
+        shown = ordered[: page.limit]
+        return Reply(200, JSON_HEADERS, encode(write_page(shown, len(ordered) > len(shown))))
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+_ORDERS: Mapping[str, bool] = MappingProxyType({"desc": True, "asc": False})
+_MAX_PAGE_SIZE = 100
+
+
+def read_page(query: Mapping[str, str]) -> Page | Failure:
+    text = query.get("limit", str(Page().limit))
+    try:
+        limit = int(text)
+    except ValueError:
+        return wrong_type_failure("limit", "an integer", text)
+    if limit > _MAX_PAGE_SIZE:
+        expected = f"Expected a value <= {_MAX_PAGE_SIZE}, but got {limit} instead."
+        message = f"Invalid 'limit': integer above maximum value. {expected}"
+        return invalid_request_failure(message, "limit", "integer_above_max_value")
+    if limit < 1:
+        message = f"Invalid 'limit': integer below minimum value. Expected a value >= 1, but got {limit} instead."
+        return invalid_request_failure(message, "limit", "integer_below_min_value")
+    order = query.get("order", "desc")
+    if order not in _ORDERS:
+        message = f"Invalid value: '{order}'. Supported values are: 'asc' and 'desc'."
+        return invalid_request_failure(message, "order", "invalid_value")
+    return Page(after=query.get("after", ""), limit=limit, descending=_ORDERS[order])
+
+
+def write_page(items: list[Object], has_more: bool) -> Object:
+    first, last = (items[0], items[-1]) if items else ({}, {})
+    return {
+        "object": "list",
+        "data": [write_listed_item(item) for item in items],
+        "first_id": first.get("id") or "",
+        "last_id": last.get("id") or "",
+        "has_more": has_more,
+    }
+
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 
@@ -184,6 +349,33 @@ async def _list_input_items(context: OperationContext) -> OperationResult:
     page = context.unwrap(read_page(context.query))
     items = context.unwrap(await load_input_items(context.repository, entry))
     return context.list_items(add_missing_ids(items, entry.id), page)
+
+
+async def _compact_conversation(context: OperationContext) -> OperationResult:
+    """`POST /v1/responses/compact`."""
+    call, pipeline = context.call, context.pipeline
+    body = context.read_body()
+    targets = pipeline.route_request(call)
+    if isinstance(targets, AttemptFailed):
+        return targets.reply
+    options = context.unwrap(read_state_options(body))
+    history = await load_history(context.repository, context.owner, options)
+    if isinstance(history, Failure):
+        if history.status >= 500 or not (is_native_target(call, targets) and allows_upstream_state(call)):
+            raise context.refusal(history)
+    elif options.refers_to_stored:
+        body = expand_request(body, history.items, history.referenced)
+        replace_body(call, body)
+    if compacts_upstream(call, targets):
+        reply = await forward_native(call, targets[0], COMPACT_PATH)
+        if reply is not None:
+            return reply
+    items = read_items_to_store(body, call.id_seed)
+    answer = await request_summary(call, targets, pipeline, body)
+    if isinstance(answer, AttemptFailed):
+        return answer.reply
+    response = context.unwrap(write_compact_response(answer, items, call.id_seed, int(call.now)))
+    return Reply(200, JSON_HEADERS, encode(response))
 
 
 # --- bodies of requests to conversations ------------------------------------------------------------------------------
@@ -377,7 +569,7 @@ _OPERATIONS: Mapping[OperationName, Callable[[OperationContext], Awaitable[Opera
     "response-delete": _delete_response,
     "response-cancel": _cancel_response,
     "response-items": _list_input_items,
-    "compact": compact_conversation,
+    "compact": _compact_conversation,
     "conversation-create": _create_conversation,
     "conversation": _get_conversation,
     "conversation-update": _update_conversation,

@@ -15,13 +15,13 @@ from toolwire.core.sse import MAX_FRAME, SseSplitter, write_data_frame, write_ev
 from toolwire.gateway.pipeline.gateway_request import Reply
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
+    StateOptions,
     add_missing_ids,
     read_output,
     read_response_id,
     read_status,
     replace_ids,
 )
-from toolwire.gateway.responses_state.state_options import StateOptions
 from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
 

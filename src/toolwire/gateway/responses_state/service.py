@@ -21,27 +21,26 @@ from toolwire.gateway.responses_state.background import (
     run_background_request,
     store_failed,
 )
-from toolwire.gateway.responses_state.compaction import answer_with_compaction, compacts_upstream
-from toolwire.gateway.responses_state.context import (
-    OperationContext,
-    StateOperation,
+from toolwire.gateway.responses_state.endpoints import OperationContext, StateOperation, match_operation
+from toolwire.gateway.responses_state.history import (
+    STATELESS_HINT,
     allows_upstream_state,
+    answer_with_compaction,
+    compacts_upstream,
+    expand_request,
     is_native_target,
+    load_history,
     replace_body,
 )
-from toolwire.gateway.responses_state.endpoints import match_operation
-from toolwire.gateway.responses_state.history import STATELESS_HINT, expand_request, load_history
 from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
 from toolwire.gateway.responses_state.response_objects import (
-    make_response_id,
-    read_items_to_store,
-    write_pending_response,
-)
-from toolwire.gateway.responses_state.state_options import (
     StateOptions,
     is_stateless,
+    make_response_id,
     peek_request,
+    read_items_to_store,
     read_state_options,
+    write_pending_response,
 )
 from toolwire.gateway.server.request_body import Peek
 from toolwire.gateway.store.repository import (

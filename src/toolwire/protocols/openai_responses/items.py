@@ -1,18 +1,18 @@
-"""The items of a Responses conversation, read and written: tool calls, their results, and reasoning.
-
-Requests, answers and streams have the same items and share this module. `provider_tools.py` has the items of tools that
-OpenAI runs.
-"""
+"""The items of a Responses conversation, read and written: calls, their results, and reasoning. Requests, answers and
+streams have the same items and share this module."""
 
 from __future__ import annotations
 
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import (
     Call,
+    Citation,
     Media,
     Opaque,
     Origin,
     Part,
+    ProviderCall,
+    ProviderResult,
     Reasoning,
     Result,
     Seal,
@@ -37,6 +37,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.core.provider_tools import search_queries
 from toolwire.protocols.openai_responses.content import (
     image_url,
     read_content,
@@ -46,6 +47,7 @@ from toolwire.protocols.openai_responses.content import (
 )
 from toolwire.protocols.openai_responses.names import (
     NAME,
+    PROVIDER_ITEM_BY_TOOL,
     PROVIDER_ITEMS,
     RAW_ARGUMENTS_KEY,
     REASONING_KEYS,
@@ -56,7 +58,6 @@ from toolwire.protocols.openai_responses.names import (
     is_own,
     is_own_seal,
 )
-from toolwire.protocols.openai_responses.provider_tools import read_provider_item
 from toolwire.protocols.openai_responses.tools import read_tools, write_tools
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -386,6 +387,150 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
     elif part.seal is not None:
         ledger.note("seal-dropped", source_path(part), "the seal of a reasoning item was left out")
     return restore_original_keys(out, part.origin, NAME)
+
+
+# --- items: one for a call and its results --------------------------------------------------------------------------
+
+
+def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
+    """A ProviderCall, and a ProviderResult if the item has results."""
+    tool = PROVIDER_ITEMS[node["type"]][0]
+    id = get_text(node, "id", path) or ""
+    arguments, sources, text, known = _PROVIDER_ITEM_READERS[tool](node, path)
+    if arguments.get("type") == "open_page" and isinstance(arguments.get("url"), str):
+        tool, arguments = "web_fetch", {"url": arguments["url"]}
+    origin = read_item_origin(reading, node, path, known | {"type", "id", "status"})
+    call = ProviderCall(id, tool, encode_text(arguments) if arguments else "", origin)
+    if not sources and not text:
+        return (call,)
+    return call, ProviderResult(id, tool, sources, text, origin=origin)
+
+
+_ProviderItemFields = tuple[Object, tuple[Citation, ...], str, frozenset[str]]
+
+
+def _read_search_item(node: Object, path: Path) -> _ProviderItemFields:
+    action = get_object(node, "action", path) or {}
+    found = get_list(action, "sources", (path, "action")) or []
+    sources = tuple(
+        [Citation(str(one.get("url") or ""), str(one.get("title") or "")) for one in found if _has_url(one)]
+    )
+    if len(sources) == len(found):
+        action = {key: value for key, value in action.items() if key != "sources"}
+    else:
+        sources = ()
+    return _simplify_search(action), sources, "", frozenset({"action"})
+
+
+def _simplify_search(action: Object) -> Object:
+    """The arguments of a search as in other protocols: `queries` beside `query` only where there are several."""
+    if action.get("type", "search") != "search":
+        return action
+    plain = {key: value for key, value in action.items() if key != "type" and value not in (None, "", [])}
+    queries = plain.get("queries")
+    if isinstance(queries, list) and queries:
+        plain.setdefault("query", queries[0])
+        if queries == [plain["query"]]:
+            del plain["queries"]
+    return plain
+
+
+def _has_url(source: Json) -> bool:
+    return isinstance(source, dict) and source.keys() <= {"type", "url", "title"} and bool(source.get("url"))
+
+
+def _read_code_item(node: Object, path: Path) -> _ProviderItemFields:
+    code = get_text(node, "code", path)
+    outputs = get_list(node, "outputs", path) or []
+    logs = [one["logs"] for one in outputs if isinstance(one, dict) and isinstance(one.get("logs"), str)]
+    known = frozenset({"code", "container_id"})
+    arguments = {"code": code} if code is not None else {}
+    return arguments, (), "".join(logs), known | {"outputs"} if len(logs) == len(outputs) else known
+
+
+def _read_file_search_item(node: Object, path: Path) -> _ProviderItemFields:
+    queries = get_list(node, "queries", path) or []
+    results = get_list(node, "results", path) or []
+    found = [one for one in results if isinstance(one, dict)]
+    sources = tuple([Citation(title=str(one.get("filename") or ""), quote=str(one.get("text") or "")) for one in found])
+    return {"queries": queries}, sources, "", frozenset({"queries"})
+
+
+_PROVIDER_ITEM_READERS = {
+    "web_search": _read_search_item,
+    "code_execution": _read_code_item,
+    "file_search": _read_file_search_item,
+}
+
+
+def can_write_provider_item(tool: str) -> bool:
+    return tool in PROVIDER_ITEM_BY_TOOL
+
+
+def provider_id_prefix(tool: str) -> str:
+    return PROVIDER_ITEM_BY_TOOL[tool][1]
+
+
+def write_provider_item(
+    call: ProviderCall, result: ProviderResult | None, ledger: Ledger, id: str, status: str = "completed"
+) -> Object:
+    """The item of a provider's own tool."""
+    arguments = decode_object_or_none(call.arguments)
+    if arguments is None:
+        what = f"the arguments of {call.tool!r} are not an object and were wrapped"
+        ledger.note("arguments-wrapped", source_path(call), what)
+        arguments = {RAW_ARGUMENTS_KEY: call.arguments}
+    out: Object = {"type": PROVIDER_ITEM_BY_TOOL[call.tool][0], "id": id, "status": status}
+    found = ProviderResult(call.id, call.tool) if result is None else result
+    _PROVIDER_ITEM_WRITERS.get(call.tool, _write_search_item)(out, call, arguments, found, ledger)
+    if found.error:
+        ledger.note("part-dropped", source_path(found), f"the error of {call.tool!r} was left out")
+    return restore_original_keys(out, call.origin, NAME)
+
+
+def _write_code_item(out: Object, call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger) -> None:
+    out["code"] = arguments.get("code")
+    out["container_id"] = ""
+    out["outputs"] = [{"type": "logs", "logs": found.text}] if found.text else None
+    if arguments.keys() - {"code"}:
+        ledger.note("no-counterpart", source_path(call), "everything about the executed code but its text was left out")
+
+
+def _write_file_search_item(
+    out: Object, _call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
+) -> None:
+    out["queries"] = arguments.get("queries") or []
+    out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
+    if found.text:
+        ledger.note("part-dropped", source_path(found), "the text that a file search found was left out")
+
+
+def _write_search_item(
+    out: Object, call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
+) -> None:
+    out["action"] = _write_search_action(call, arguments, ledger)
+    if found.sources:
+        out["action"]["sources"] = [{"type": "url", "url": one.url} for one in found.sources]
+    for one in found.sources:
+        if one.title or one.quote:
+            what = f"everything about the source {one.url!r} but its URL was left out"
+            ledger.note("citation-mapped", source_path(one) or source_path(found), what)
+    if found.text:
+        ledger.note("part-dropped", source_path(found), f"the text that {call.tool!r} found was left out")
+
+
+_PROVIDER_ITEM_WRITERS = {"code_execution": _write_code_item, "file_search": _write_file_search_item}
+
+
+def _write_search_action(call: ProviderCall, arguments: Object, ledger: Ledger) -> Object:
+    if "type" in arguments:
+        return dict(arguments)
+    if call.tool == "web_fetch":
+        if ledger.source != NAME:
+            ledger.note("tool-mapped", source_path(call), "a fetched page became an opened page of a search")
+        return {"type": "open_page", "url": arguments.get("url")}
+    queries = search_queries(call.arguments)
+    return {"type": "search", **arguments, "query": queries[0] if queries else "", "queries": queries}
 
 
 # --- any item of the model ------------------------------------------------------------------------------------------

@@ -50,11 +50,14 @@ from toolwire.protocols.openai_responses.content import (
     write_part,
 )
 from toolwire.protocols.openai_responses.items import (
+    can_write_provider_item,
     is_run_by_provider,
+    provider_id_prefix,
     read_call,
     read_model_item,
     read_result,
     write_call,
+    write_provider_item,
     write_reasoning,
     write_result,
 )
@@ -71,12 +74,6 @@ from toolwire.protocols.openai_responses.names import (
     is_own,
     is_own_seal,
 )
-from toolwire.protocols.openai_responses.provider_tools import (
-    can_write_provider_item,
-    provider_id_prefix,
-    read_max_tool_calls,
-    write_provider_item,
-)
 from toolwire.protocols.openai_responses.response import (
     is_message_part,
     is_whole_message,
@@ -84,7 +81,13 @@ from toolwire.protocols.openai_responses.response import (
     source_message,
 )
 from toolwire.protocols.openai_responses.settings import read_settings, write_settings
-from toolwire.protocols.openai_responses.tools import read_tool_choice, read_tools, write_tool_choice, write_tools
+from toolwire.protocols.openai_responses.tools import (
+    read_max_tool_calls,
+    read_tool_choice,
+    read_tools,
+    write_tool_choice,
+    write_tools,
+)
 
 # --- reading --------------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,14 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
-from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_reasoning
+from toolwire.protocols.openai_responses.items import (
+    can_write_provider_item,
+    provider_id_prefix,
+    read_model_item,
+    write_call,
+    write_provider_item,
+    write_reasoning,
+)
 from toolwire.protocols.openai_responses.names import (
     COMPLETED_STATUSES,
     CONTENT_KIND_PREFIX,
@@ -66,11 +73,6 @@ from toolwire.protocols.openai_responses.names import (
     empty_response,
     intact_wire,
     is_own,
-)
-from toolwire.protocols.openai_responses.provider_tools import (
-    can_write_provider_item,
-    provider_id_prefix,
-    write_provider_item,
 )
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from toolwire.core.provenance import ReadContext, present_settings, restore_orig
 from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort
 from toolwire.protocols.openai_responses.models import family
 from toolwire.protocols.openai_responses.names import INCLUDE_ENCRYPTED_REASONING, NAME, intact_wire, is_own
-from toolwire.protocols.openai_responses.provider_tools import INCLUDE_SOURCES, write_provider_tool_settings
+from toolwire.protocols.openai_responses.tools import INCLUDE_SOURCES, write_provider_tool_settings
 
 COPIED_SETTINGS = {
     "max_output_tokens": ("max_tokens", get_int),

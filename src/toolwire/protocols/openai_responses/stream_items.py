@@ -27,13 +27,16 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
 from toolwire.core.sse import write_event_frame
 from toolwire.protocols.openai_responses.content import write_citation
-from toolwire.protocols.openai_responses.items import note_call_losses, write_call, write_call_item, write_reasoning
-from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape, is_own
-from toolwire.protocols.openai_responses.provider_tools import (
+from toolwire.protocols.openai_responses.items import (
     can_write_provider_item,
+    note_call_losses,
     provider_id_prefix,
+    write_call,
+    write_call_item,
     write_provider_item,
+    write_reasoning,
 )
+from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape, is_own
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     is_message_part,

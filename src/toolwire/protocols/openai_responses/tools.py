@@ -8,7 +8,18 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import AnyTool, Grammar, Opaque, Origin, ProviderTool, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.ir import (
+    AnyTool,
+    Grammar,
+    Opaque,
+    Origin,
+    ProviderTool,
+    Request,
+    Tool,
+    ToolChoice,
+    ToolName,
+    source_path,
+)
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -32,12 +43,6 @@ from toolwire.protocols.openai_responses.names import (
     intact_wire,
     is_own,
 )
-from toolwire.protocols.openai_responses.provider_tools import (
-    WEB_SEARCH_PREFIX,
-    is_web_fetch,
-    read_provider_tool,
-    write_provider_tool,
-)
 
 FUNCTION_TOOL_KEYS = frozenset(
     {"type", "name", "description", "parameters", "strict", "defer_loading", "output_schema"}
@@ -45,6 +50,14 @@ FUNCTION_TOOL_KEYS = frozenset(
 CUSTOM_TOOL_KEYS = frozenset({"type", "name", "description", "format", "defer_loading"})
 NAMESPACE_KEYS = frozenset({"type", "name", "description", "tools"})
 TOOL_SEARCH_KEYS = frozenset({"type", "execution", "description", "parameters"})
+
+WEB_SEARCH_PREFIX = "web_search"
+"""The type of every version of OpenAI's web search begins with this."""
+INCLUDE_SOURCES = "web_search_call.action.sources"
+"""The `include` without which a web search does not list its sources."""
+WEB_SEARCH_KEYS = frozenset({"type", "filters", "search_context_size", "user_location"})
+FILTER_KEYS = frozenset({"allowed_domains"})
+LOCATION_KEYS = ("city", "country", "region", "timezone")
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -129,6 +142,43 @@ def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool
             known.add("environment")
     origin = reading.read_origin(node, path, frozenset(known))
     return Tool(wire_type, CLIENT_TOOL_DESCRIPTIONS[kind], CLIENT_TOOL_SCHEMAS[kind], kind=kind, origin=origin)
+
+
+def read_provider_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+    if node["type"].startswith(WEB_SEARCH_PREFIX):
+        return _read_web_search(node, path, reading)
+    tool = PROVIDER_TOOL_KINDS[node["type"]]
+    auto = tool == "code_execution" and node.get("container") == {"type": "auto"}
+    known = frozenset({"type", "container"}) if auto else frozenset({"type"})
+    return ProviderTool(tool, origin=reading.read_origin(node, path, known))
+
+
+def _read_web_search(node: Object, path: Path, reading: ReadContext) -> AnyTool:
+    filters = get_object(node, "filters", path) or {}
+    place_of_user = get_object(node, "user_location", path) or {}
+    reading.read_origin(filters, (path, "filters"), FILTER_KEYS)
+    domains = get_list(filters, "allowed_domains", (path, "filters")) or []
+    location = {key: place_of_user[key] for key in LOCATION_KEYS if place_of_user.get(key) is not None}
+    return ProviderTool(
+        "web_search",
+        allowed_domains=tuple(domains),
+        location=location or None,
+        context_size=get_text(node, "search_context_size", path) or "",
+        origin=reading.read_origin(node, path, WEB_SEARCH_KEYS),
+    )
+
+
+def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple[AnyTool, ...], frozenset[str]]:
+    """The tools with `max_tool_calls` as their limit, and the keys that were read. The limit counts for all provider
+    tools together, so it is read only where there is exactly one."""
+    limit = body.get("max_tool_calls")
+    if type(limit) is not int:
+        return tools, frozenset()
+    used = [tool for tool in tools if not isinstance(tool, Tool)]
+    if len(used) != 1 or not isinstance(used[0], ProviderTool):
+        return tools, frozenset()
+    limited = replace(used[0], max_uses=limit)
+    return tuple([limited if tool is used[0] else tool for tool in tools]), frozenset({"max_tool_calls"})
 
 
 CLIENT_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
@@ -255,6 +305,55 @@ def _write_custom_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
         ledger.note("no-counterpart", source_path(tool), f"`strict` of the custom tool {tool.name!r} was left out")
     if tool.output is not None:
         ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
+
+
+def is_web_fetch(tool: AnyTool) -> bool:
+    return isinstance(tool, ProviderTool) and tool.tool == "web_fetch"
+
+
+def write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
+    known = "web_search" if tool.tool == "web_fetch" else tool.tool
+    if known not in PROVIDER_TOOL_TYPES:
+        ledger.note("tool-dropped", source_path(tool), f"the provider's tool {known!r} was left out")
+        return None
+    out: Object = {"type": PROVIDER_TOOL_TYPES[known]}
+    if tool.tool == "web_fetch":
+        ledger.note("tool-mapped", source_path(tool), "fetching pages is part of `web_search`")
+    elif ledger.source != NAME:
+        ledger.note("tool-mapped", source_path(tool), f"the provider's tool {known!r} became `{out['type']}`")
+    if known == "code_execution":
+        out["container"] = {"type": "auto"}
+    elif known == "web_search":
+        _write_web_search(tool, out)
+    if tool.blocked_domains:
+        ledger.note("no-counterpart", source_path(tool), f"`blocked_domains` of {tool.tool!r} was left out")
+    return out
+
+
+def _write_web_search(tool: ProviderTool, out: Object) -> None:
+    if tool.allowed_domains:
+        out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+    if tool.location:
+        out["user_location"] = {"type": "approximate", **tool.location}
+    if tool.context_size:
+        out["search_context_size"] = tool.context_size
+
+
+def write_provider_tool_settings(request: Request, out: Object, ledger: Ledger) -> None:
+    """Write `max_tool_calls`, which is one limit for all tools, and ask for the sources of searches."""
+    used = [tool for tool in request.tools if isinstance(tool, ProviderTool)]
+    limits = [tool.max_uses for tool in used if tool.max_uses is not None]
+    if limits and len(limits) == len(used):
+        out["max_tool_calls"] = sum(limits)
+        what = f"`max_uses` became a limit of {sum(limits)} calls for all tools together"
+        ledger.note("setting-mapped", source_path(used[0]), what)
+    for tool in used:
+        if tool.max_uses is not None and len(limits) < len(used):
+            what = f"`max_uses` of {tool.tool!r} was left out"
+            ledger.note("no-counterpart", source_path(tool), what, "there is one limit for all tools")
+    if any(tool.tool in ("web_search", "web_fetch") for tool in used):
+        out["include"] = [*out.get("include", ()), INCLUDE_SOURCES]
+        ledger.note("default-added", (None, "include"), "the sources of web searches were asked for")
 
 
 # --- choice ---------------------------------------------------------------------------------------------------------
