@@ -25,7 +25,7 @@ from toolwire.gateway.config.catalogue import load_catalogue, load_presets, pres
 from toolwire.gateway.config.mcp_servers import McpTable
 from toolwire.gateway.config.policies import PolicyTable
 from toolwire.gateway.config.providers import ProviderTable, known_servers
-from toolwire.policy.reshape import CONVERSIONS
+from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Rule
 from toolwire.protocols import CODECS
 from toolwire.translation.options import Options

@@ -7,8 +7,15 @@ from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Loss
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
-from toolwire.translation.tool_adapter import ToolCall, ToolOutput, build_tool_results, parse_tool_calls
-from toolwire.translation.translate import Refused, Stream, translate
+from toolwire.translation.translate import (
+    Refused,
+    Stream,
+    ToolCall,
+    ToolOutput,
+    build_tool_results,
+    parse_tool_calls,
+    translate,
+)
 
 __all__ = [
     "Exchange",

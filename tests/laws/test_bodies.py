@@ -58,7 +58,7 @@ def test_a_request_survives_the_way_there_and_back(source: str, target: str) -> 
 
 def calls_in(request: Any) -> list[tuple[Any, ...]]:
     from toolwire.core.ir import Call
-    from toolwire.translation.request_steps.tool_names import unwrap_freeform_input
+    from toolwire.translation.request_steps.tools import unwrap_freeform_input
 
     found = []
     for turn in request.turns:

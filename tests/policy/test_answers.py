@@ -12,8 +12,8 @@ from toolwire.core.events import ArgumentsDelta, fold, unfold
 from toolwire.core.ir import Call, Choice, Finish, Request, Response, Text, Tool, Turn
 from toolwire.core.json_values import encode, expect_object
 from toolwire.core.losses import Ledger
+from toolwire.policy.effects import PolicyUndo, RefusedCall, ToolUndo
 from toolwire.policy.rules import Reshape, Rule
-from toolwire.policy.undo import PolicyUndo, RefusedCall, ToolUndo
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

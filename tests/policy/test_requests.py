@@ -26,8 +26,8 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Malformed, decode, encode_text
 from toolwire.core.losses import LOSS_CODES, Ledger
 from toolwire.policy.apply_rules import apply_rules
+from toolwire.policy.effects import PolicyUndo
 from toolwire.policy.rules import Match, Reshape, Rule, RuleSubject, rules_in_force
-from toolwire.policy.undo import PolicyUndo
 
 ARGV = {"type": "array", "items": {"type": "string"}}
 SHELL = Tool(

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.policy.effects import ParameterShape
-from toolwire.policy.reshape import CONVERSIONS
+from toolwire.policy.effects import CONVERSIONS, ParameterShape
 
 LINE = (
     st.text(st.characters(codec="utf-8", exclude_characters="\n,"), min_size=1, max_size=8).map(str.strip).filter(bool)

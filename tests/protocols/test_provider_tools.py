@@ -27,7 +27,7 @@ from toolwire.core.provider_tools import as_provider_call, fetched_url, find_sou
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.tool_substitutes import substitute_provider_tools
+from toolwire.translation.request_steps.tools import substitute_provider_tools
 from toolwire.translation.translate import translate
 
 LOOK = Tool("docs__look", "Searches.", {"type": "object", "properties": {"q": {"type": "string"}}})

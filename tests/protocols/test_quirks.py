@@ -18,7 +18,7 @@ from toolwire.core.losses import LOSS_CODES, Ledger
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.call_ids import normalise_call_ids
+from toolwire.translation.request_steps.history import normalise_call_ids
 from toolwire.translation.request_steps.prepare_request import prepare_request
 from toolwire.translation.request_steps.request_features import request_features
 

@@ -26,7 +26,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     tool_name_pattern: re.Pattern[str]
     """Legal tool names. Every ASCII identifier up to `max_tool_name_length` is one."""
     max_tool_name_length: int = 64
-    """A longer name is shortened by `request_steps.tool_names`, and restored in the answer."""
+    """A longer name is shortened by `request_steps.tools`, and restored in the answer."""
     call_id_pattern: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
     max_call_id_length: int = 64
     tool_kinds: frozenset[str] = frozenset({"function"})

@@ -92,9 +92,6 @@ def _date_of_day(days: int) -> tuple[int, int, int]:
     return era * 400 + year + (month >= 10), month + 3 if month < 10 else month - 9, day
 
 
-# --- Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), read and written ---
-
-
 MAX_DIGITS = 18
 
 

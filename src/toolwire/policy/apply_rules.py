@@ -30,7 +30,16 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.policy.effects import SHAPE_EFFECTS, ParameterShape, ToolEffects, tool_effects
+from toolwire.policy.effects import (
+    NOTHING_TO_UNDO,
+    SHAPE_EFFECTS,
+    ParameterShape,
+    PolicyUndo,
+    ToolEffects,
+    ToolKey,
+    ToolUndo,
+    tool_effects,
+)
 from toolwire.policy.guidance import (
     ToolMentions,
     append_instructions,
@@ -40,7 +49,6 @@ from toolwire.policy.guidance import (
     shorten_description,
 )
 from toolwire.policy.rules import Rule, matches_globs, matches_tool, tool_name
-from toolwire.policy.undo import NOTHING_TO_UNDO, PolicyUndo, ToolKey, ToolUndo
 from toolwire.schema import convert_to_standard
 
 FUNCTION = "function"

@@ -1,17 +1,241 @@
-"""What all rules together do to one tool, and how they change its parameters."""
+"""What rules do to one tool: conversions of its parameters, `ToolEffects` of all rules together, and `PolicyUndo`,
+which changes calls in the answer back to the client's tools.
+
+A conversion is a pair of inverse functions between client and model, and the model's schema. Its name has the client's
+form first: with `shell-text` the client takes `["bash", "-lc", "ls"]` and the model writes `ls`. A value of an
+unexpected form is not changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire.core.ir import EMPTY_MAPPING, ToolName
-from toolwire.core.json_values import Json, Object
-from toolwire.policy.reshape import CONVERSIONS, Conversion, convert_schema
+from toolwire.core.ir import EMPTY_MAPPING, Call, ToolName, replace_fields, source_path
+from toolwire.core.json_values import Json, Malformed, Object, decode, decode_object_or_none, encode_text
+from toolwire.core.losses import Ledger
 from toolwire.policy.rules import EFFECT_FIELDS, Reshape, Rule, matches_tool
 from toolwire.schema.combine import escape_reference_key, move_references
+from toolwire.schema.validate_value import fix_whole_numbers, value_problems
+
+DEFAULT_SHELL = ("bash", "-lc")
+_SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh"})
+
+
+class Conversion(Struct, frozen=True):
+    """How one parameter is converted."""
+
+    to_model: Callable[[Json], Json]
+    to_client: Callable[[Json], Json]
+    schema: Object
+    """The schema of the model's form, without a description."""
+    description: str
+    """What it does, for the reference."""
+    joined_parameter: str = ""
+    """A second parameter of the client that is joined into the model's one: `to_model` takes a pair."""
+    split_parameter: str = ""
+    """A second parameter of the model that is split off the client's one: `to_model` gives a pair."""
+
+
+def _is_text_list(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _argv_to_text(value: Json) -> Json:
+    """`["bash", "-lc", "ls"]` as `ls`; any other argument vector quoted for a shell."""
+    if not _is_text_list(value) or not value:
+        return value
+    if len(value) == 3 and value[0] in _SHELLS and value[1] in ("-lc", "-c"):
+        return value[2]
+    return shlex.join(value)
+
+
+def _text_to_argv(value: Json) -> Json:
+    return [*DEFAULT_SHELL, value] if isinstance(value, str) else value
+
+
+def _join_with(separator: str) -> Callable[[Json], Json]:
+    return lambda value: separator.join(value) if _is_text_list(value) else value
+
+
+def _split_at(separator: str) -> Callable[[Json], Json]:
+    def split(value: Json) -> Json:
+        if not isinstance(value, str):
+            return value
+        return [item.strip() if separator == "," else item for item in value.split(separator)] if value else []
+
+    return split
+
+
+def _wrap_in_list(value: Json) -> Json:
+    return value if isinstance(value, list) else [value]
+
+
+def _unwrap_single(value: Json) -> Json:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _parse_json_text(value: Json) -> Json:
+    if not isinstance(value, str):
+        return value
+    try:
+        return decode(value)
+    except Malformed:
+        return value
+
+
+def _multiply_by(factor: int) -> Callable[[Json], Json]:
+    def multiply(value: Json) -> Json:
+        return value if isinstance(value, bool) or not isinstance(value, (int, float)) else value * factor
+
+    return multiply
+
+
+def _divide_by(factor: int) -> Callable[[Json], Json]:
+    def divide(value: Json) -> Json:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return value
+        return value // factor if isinstance(value, int) and value % factor == 0 else value / factor
+
+    return divide
+
+
+_URL = re.compile(r"https?://[^\s<>\"'`]+")
+URL_PARAMETER = "url"
+_PARAGRAPH_BREAK = "\n\n"
+
+
+def _split_off_url(value: Json) -> Json:
+    """A text, and the URL in it."""
+    found = _URL.search(value) if isinstance(value, str) else None
+    if found is None:
+        return [value, None]
+    url = found[0].rstrip(".,;:!?)]}")
+    return [value.removesuffix(f"{_PARAGRAPH_BREAK}{url}"), url]
+
+
+def _join_url(pair: Json) -> Json:
+    """A question and a URL as one text."""
+    question, url = pair
+    if not isinstance(url, str) or (isinstance(question, str) and url in question):
+        return question
+    return f"{question}{_PARAGRAPH_BREAK}{url}" if isinstance(question, str) and question else url
+
+
+_STEP_STATES = ["pending", "in_progress", "completed"]
+_CONTENT_KEY, _ACTIVE_FORM_KEY = "content", "activeForm"
+"""Claude Code's `TodoWrite` wants the text of a step twice, the second time in the form "doing it"."""
+_TEXT_SCHEMA: Object = {"type": "string"}
+
+
+def _plan_conversion(client_key: str, model_key: str) -> Conversion:
+    """A list of steps, each with a text and a status. The keys are the client's and the model's key of the text."""
+    step: Object = {
+        "type": "object",
+        "properties": {model_key: _TEXT_SCHEMA, "status": {"type": "string", "enum": _STEP_STATES}},
+    }
+    step["properties"] |= {_ACTIVE_FORM_KEY: _TEXT_SCHEMA} if model_key == _CONTENT_KEY else {}
+    step["required"] = [*step["properties"]]
+    description = f"the client has a plan whose steps have `{client_key}`, the model one whose steps have `{model_key}`"
+    return Conversion(
+        _rename_step_key(client_key, model_key),
+        _rename_step_key(model_key, client_key),
+        {"type": "array", "items": step},
+        description,
+    )
+
+
+def _rename_step_key(old: str, new: str) -> Callable[[Json], Json]:
+    def step(item: Json) -> Json:
+        if not isinstance(item, dict) or old not in item:
+            return item
+        renamed = {new: item[old], **({"status": item["status"]} if "status" in item else {})}
+        return {**renamed, _ACTIVE_FORM_KEY: item[old]} if new == _CONTENT_KEY else renamed
+
+    return lambda value: [step(item) for item in value] if isinstance(value, list) else value
+
+
+_LIST_SCHEMA: Object = {"type": "array", "items": {"type": "string"}}
+_NUMBER_SCHEMA: Object = {"type": "number"}
+_ANY_SCHEMA: Object = {}
+
+CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
+    {
+        "shell-text": Conversion(
+            _argv_to_text, _text_to_argv, _TEXT_SCHEMA, 'the client has ["bash", "-lc", COMMAND], the model COMMAND'
+        ),
+        "text-shell": Conversion(
+            _text_to_argv, _argv_to_text, _LIST_SCHEMA, 'the client has COMMAND, the model ["bash", "-lc", COMMAND]'
+        ),
+        "list-text": Conversion(
+            _join_with("\n"), _split_at("\n"), _TEXT_SCHEMA, "the client has a list of texts, the model its lines"
+        ),
+        "text-list": Conversion(
+            _split_at("\n"), _join_with("\n"), _LIST_SCHEMA, "the client has lines, the model a list of texts"
+        ),
+        "csv": Conversion(
+            _join_with(","), _split_at(","), _TEXT_SCHEMA, "the client has a list of texts, the model them with commas"
+        ),
+        "list-one": Conversion(
+            _unwrap_single, _wrap_in_list, _ANY_SCHEMA, "the client has a list, the model its only item"
+        ),
+        "one-list": Conversion(
+            _wrap_in_list, _unwrap_single, {"type": "array"}, "the client has one value, the model a list of it"
+        ),
+        "json-text": Conversion(
+            encode_text, _parse_json_text, _TEXT_SCHEMA, "the client has a value, the model its JSON as text"
+        ),
+        **{
+            f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)
+            for client_key, model_key in permutations(("step", "content", "description"), 2)
+        },
+        "request-page": Conversion(
+            _split_off_url,
+            _join_url,
+            _TEXT_SCHEMA,
+            "the client has one request, the model a question and a `url`",
+            split_parameter=URL_PARAMETER,
+        ),
+        "page-request": Conversion(
+            _join_url,
+            _split_off_url,
+            _TEXT_SCHEMA,
+            "the client has a question and a `url`, the model one request",
+            joined_parameter=URL_PARAMETER,
+        ),
+        "seconds-milliseconds": Conversion(
+            _multiply_by(1000), _divide_by(1000), _NUMBER_SCHEMA, "the client has seconds, the model milliseconds"
+        ),
+        "milliseconds-seconds": Conversion(
+            _divide_by(1000), _multiply_by(1000), _NUMBER_SCHEMA, "the client has milliseconds, the model seconds"
+        ),
+    }
+)
+
+
+def convert_schema(client_schema: Json, conversion: Conversion) -> Json:
+    """The schema of a parameter as the model sees it."""
+    if not isinstance(client_schema, dict):
+        return dict(conversion.schema)
+    labels = {key: client_schema[key] for key in ("title", "description") if key in client_schema}
+    if conversion.schema is _ANY_SCHEMA:
+        inner = client_schema.get("items")
+        return {**inner, **labels} if isinstance(inner, dict) else labels
+    if conversion.schema.keys() == {"type"} and conversion.schema["type"] == "array":
+        inner = {key: value for key, value in client_schema.items() if key not in labels}
+        return {"type": "array", "items": inner, **labels}
+    return {**conversion.schema, **labels}
+
+
+# --- what all rules together do to one tool ---
+
 
 _DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECT_FIELDS}
 SHAPE_EFFECTS = ("parameters", "reshape", "hide", "defaults")
@@ -214,3 +438,137 @@ class ParameterShape(Struct, frozen=True):
 
 def _set_pair(found: Object, pair: Json, name: str, second_name: str) -> None:
     found.update({key: value for key, value in zip((name, second_name), pair, strict=True) if value is not None})
+
+
+# --- calls in the answer ---
+
+
+ToolKey = tuple[str, str]
+"""Namespace and name."""
+MAX_PROBLEMS = 5
+"""The most problems of a call that are listed."""
+
+
+class RefusedCall(Struct, frozen=True):
+    """A call that must not reach the client."""
+
+    call: Call
+    reason: str
+    """The result that the model gets instead, so that it tries again."""
+    fatal: bool = False
+    """The whole answer is refused."""
+
+
+class ToolUndo(Struct, frozen=True):
+    """How calls of one tool are changed back."""
+
+    client_name: str
+    """The client's name of the tool."""
+    shape: ParameterShape | None = None
+    """How its parameters were changed."""
+    schema: Json = None
+    """The client's schema, where arguments are checked against it."""
+    validate: str = "off"
+    """As `Rule.validate`."""
+    rule: str = ""
+    """The rule that says so, for losses."""
+
+    @property
+    def can_retry(self) -> bool:
+        return self.validate == "retry" and self.schema is not None
+
+    @property
+    def needs_whole_call(self) -> bool:
+        return self.shape is not None or self.schema is not None
+
+
+class PolicyUndo(Struct, frozen=True):
+    """How calls are changed back, by the namespace and name that the model uses."""
+
+    tools: Mapping[ToolKey, ToolUndo] = EMPTY_MAPPING  # type: ignore[assignment]
+    dropped: Mapping[ToolKey, str] = EMPTY_MAPPING  # type: ignore[assignment]
+    """Removed tools, each with the result of a call of it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.dropped)
+
+    def needs_whole_call(self, call: Call) -> bool:
+        """Must a call of this tool be held back until it is complete?"""
+        key = (call.namespace, call.name)
+        found = self.tools.get(key)
+        return key in self.dropped if found is None else found.needs_whole_call
+
+    @property
+    def can_refuse(self) -> bool:
+        """Can a call be refused so that the model must be asked again?"""
+        return bool(self.dropped) or self._can_retry
+
+    @property
+    def _can_retry(self) -> bool:
+        return bool(self.tools) and any(tool.can_retry for tool in self.tools.values())
+
+    def is_dropped(self, call: Call) -> bool:
+        key = (call.namespace, call.name)
+        return key not in self.tools and key in self.dropped
+
+    def can_refuse_tool(self, call: Call) -> bool:
+        """Can a call of this tool be refused?"""
+        found = self.tools.get((call.namespace, call.name))
+        return self.is_dropped(call) if found is None else found.can_retry
+
+    @property
+    def without_retries(self) -> PolicyUndo:
+        """The same for an answer after a retry: invalid arguments are only reported."""
+        if not self._can_retry:
+            return self
+        tools = {key: replace(tool, validate="report") if tool.can_retry else tool for key, tool in self.tools.items()}
+        return PolicyUndo(tools, self.dropped)
+
+    def restore_name(self, call: Call) -> Call:
+        """The call with the client's name of the tool."""
+        found = self.tools.get((call.namespace, call.name))
+        return call if found is None or found.client_name == call.name else replace_fields(call, name=found.client_name)
+
+    def restore_call(self, call: Call, ledger: Ledger, incomplete: bool = False) -> Call | RefusedCall:
+        """A complete call as the client gets it, or why it does not get it. Arguments that were cut off (`incomplete`)
+        are not changed."""
+        key = (call.namespace, call.name)
+        found = self.tools.get(key)
+        if found is None:
+            reason = self.dropped.get(key)
+            if reason is None:
+                return call
+            ledger.note("policy-call-refused", source_path(call), f"a call of `{call.name}` did not reach the client")
+            return RefusedCall(call, reason)
+        named = self.restore_name(call)
+        if not found.needs_whole_call or incomplete:
+            return named
+        arguments = decode_object_or_none(call.arguments)
+        if arguments is None:
+            return self._report_problems(named, found, ["the arguments are not a JSON object"], ledger)
+        restored: Object = arguments if found.shape is None else found.shape.to_client(arguments)
+        problems: list[str] = []
+        if found.schema is not None:
+            restored, fixed = fix_whole_numbers(restored, found.schema)
+            if fixed:
+                what = f"whole numbers of a call of `{named.name}` were written without a fraction"
+                ledger.note("policy-arguments-fixed", source_path(call), what, found.rule)
+            problems = value_problems(restored, found.schema)
+        if restored is not arguments:
+            named = replace_fields(named, arguments=encode_text(restored))
+        return self._report_problems(named, found, problems, ledger) if problems else named
+
+    @staticmethod
+    def _report_problems(call: Call, tool_undo: ToolUndo, problems: list[str], ledger: Ledger) -> Call | RefusedCall:
+        if tool_undo.schema is None or tool_undo.validate == "off":
+            return call
+        listed = "; ".join(problems[:MAX_PROBLEMS])
+        what = f"the arguments of `{call.name}`: {listed}"
+        ledger.note("policy-arguments-invalid", source_path(call), what, tool_undo.rule)
+        if tool_undo.validate == "report":
+            return call
+        reason = f"The arguments do not match the tool's parameters: {listed}. Call it again with arguments that do."
+        return RefusedCall(call, reason, tool_undo.validate == "refuse")
+
+
+NOTHING_TO_UNDO = PolicyUndo()

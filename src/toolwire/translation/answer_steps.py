@@ -51,14 +51,9 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import is_object_text
 from toolwire.core.losses import Ledger
-from toolwire.policy.undo import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
+from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
 from toolwire.schema import ConvertedSchema, restore_arguments
-from toolwire.translation.request_steps.tool_names import (
-    FREEFORM,
-    ToolNameMap,
-    convert_argument_text,
-    unwrap_freeform_input,
-)
+from toolwire.translation.request_steps.tools import FREEFORM, ToolNameMap, convert_argument_text, unwrap_freeform_input
 
 
 class AnswerContext(Struct, frozen=True):

@@ -21,18 +21,16 @@ from toolwire.core.ir import (
     plain_text,
     replace_fields,
 )
-from toolwire.core.json_values import Malformed, decode, encode
+from toolwire.core.json_values import Body, Malformed, decode, encode, parse_body, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
-from toolwire.policy.undo import NOTHING_TO_UNDO
-from toolwire.translation import hidden_calls, signature_memory, tool_rounds
+from toolwire.policy.effects import NOTHING_TO_UNDO
+from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_steps import AnswerContext, AnswerSteps, seal_slots_between, translate_whole_answer
-from toolwire.translation.body import Body, parse_body, parse_object
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.prepare_request import NO_CALL_IDS, prepare_request
 from toolwire.translation.request_steps.restore_turns import restore_turns
-from toolwire.translation.request_steps.tool_names import UNCHANGED_NAMES
-from toolwire.translation.request_steps.tool_substitutes import substitute_provider_tools
+from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 
@@ -121,7 +119,7 @@ class Exchange:
         self._read_ahead = (body, request)
         keys = signature_memory.memory_keys(request)
         if self._remembers_hidden_calls:
-            keys = tuple(dict.fromkeys((*keys, *hidden_calls.hidden_call_keys(request))))
+            keys = tuple(dict.fromkeys((*keys, *signature_memory.hidden_call_keys(request))))
         return keys
 
     def translate_request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
@@ -149,7 +147,7 @@ class Exchange:
         if ahead is not None and ahead[0] is body:
             return ahead[1]
         try:
-            request = self.client.read_request(parse_object(body, self.options))
+            request = self.client.read_request(parse_object(body, self.options.max_bytes))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
         self._client_request = request
@@ -207,7 +205,7 @@ class Exchange:
             else None
         )
         keep_seals = self.options.has_memory or not self._added_tool_names
-        placeholder = None if self.is_cross_protocol else hidden_calls.make_placeholder_seal(self.client)
+        placeholder = None if self.is_cross_protocol else signature_memory.make_placeholder_seal(self.client)
         return Rounds(
             interceptor, self._may_pause, self.options.shown_tools, keep_seals, self._substituted_tools, placeholder
         )
@@ -221,7 +219,7 @@ class Exchange:
         if is_stream and isinstance(body, bytes):
             response = self._fold_stream(body)
         else:
-            response = self.provider.read_response(parse_object(body, self.options))
+            response = self.provider.read_response(parse_object(body, self.options.max_bytes))
         if response.failure is not None:
             self._rounds = None  # the failure replaces what earlier rounds said
             return None
@@ -252,7 +250,7 @@ class Exchange:
 
     def translate_response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
-        return self._write_response(self.provider.read_response(parse_object(body, self.options)))
+        return self._write_response(self.provider.read_response(parse_object(body, self.options.max_bytes)))
 
     def translate_streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client, from a stream that the provider sent although none was asked for."""
@@ -266,7 +264,7 @@ class Exchange:
     ) -> Translation:
         """The provider's error in the client's protocol. The body need not be JSON."""
         try:
-            value = parse_body(body, self.options) if body is not None else None
+            value = parse_body(body, self.options.max_bytes) if body is not None else None
         except Malformed:
             value = bytes(body).decode("utf-8", "replace") if isinstance(body, (bytes, bytearray, memoryview)) else body
         failure = self.provider.read_error(value, status or self.options.status, headers)
@@ -306,7 +304,7 @@ class Exchange:
         seal = ""
         if rounds is not None:
             self.note_forgotten_calls(rounds, ledger)
-            seal = hidden_calls.first_seal(visible)
+            seal = signature_memory.first_seal(visible)
         body = client.write_response(visible, ledger, self.writer_context(seed))
         records = self.collect_records(response, steps, rounds, True, seal) if self.uses_memory else EMPTY_MAPPING
         is_error = self.is_cross_protocol and isinstance(body.get("error"), dict)
@@ -364,10 +362,10 @@ class Exchange:
         if rounds is not None and (rounds.finished_rounds or self._pending_results):
             parts = response.choices[0].parts if response.choices else ()
             calls = [part for part in parts if isinstance(part, Call)] if steps is None else steps.calls.get(0, ())
-            question = hidden_calls.last_user_text(self._client_request.turns) if self._client_request else ""
-            visible = hidden_calls.VisibleAnswer(calls, plain_text(parts), seal, question)
+            question = signature_memory.last_user_text(self._client_request.turns) if self._client_request else ""
+            visible = signature_memory.VisibleAnswer(calls, plain_text(parts), seal, question)
             last_round = (rounds.parts, self._pending_results)
-            return hidden_calls.collect_hidden_records(
+            return signature_memory.collect_hidden_records(
                 rounds.finished_rounds, last_round, self._maker, visible, rounds.to_runner_call
             )
         if not self._remembers_seals:

@@ -25,12 +25,11 @@ from toolwire.core.events import (
     unfold,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Result, Usage, replace_fields
-from toolwire.core.json_values import expect_object
+from toolwire.core.json_values import Body, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
-from toolwire.translation import hidden_calls
+from toolwire.translation import signature_memory
 from toolwire.translation.answer_steps import EVENT_STEPS, AnswerSteps
-from toolwire.translation.body import Body, parse_body
 
 if TYPE_CHECKING:
     from toolwire.translation.exchange import Exchange
@@ -110,7 +109,7 @@ class StreamTranslation:
     def feed_whole_response(self, body: Body) -> bytes:
         """Translate a whole answer that the provider sent although a stream was requested."""
         provider, options = self._exchange.provider, self._exchange.options
-        response = provider.read_response(expect_object(parse_body(body, options), None))
+        response = provider.read_response(expect_object(parse_body(body, options.max_bytes), None))
         self._reset_reader()
         out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
@@ -202,7 +201,7 @@ class StreamTranslation:
 
     def _write_events(self, events: list[Event]) -> bytes:
         if self.rounds is not None and not self._first_seal:
-            self._first_seal = next(filter(None, map(hidden_calls.seal_of_event, events)), "")
+            self._first_seal = next(filter(None, map(signature_memory.seal_of_event, events)), "")
         return b"".join(map(self._writer.write, events))
 
     def _on_usage(self, event: ResponseStart | UsageUpdate) -> None:

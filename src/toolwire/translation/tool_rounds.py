@@ -46,10 +46,10 @@ from toolwire.core.ir import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import as_provider_call
-from toolwire.policy.undo import PolicyUndo, RefusedCall
+from toolwire.policy.effects import PolicyUndo, RefusedCall
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps import history_order, turn_content
-from toolwire.translation.request_steps.tool_names import ToolNameMap, convert_argument_text
+from toolwire.translation.request_steps import history, turn_content
+from toolwire.translation.request_steps.tools import ToolNameMap, convert_argument_text
 
 PAUSE = "pause"
 MAX_SHOWN_ARGUMENTS = 200
@@ -432,5 +432,5 @@ def next_round_request(
     ledger = Ledger("", target)
     added = turn_content.mark_failed_results(Request(turns=rounds.turns()), constraints, ledger)
     added = turn_content.move_result_media(added, constraints, options, ledger)
-    added = history_order.pair_results(added, constraints, ledger)
+    added = history.pair_results(added, constraints, ledger)
     return replace_fields(sent, turns=(*sent.turns, *added.turns))

@@ -1,16 +1,21 @@
-"""The public functions of the library: translate one body or one stream from any protocol to any other."""
+"""The public functions of the library: translate one body or one stream from any protocol to any other, and
+helpers for tool loops in one protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.core.losses import Loss
+from toolwire.core import ids
+from toolwire.core.codec import Codec
+from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Part, Request, Response, Result, Text, Turn
+from toolwire.core.json_values import Body, Malformed, Object, decode_object_or_none, encode_text, parse_object
+from toolwire.core.losses import Ledger, Loss
 from toolwire.protocols import find_codec
-from toolwire.translation.body import Body
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
@@ -95,3 +100,121 @@ def build_options(given: Mapping[str, Any]) -> Options:
     if unknown:
         raise TypeError(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__struct_fields__)}")
     return msgspec.convert(dict(given), Options)
+
+
+# --- tool loops in one protocol: get the calls of an answer, and write their results ---
+
+
+class ToolCall(Struct, frozen=True):
+    """A tool call of the model."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, or the raw input of a custom tool."""
+    namespace: str = ""
+    kind: str = "function"
+
+    @property
+    def input(self) -> Object:
+        """The parsed arguments; `{}` for blank ones. Raises ValueError when they are not a JSON object."""
+        value = decode_object_or_none(self.arguments)
+        if value is None:
+            raise ValueError(f"the arguments of {self.name!r} are not a JSON object: {self.arguments!r}")
+        return value
+
+
+class ToolOutput(Struct, frozen=True):
+    """The output of a tool."""
+
+    id: str
+    """The id of the call."""
+    content: Any
+    """Text, or any JSON value."""
+    is_error: bool = False
+
+
+def parse_tool_calls(protocol: str, response: Body, *, strict: bool = False) -> list[ToolCall]:
+    """The tool calls of an answer, in order.
+
+    With `strict`, an answer whose finish reason is not the protocol's reason for calls has none. By default the finish
+    reason is ignored, because many servers send another one.
+    """
+    codec = find_codec(protocol)
+    choices = _read_response(codec, response).choices
+    if not choices:
+        return []
+    finish = choices[0].finish
+    if strict and (finish is None or finish.kind not in codec.constraints.call_finish_kinds):
+        return []
+    return [
+        ToolCall(part.id, part.name, part.arguments, part.namespace, part.kind)
+        for part in choices[0].parts
+        if isinstance(part, Call)
+    ]
+
+
+def build_tool_results(
+    protocol: str, response: Body | Sequence[ToolCall], outputs: Sequence[ToolOutput]
+) -> list[Object]:
+    """The messages to append to the history: the assistant's turn, then the results.
+
+    Given a list of calls instead of a response, the results only.
+    """
+    codec = find_codec(protocol)
+    turns: tuple[Turn, ...] = ()
+    if isinstance(response, (list, tuple)) and all(isinstance(call, ToolCall) for call in response):
+        calls = [Call(call.id, call.name, call.arguments, call.kind, call.namespace) for call in response]
+    else:
+        choices = _read_response(codec, response).choices  # type: ignore[arg-type]
+        parts = choices[0].parts if choices else ()
+        calls = [part for part in parts if isinstance(part, Call)]
+        turns = (Turn("assistant", parts),)
+    results = _build_results(calls, outputs)
+    if codec.constraints.result_placement == "user":
+        turns += (Turn("user", results),) if results else ()
+    else:
+        turns += tuple(Turn("tool", (result,)) for result in results)
+    body = codec.write_request(Request(turns=turns), Ledger("", codec.name))
+    messages: list[Object] = body[codec.constraints.turns_key]
+    return messages
+
+
+def _build_results(calls: list[Call], outputs: Sequence[ToolOutput]) -> tuple[Part, ...]:
+    known = {call.id: call for call in calls}
+    given = {output.id for output in outputs}
+    unknown = next((output.id for output in outputs if output.id not in known), None)
+    if unknown is not None:
+        raise Malformed(None, f"no call has the id {unknown!r}; there are {', '.join(known) or 'none'}")
+    missing = next((id for id in known if id not in given), None)
+    if missing is not None:
+        raise Malformed(None, f"the call {missing!r} has no output; every call of a turn needs one")
+    return tuple(_build_result(known[output.id], output) for output in outputs)
+
+
+def _build_result(call: Call, output: ToolOutput) -> Result:
+    is_text = isinstance(output.content, str)
+    text = output.content if is_text else encode_text(output.content)
+    value = None if is_text else output.content
+    id = call.id if not call.id.startswith(MADE_UP_ID_PREFIX) else ""
+    return Result(id, (Text(text),), output.is_error or None, call.name, call.kind, call.namespace, value=value)
+
+
+MADE_UP_ID_PREFIX = "call_tw"
+"""The prefix of ids that are made up where the provider sent none (Gemini)."""
+
+
+def _read_response(codec: Codec, response: Body) -> Response:
+    read = codec.read_response(parse_object(response))
+    choices = tuple(replace(choice, parts=_add_missing_ids(choice.parts)) for choice in read.choices)
+    return replace(read, choices=choices)
+
+
+def _add_missing_ids(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Give calls without an id one, so that outputs can name them. It is not written back."""
+    return tuple(
+        replace(part, id=ids.derive_id(MADE_UP_ID_PREFIX, number, part.name))
+        if isinstance(part, Call) and not part.id
+        else part
+        for number, part in enumerate(parts)
+    )

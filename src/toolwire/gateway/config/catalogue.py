@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from toolwire.core.json_values import Json
-from toolwire.policy.reshape import CONVERSIONS
+from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Reshape, Rule
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
-from toolwire.policy.reshape import CONVERSIONS
+from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Match, Reshape, Rule, is_glob, matches_globs
 from toolwire.protocols import CODECS
 from toolwire.schema import schema_problems

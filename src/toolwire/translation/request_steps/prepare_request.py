@@ -7,10 +7,10 @@ from toolwire.core.ir import Request, source_path
 from toolwire.core.losses import Ledger
 from toolwire.translation import seals
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps import history_order, turn_content
-from toolwire.translation.request_steps.call_ids import normalise_call_ids
+from toolwire.translation.request_steps import history, turn_content
+from toolwire.translation.request_steps.history import normalise_call_ids
 from toolwire.translation.request_steps.request_features import RequestFeatures, request_features
-from toolwire.translation.request_steps.tool_names import ToolNameMap, rename_tools
+from toolwire.translation.request_steps.tools import ToolNameMap, rename_tools
 
 NO_CALL_IDS: frozenset[str] = frozenset()
 
@@ -35,11 +35,11 @@ def prepare_request(
     if "blank text" in rare:
         request = turn_content.drop_empty_text(request, rules, ledger)
     if has_calls:
-        request = history_order.pair_results(request, rules, ledger)
+        request = history.pair_results(request, rules, ledger)
     elif rules.merged_roles and not ledger.is_same_protocol:
-        request = history_order.join_neighbours(request, rules, ledger)
+        request = history.join_neighbours(request, rules, ledger)
     if rules.must_start_with_user:
-        request = history_order.ensure_user_first(request, ledger)
+        request = history.ensure_user_first(request, ledger)
     if "failed results" in rare:
         request = turn_content.mark_failed_results(request, rules, ledger)
     if "media results" in rare:

@@ -29,7 +29,7 @@ from toolwire.core.ir import (
     with_turns,
 )
 from toolwire.core.losses import Ledger
-from toolwire.translation import hidden_calls, seals
+from toolwire.translation import seals, signature_memory
 from toolwire.translation.signature_memory import (
     ClientCallPiece,
     HiddenCallPiece,
@@ -58,7 +58,7 @@ def restore_turns(
     the same while the conversation grows."""
     restorer = _TurnRestorer(prefix_digests, records, maker, constraints.needs_part_after_reasoning, ledger)
     turns: list[Turn] = []
-    for question, run in hidden_calls.group_assistant_runs(request.turns):
+    for question, run in signature_memory.group_assistant_runs(request.turns):
         if run[0].role == "assistant":
             turns += restorer.restore_run(run, question)
         else:
@@ -118,7 +118,7 @@ class _TurnRestorer:
 
     def _restore_rounds(self, run: list[Turn], user_text: str) -> list[Turn] | None:
         """The whole answer where the client saw only a part of it; None where there is no such record."""
-        visible = hidden_calls.visible_answer(run, user_text)
+        visible = signature_memory.visible_answer(run, user_text)
         calls = visible.calls
         keys = [fingerprinted_key(calls, run), *(call.id for call in calls)] if calls else [visible.key]
         found = (decode_record(data) for key in keys if (data := self.records.get(key)) is not None)
