@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -152,7 +151,7 @@ class OpenCall(Struct):
 
 MediaKind = Literal["image", "file", "audio", "video"]
 
-_MEDIA_KINDS: Mapping[str, MediaKind] = MappingProxyType({"image": "image", "audio": "audio", "video": "video"})
+_MEDIA_KINDS: Mapping[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 GOOGLE_FILE_PREFIXES = ("gs://", "files/", "https://generativelanguage.googleapis.com/")
 """Files that only Google can open."""

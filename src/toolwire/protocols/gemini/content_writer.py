@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -37,26 +36,27 @@ from toolwire.protocols.gemini.names import NAME, KnownKeys, intact_wire, is_for
 RESULT_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """The media that a result may hold, from Gemini 3 on."""
 
-_DEFAULT_MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
-    {"image": "image/png", "file": "application/pdf", "audio": "audio/wav", "video": "video/mp4"}
-)
+_DEFAULT_MEDIA_TYPES: Mapping[str, str] = {
+    "image": "image/png",
+    "file": "application/pdf",
+    "audio": "audio/wav",
+    "video": "video/mp4",
+}
 
-_MEDIA_TYPE_BY_EXTENSION: Mapping[str, str] = MappingProxyType(
-    {
-        "png": "image/png",
-        "jpg": "image/jpeg",
-        "jpeg": "image/jpeg",
-        "webp": "image/webp",
-        "gif": "image/gif",
-        "heic": "image/heic",
-        "pdf": "application/pdf",
-        "txt": "text/plain",
-        "mp3": "audio/mp3",
-        "wav": "audio/wav",
-        "mp4": "video/mp4",
-        "webm": "video/webm",
-    }
-)
+_MEDIA_TYPE_BY_EXTENSION: Mapping[str, str] = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "webp": "image/webp",
+    "gif": "image/gif",
+    "heic": "image/heic",
+    "pdf": "application/pdf",
+    "txt": "text/plain",
+    "mp3": "audio/mp3",
+    "wav": "audio/wav",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+}
 
 
 class PartWriteContext(Struct):

@@ -4,51 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, encode_text
-from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.gemini.names import NAME
+from toolwire.protocols.gemini.names import NAME, is_own
 
-STATUS_BY_KIND: Mapping[str, tuple[int, str]] = MappingProxyType(
-    {
-        "invalid": (400, "INVALID_ARGUMENT"),
-        "context": (400, "INVALID_ARGUMENT"),
-        "authentication": (401, "UNAUTHENTICATED"),
-        "billing": (403, "PERMISSION_DENIED"),
-        "permission": (403, "PERMISSION_DENIED"),
-        "not_found": (404, "NOT_FOUND"),
-        "timeout": (408, "DEADLINE_EXCEEDED"),
-        "conflict": (409, "ABORTED"),
-        "too_large": (413, "INVALID_ARGUMENT"),
-        "unprocessable": (400, "INVALID_ARGUMENT"),
-        "rate": (429, "RESOURCE_EXHAUSTED"),
-        "quota": (429, "RESOURCE_EXHAUSTED"),
-        "cancelled": (499, "CANCELLED"),
-        "server": (500, "INTERNAL"),
-        "upstream": (502, "INTERNAL"),
-        "overloaded": (503, "UNAVAILABLE"),
-        "deadline": (504, "DEADLINE_EXCEEDED"),
-    }
-)
+STATUS_BY_KIND = {
+    "invalid": (400, "INVALID_ARGUMENT"),
+    "context": (400, "INVALID_ARGUMENT"),
+    "authentication": (401, "UNAUTHENTICATED"),
+    "billing": (403, "PERMISSION_DENIED"),
+    "permission": (403, "PERMISSION_DENIED"),
+    "not_found": (404, "NOT_FOUND"),
+    "timeout": (408, "DEADLINE_EXCEEDED"),
+    "conflict": (409, "ABORTED"),
+    "too_large": (413, "INVALID_ARGUMENT"),
+    "unprocessable": (400, "INVALID_ARGUMENT"),
+    "rate": (429, "RESOURCE_EXHAUSTED"),
+    "quota": (429, "RESOURCE_EXHAUSTED"),
+    "cancelled": (499, "CANCELLED"),
+    "server": (500, "INTERNAL"),
+    "upstream": (502, "INTERNAL"),
+    "overloaded": (503, "UNAVAILABLE"),
+    "deadline": (504, "DEADLINE_EXCEEDED"),
+}
 """The HTTP status and Google's status name that are written for each kind of failure."""
 
-KIND_BY_STATUS_NAME: Mapping[str, str] = MappingProxyType(
-    {name: kind for kind, (_, name) in reversed(list(STATUS_BY_KIND.items()))}
-    | {
-        "PERMISSION_DENIED": "permission",
-        "DEADLINE_EXCEEDED": "deadline",
-        "FAILED_PRECONDITION": "invalid",
-        "OUT_OF_RANGE": "invalid",
-        "UNIMPLEMENTED": "invalid",
-        "ALREADY_EXISTS": "conflict",
-        "UNKNOWN": "server",
-        "DATA_LOSS": "server",
-    }
-)
+KIND_BY_STATUS_NAME: Mapping[str, str] = {
+    **{name: kind for kind, (_, name) in reversed(STATUS_BY_KIND.items())},
+    "PERMISSION_DENIED": "permission",
+    "DEADLINE_EXCEEDED": "deadline",
+    "FAILED_PRECONDITION": "invalid",
+    "OUT_OF_RANGE": "invalid",
+    "UNIMPLEMENTED": "invalid",
+    "ALREADY_EXISTS": "conflict",
+    "UNKNOWN": "server",
+    "DATA_LOSS": "server",
+}
 """The kind of failure that each of Google's status names stands for."""
 
 CONTEXT_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
@@ -80,16 +74,12 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
     message = str(error.get("message") or status_name or f"the provider answered with status {status}")
     listed = error.get("details")
     details = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-    delays = [delay for item in details if (delay := _read_seconds(item.get("retryDelay"))) is not None]
-    return Failure(
-        _failure_kind(status_name, status, message, details),
-        message,
-        status,
-        status_name,
-        _read_param(details),
-        delays[0] if delays else retry_after,
-        origin,
-    )
+    delays = [item["retryDelay"] for item in details if isinstance(item.get("retryDelay"), str)]
+    seconds = next((float(match[1]) for match in map(_DURATION.fullmatch, delays) if match), retry_after)
+    violations = [rows[0] for item in details if isinstance(rows := item.get("fieldViolations"), list) and rows]
+    param = next((str(row.get("field") or "") for row in violations if isinstance(row, dict)), "")
+    kind = _failure_kind(status_name, status, message, details)
+    return Failure(kind, message, status, status_name, param, seconds, origin)
 
 
 def _failure_kind(status_name: str, status: int, message: str, details: list[Object]) -> str:
@@ -105,19 +95,6 @@ def _failure_kind(status_name: str, status: int, message: str, details: list[Obj
     return kind
 
 
-def _read_param(details: list[Object]) -> str:
-    for item in details:
-        violations = item.get("fieldViolations")
-        if isinstance(violations, list) and violations and isinstance(violations[0], dict):
-            return str(violations[0].get("field") or "")
-    return ""
-
-
-def _read_seconds(value: Json) -> float | None:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return float(match[1]) if match else None
-
-
 def _body_text(body: Json) -> str:
     if body is None:
         return ""
@@ -125,10 +102,12 @@ def _body_text(body: Json) -> str:
 
 
 def write_error(failure: Failure) -> ErrorReply:
-    status = _error_status(failure)
+    status, origin = _error_status(failure), failure.origin
     headers = write_retry_after(failure.retry_after)
-    if is_verbatim(failure.origin, NAME) and _is_error_body(failure.origin.wire):  # type: ignore[union-attr]
-        return ErrorReply(failure.status or status, failure.origin.wire, headers)  # type: ignore[union-attr]
+    if is_own(origin) and origin.intact:
+        body = origin.wire[0] if isinstance(origin.wire, list) and origin.wire else origin.wire
+        if isinstance(body, dict) and isinstance(body.get("error"), dict):
+            return ErrorReply(failure.status or status, origin.wire, headers)
     return ErrorReply(status, write_error_body(failure), headers)
 
 
@@ -158,12 +137,6 @@ def _error_status(failure: Failure) -> int:
     status = failure.status
     fits = status >= 400 and failure_kind_for_status(status) == failure.kind
     return status if fits and status != 529 else kind_status  # 529 is Anthropic's
-
-
-def _is_error_body(body: Json) -> bool:
-    if isinstance(body, list) and body:
-        body = body[0]
-    return isinstance(body, dict) and isinstance(body.get("error"), dict)
 
 
 def unreadable_stream(error: Malformed) -> Failure:

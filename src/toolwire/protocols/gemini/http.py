@@ -98,7 +98,7 @@ class ArrayFramingConverter:
 
     def __init__(self) -> None:
         self._splitter = SseSplitter()
-        self._has_started = False
+        self._separator = b"["
         self._is_over = False
 
     def feed(self, data: bytes) -> bytes:
@@ -114,14 +114,13 @@ class ArrayFramingConverter:
     def close(self) -> bytes:
         rest = b"" if self._is_over else self._write_elements(self._splitter.close())
         self._is_over = True
-        return rest + (b"]" if self._has_started else b"[]")
+        return rest + (b"[]" if self._separator == b"[" else b"]")
 
     def _write_elements(self, frames: list[Frame]) -> bytes:
         out: list[bytes] = []
         for frame in frames:
-            out.append(b",\r\n" if self._has_started else b"[")
-            out.append(frame.data)
-            self._has_started = True
+            out += (self._separator, frame.data)
+            self._separator = b",\r\n"
         return b"".join(out)
 
 
@@ -135,8 +134,8 @@ VERBS: dict[str, tuple[Literal["generate", "count_tokens"], bool | None]] = {
     "countTokens": ("count_tokens", None),
 }
 _PERCENT_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
-_PATH_SAFE = re.compile(r"[A-Za-z0-9._~/@-]*")
-"""Characters that need no escape in a path. A colon does: it separates the verb."""
+_PATH_UNSAFE = re.compile(r"[^A-Za-z0-9._~/@-]+")
+"""Characters that need an escape in a path. A colon does, because it separates the verb."""
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 
@@ -155,14 +154,7 @@ def resource_name(model: str) -> str:
 
 def escape_path(text: str) -> str:
     """Escape a name, so that it cannot change the rest of the path."""
-    if _PATH_SAFE.fullmatch(text):
-        return text
-    return "".join(
-        character
-        if _PATH_SAFE.fullmatch(character)
-        else "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "replace"))
-        for character in text
-    )
+    return _PATH_UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), text)
 
 
 def unescape_path(text: str) -> str:
@@ -189,12 +181,9 @@ def match_endpoint(path: str, query: str) -> EndpointMatch | None:
     if not name.startswith(COLLECTIONS) or name in COLLECTIONS:
         return None
     operation, stream = VERBS[verb]
-    framing = "array" if stream and not _wants_sse(query) else ""
+    wants_sse = not {"alt=sse", "$alt=sse", "%24alt=sse"}.isdisjoint(query.lower().split("&"))
+    framing = "array" if stream and not wants_sse else ""
     return EndpointMatch(operation, name.removeprefix("models/"), stream, framing)
-
-
-def _wants_sse(query: str) -> bool:
-    return any(pair in ("alt=sse", "$alt=sse", "%24alt=sse") for pair in query.lower().split("&"))
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -255,32 +244,17 @@ HTTP = Http(
     model_in_body=False,
     match_endpoint=match_endpoint,
     model_list_paths=("/v1beta/models", "/v1/models", "/v1alpha/models"),
-    path_prefixes=(
-        "/v1beta/",
-        "/v1alpha/",
-        "/v1beta1/",
-        "/upload/",
-        "/download/",
-        "/v1/tunedModels",
-        "/v1/publishers/",
-        "/v1/projects/",
-        "/v1/cachedContents",
-        "/v1/fileSearchStores",
-        "/v1/interactions",
-        "/v1/operations",
+    path_prefixes=tuple(
+        """/v1beta/ /v1alpha/ /v1beta1/ /upload/ /download/ /v1/tunedModels /v1/publishers/ /v1/projects/
+        /v1/cachedContents /v1/fileSearchStores /v1/interactions /v1/operations""".split()
     ),
     identifying_names=frozenset({"x-goog-api-key", "x-goog-api-client", "x-goog-user-project", "key"}),
     write_credential=lambda key: ("x-goog-api-key", key),
     credential_headers=("x-goog-api-key", "authorization"),
     credential_query_key="key",
     # Not `x-goog-*`: the API key is such a header.
-    forwarded_headers=(
-        "x-goog-api-client",
-        "x-goog-request-params",
-        "x-goog-ext-*",
-        "x-gemini-*",
-        "x-server-timeout",
-        "user-agent",
+    forwarded_headers=tuple(
+        "x-goog-api-client x-goog-request-params x-goog-ext-* x-gemini-* x-server-timeout user-agent".split()
     ),
     returned_headers=("retry-after", "x-gemini-*", "x-request-id"),
     write_model_list=write_model_list,

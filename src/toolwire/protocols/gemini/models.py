@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -24,7 +23,8 @@ class Family(Struct, frozen=True, dict=True):
 
     major: int = 0
     minor: int = 0
-    size: Literal["", "pro", "flash", "lite"] = ""
+    size: str = ""
+    """"pro", "flash", "lite", or "" if the name does not say."""
 
     @property
     def is_known(self) -> bool:
@@ -80,17 +80,15 @@ def supports_provider_tool(tool: str, model: str, has_functions: bool) -> bool:
     return tool in _PROVIDER_TOOLS and known.major != 1 and (known.is_gemini_3 or not has_functions)
 
 
+_SIZES = {"flash-lite": "lite", "flash": "flash", "pro": "pro"}
 _BUDGET_RANGES = {"pro": (128, 32768), "flash": (1, 24576), "lite": (512, 24576), "": (1, 24576)}
 
 
 @lru_cache(maxsize=256)
 def family(model: str) -> Family:
     name = model.lower()
-    size: Literal["", "pro", "flash", "lite"] = "lite" if "flash-lite" in name else "flash" if "flash" in name else ""
-    if not size and "pro" in name:
-        size = "pro"
-    match = _VERSION.search(name)
-    if match:
+    size = next((size for word, size in _SIZES.items() if word in name), "")
+    if match := _VERSION.search(name):
         return Family(int(match[1]), int(match[2] or 0), size)
     if _LATEST_ALIAS.search(name):
         # Since 2026 the aliases mean 3.x (3.1 pro and 3.6 flash were seen).
@@ -101,8 +99,8 @@ def family(model: str) -> Family:
 # --- quirks ---------------------------------------------------------------------------------------------------------
 
 
-CALL_SPELLINGS = ("functionCall", "function_call")
-RESULT_SPELLINGS = ("functionResponse", "function_response")
+_CALL_KEYS = ("functionCall", "function_call")
+_RESULT_KEYS = ("functionResponse", "function_response")
 
 
 def remove_ids(body: Object, _model: str, ledger: Ledger) -> Object:
@@ -114,58 +112,41 @@ def remove_ids(body: Object, _model: str, ledger: Ledger) -> Object:
     out: list[Json] = []
     for number, content in enumerate(contents):
         parts = content.get("parts") if isinstance(content, dict) else None
-        if not isinstance(parts, list) or not any(_has_id(part) for part in parts):
+        if not isinstance(parts, list) or not any("id" in _find_inner(part)[1] for part in parts):
             out.append(content)
             continue
-        _record_call_order(parts, order)
-        where = ((None, "contents"), number) if ledger.source == ledger.target else None
+        for part in parts:
+            id = _find_inner(part, _CALL_KEYS)[1].get("id")
+            if isinstance(id, str):
+                order[id] = len(order)
+        where = ((None, "contents"), number) if ledger.is_same_protocol else None
         ledger.note("no-counterpart", where, "the ids of calls and results were left out", "this server refuses ids")
         out.append(content | {"parts": [_without_id(part) for part in _sort_results(parts, order)]})
     return body if all(new is old for new, old in zip(out, contents, strict=True)) else body | {"contents": out}
 
 
-def _find_inner(part: Json, names: tuple[str, ...]) -> tuple[str, Object] | None:
-    if not isinstance(part, dict):
-        return None
-    return next(((key, part[key]) for key in names if isinstance(part.get(key), dict)), None)
-
-
-def _has_id(part: Json) -> bool:
-    inner = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
-    return inner is not None and "id" in inner[1]
+def _find_inner(part: Json, keys: tuple[str, ...] = _CALL_KEYS + _RESULT_KEYS) -> tuple[str, Object]:
+    """The call or the result in a part, with its key; "" and {} if there is none."""
+    found = (key for key in keys if isinstance(part, dict) and isinstance(part.get(key), dict))
+    return (key, part[key]) if (key := next(found, "")) else ("", {})
 
 
 def _without_id(part: Json) -> Json:
-    keyed = _find_inner(part, CALL_SPELLINGS + RESULT_SPELLINGS)
-    if keyed is None or "id" not in keyed[1]:
-        return part
-    key, inner = keyed
-    return part | {key: {name: value for name, value in inner.items() if name != "id"}}
-
-
-def _record_call_order(parts: list[Json], order: dict[str, int]) -> None:
-    for part in parts:
-        call = _find_inner(part, CALL_SPELLINGS)
-        if call is not None and isinstance(call[1].get("id"), str):
-            order[call[1]["id"]] = len(order)
+    key, inner = _find_inner(part)
+    return part | {key: {name: value for name, value in inner.items() if name != "id"}} if "id" in inner else part
 
 
 def _sort_results(parts: list[Json], order: dict[str, int]) -> list[Json]:
     """The parts with their results in the order of the calls; other parts stay in place."""
-    ranks = {
-        place: order.get(result[1].get("id", ""), len(order))
-        for place, part in enumerate(parts)
-        if (result := _find_inner(part, RESULT_SPELLINGS)) is not None
-    }
+    results = {place: _find_inner(part, _RESULT_KEYS) for place, part in enumerate(parts)}
+    ranks = {place: order.get(result.get("id", ""), len(order)) for place, (key, result) in results.items() if key}
     source = dict(zip(ranks, sorted(ranks, key=ranks.__getitem__), strict=True))
     return [parts[source.get(place, place)] for place in range(len(parts))]
 
 
-QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {
-        "no-ids": Quirk(about="refuses `id` in calls and results, as older servers do", rewrite_body=remove_ids),
-        "no-hosted-tools": Quirk(
-            about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
-        ),
-    }
-)
+QUIRKS: Mapping[str, Quirk] = {
+    "no-ids": Quirk(about="refuses `id` in calls and results, as older servers do", rewrite_body=remove_ids),
+    "no-hosted-tools": Quirk(
+        about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
+    ),
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TypeGuard
 
 from toolwire.core.ir import FinishKind, Origin, Role, Seal
@@ -79,14 +78,11 @@ PROMPT_FEEDBACK_KEYS = KnownKeys("blockReason", "blockReasonMessage")
 CANDIDATE_KEYS = KnownKeys(
     "content", "finishReason", "finishMessage", "index", "groundingMetadata", "urlContextMetadata"
 )
-USAGE_KEYS = KnownKeys(
-    "promptTokenCount",
-    "cachedContentTokenCount",
-    "candidatesTokenCount",
-    "thoughtsTokenCount",
-    "toolUsePromptTokenCount",
-    "totalTokenCount",
+COUNT_KEYS = tuple(
+    """promptTokenCount toolUsePromptTokenCount candidatesTokenCount thoughtsTokenCount cachedContentTokenCount
+    totalTokenCount""".split()
 )
+USAGE_KEYS = KnownKeys(*COUNT_KEYS)
 GROUNDING_KEYS = KnownKeys("webSearchQueries", "groundingChunks", "groundingSupports")
 URL_METADATA_KEYS = KnownKeys("retrievedUrl", "urlRetrievalStatus")
 GROUNDING_CHUNK_KEYS = KnownKeys("uri", "title", "text")
@@ -95,7 +91,7 @@ SEGMENT_KEYS = KnownKeys("partIndex", "startIndex", "endIndex", "text")
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-ROLES: Mapping[str, Role] = MappingProxyType({"user": "user", "model": "assistant", "function": "user"})
+ROLES: Mapping[str, Role] = {"user": "user", "model": "assistant", "function": "user"}
 """`function` is the older role of a turn with results."""
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
@@ -104,27 +100,24 @@ PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 RAW_ARGUMENTS_KEY = "_raw"
 """The key under which arguments are written that are not a JSON object, because `args` must be one."""
 
-SETTING_KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "max_tokens": "maxOutputTokens",
-        "temperature": "temperature",
-        "top_p": "topP",
-        "top_k": "topK",
-        "stop": "stopSequences",
-        "seed": "seed",
-        "count": "candidateCount",
-        "presence_penalty": "presencePenalty",
-        "frequency_penalty": "frequencyPenalty",
-        "logprobs": "responseLogprobs",
-        "top_logprobs": "logprobs",
-    }
-)
+SETTING_KEYS: Mapping[str, str] = {
+    "max_tokens": "maxOutputTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "stop": "stopSequences",
+    "seed": "seed",
+    "count": "candidateCount",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+    "logprobs": "responseLogprobs",
+    "top_logprobs": "logprobs",
+}
 """Settings that only have another name."""
 
-GENERATION_CONFIG_KEYS = KnownKeys(*SETTING_KEYS.values(), "thinkingConfig", *FORMAT_KEYS)
-SDK_CONFIG_KEYS = KnownKeys(
-    *GENERATION_CONFIG_KEYS.camel_keys, "systemInstruction", "tools", "toolConfig", "serviceTier"
-)
+_GENERATION_KEYS = (*SETTING_KEYS.values(), "thinkingConfig", *FORMAT_KEYS)
+GENERATION_CONFIG_KEYS = KnownKeys(*_GENERATION_KEYS)
+SDK_CONFIG_KEYS = KnownKeys(*_GENERATION_KEYS, "systemInstruction", "tools", "toolConfig", "serviceTier")
 """The `config` of Google's SDKs: settings, tools and the system prompt in one object."""
 TOP_LEVEL_CONFIG_KEYS = KnownKeys(
     "safetySettings", "cachedContent", "labels", "store", "continuationToken", "modelArmorConfig"
@@ -133,63 +126,48 @@ TOP_LEVEL_CONFIG_KEYS = KnownKeys(
 
 MAX_STOP_SEQUENCES = 5
 
-SERVICE_TIERS: Mapping[str, str] = MappingProxyType(
-    {"flex": "flex", "priority": "priority", "standard": "standard", "default": "standard", "standard_only": "standard"}
-)
+SERVICE_TIERS = {"default": "standard", "standard_only": "standard"} | {
+    tier: tier for tier in ("flex", "priority", "standard")
+}
 
-PROVIDER_TOOL_BY_KEY: Mapping[str, str] = MappingProxyType(
-    {
-        "googleSearch": "web_search",
-        "urlContext": "web_fetch",
-        "codeExecution": "code_execution",
-        "googleMaps": "maps",
-        "fileSearch": "file_search",
-        "computerUse": "computer",
-        "googleSearchRetrieval": "web_search",
-    }
-)
-KEY_BY_PROVIDER_TOOL = MappingProxyType({tool: key for key, tool in reversed(list(PROVIDER_TOOL_BY_KEY.items()))})
+PROVIDER_TOOL_BY_KEY: Mapping[str, str] = {
+    "googleSearch": "web_search",
+    "urlContext": "web_fetch",
+    "codeExecution": "code_execution",
+    "googleMaps": "maps",
+    "fileSearch": "file_search",
+    "computerUse": "computer",
+    "googleSearchRetrieval": "web_search",
+}
+KEY_BY_PROVIDER_TOOL = {tool: key for key, tool in reversed(list(PROVIDER_TOOL_BY_KEY.items()))}
 TOOL_KEYS = KnownKeys("functionDeclarations", *PROVIDER_TOOL_BY_KEY)
 
-PROVIDER_TOOL_BY_TYPE: Mapping[str, str] = MappingProxyType(
-    {"GOOGLE_SEARCH_WEB": "web_search", "URL_CONTEXT": "web_fetch", "GOOGLE_MAPS": "maps", "FILE_SEARCH": "file_search"}
-)
-TYPE_BY_PROVIDER_TOOL = MappingProxyType({tool: word for word, tool in PROVIDER_TOOL_BY_TYPE.items()})
+PROVIDER_TOOL_BY_TYPE: Mapping[str, str] = {
+    "GOOGLE_SEARCH_WEB": "web_search",
+    "URL_CONTEXT": "web_fetch",
+    "GOOGLE_MAPS": "maps",
+    "FILE_SEARCH": "file_search",
+}
+TYPE_BY_PROVIDER_TOOL = {tool: word for word, tool in PROVIDER_TOOL_BY_TYPE.items()}
 
-TOOL_BY_CHUNK_KIND: Mapping[str, str] = MappingProxyType(
-    {"web": "web_search", "maps": "maps", "retrievedContext": "file_search"}
-)
+TOOL_BY_CHUNK_KIND: Mapping[str, str] = {"web": "web_search", "maps": "maps", "retrievedContext": "file_search"}
 """Types of grounding chunks, and the tool that finds them."""
 
-KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
-    {
-        "STOP": "stop",
-        "MAX_TOKENS": "length",
-        "SAFETY": "filter",
-        "RECITATION": "filter",
-        "LANGUAGE": "other",
-        "OTHER": "other",
-        "BLOCKLIST": "filter",
-        "PROHIBITED_CONTENT": "filter",
-        "SPII": "filter",
-        "MALFORMED_FUNCTION_CALL": "malformed",
-        "UNEXPECTED_TOOL_CALL": "malformed",
-        "TOO_MANY_TOOL_CALLS": "malformed",
-        "MISSING_THOUGHT_SIGNATURE": "malformed",
-        "MALFORMED_RESPONSE": "malformed",
-        "CONTINUATION": "pause",
-        "IMAGE_SAFETY": "filter",
-        "IMAGE_PROHIBITED_CONTENT": "filter",
-        "IMAGE_RECITATION": "filter",
-        "IMAGE_OTHER": "other",
-        "NO_IMAGE": "other",
-        "MODEL_ARMOR": "filter",
-        "FUNCTION_CALL": "calls",
-        "FINISH_REASON_UNSPECIFIED": "other",
-    }
-)
+_FINISH_REASONS: Mapping[FinishKind, list[str]] = {
+    "stop": ["STOP"],
+    "length": ["MAX_TOKENS"],
+    "filter": """SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT
+        IMAGE_RECITATION""".split(),
+    "malformed": """MALFORMED_FUNCTION_CALL MALFORMED_RESPONSE UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS
+        MISSING_THOUGHT_SIGNATURE""".split(),
+    "other": ["OTHER", "LANGUAGE", "IMAGE_OTHER", "NO_IMAGE", "FINISH_REASON_UNSPECIFIED"],
+    "pause": ["CONTINUATION"],
+    "calls": ["FUNCTION_CALL"],
+}
+"""The finish reasons of each kind."""
+KIND_BY_FINISH_REASON = {reason: kind for kind, reasons in _FINISH_REASONS.items() for reason in reasons}
 
-FAILED_FINISH_REASONS = frozenset(word for word, kind in KIND_BY_FINISH_REASON.items() if kind == "malformed")
+FAILED_FINISH_REASONS = frozenset(_FINISH_REASONS["malformed"])
 """Finish reasons of failures: the answer cannot be used, and may be empty."""
 
 FINISH_REASON_NUMBERS = tuple(
@@ -199,28 +177,20 @@ FINISH_REASON_NUMBERS = tuple(
 )
 """Finish reasons by their number, in the order of Vertex AI, which sometimes sends numbers."""
 
-COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
-    {
-        "refusal": "filter",
-        "sequence": "stop",
-        "context": "length",
-        # Not CONTINUATION: that promises a token with which Gemini continues.
-        "pause": "other",
-    }
-)
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
+    "refusal": "filter",
+    "sequence": "stop",
+    "context": "length",
+    # Not CONTINUATION: that promises a token with which Gemini continues.
+    "pause": "other",
+}
 """Kinds that Gemini has no finish reason for, and the kind they are written as."""
 
-_REASON_BY_EXACT_KIND: Mapping[FinishKind, str] = {
-    "stop": "STOP",
+FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = {
+    **{kind: reasons[0] for kind, reasons in _FINISH_REASONS.items()},
+    **{kind: _FINISH_REASONS[written][0] for kind, written in COARSER_FINISH_KINDS.items()},
     "calls": "STOP",
-    "length": "MAX_TOKENS",
-    "filter": "SAFETY",
-    "malformed": "MALFORMED_FUNCTION_CALL",
-    "other": "OTHER",
 }
-FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
-    {**_REASON_BY_EXACT_KIND, **{kind: _REASON_BY_EXACT_KIND[to] for kind, to in COARSER_FINISH_KINDS.items()}}
-)
 """The finish reason that is written for each kind."""
 
 WRITTEN_FINISH_REASONS = KIND_BY_FINISH_REASON.keys() - {"FUNCTION_CALL"}

@@ -155,16 +155,6 @@ def finish_failure(finish: Finish | None) -> Failure | None:
     return Failure("upstream", f"{message}: {finish.detail}" if finish.detail else message, 502, finish.raw.lower())
 
 
-_COUNT_KEYS = (
-    "promptTokenCount",
-    "toolUsePromptTokenCount",
-    "candidatesTokenCount",
-    "thoughtsTokenCount",
-    "cachedContentTokenCount",
-    "totalTokenCount",
-)
-
-
 def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
     """Token counts. Google counts thinking apart from the other output tokens."""
     node, extra = names.USAGE_KEYS(raw), EMPTY_MAPPING
@@ -174,7 +164,7 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
         for key, value in extra.items():
             if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
-    prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, _COUNT_KEYS, path)
+    prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, names.COUNT_KEYS, path)
     return Usage(
         (prompt or 0) + (tool_prompt or 0),
         (answer or 0) + (reasoning or 0),

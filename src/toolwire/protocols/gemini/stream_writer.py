@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -303,22 +302,20 @@ class StreamWriter:
         return write_data_frame(encode(write_error_body(event.failure)))
 
 
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
-    {
-        ResponseStart: StreamWriter._track_event,
-        PartStart: StreamWriter._write_part_start,
-        TextDelta: StreamWriter._write_delta_event,
-        ArgumentsDelta: StreamWriter._write_delta_event,
-        SealDelta: StreamWriter._write_seal,
-        CitationDelta: StreamWriter._write_citation,
-        PartEnd: StreamWriter._write_part_end,
-        UsageUpdate: StreamWriter._track_event,
-        ChoiceEnd: StreamWriter._track_event,
-        ResponseEnd: StreamWriter._write_response_end,
-        ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_opaque_event,
-    }
-)
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
+    ResponseStart: StreamWriter._track_event,
+    PartStart: StreamWriter._write_part_start,
+    TextDelta: StreamWriter._write_delta_event,
+    ArgumentsDelta: StreamWriter._write_delta_event,
+    SealDelta: StreamWriter._write_seal,
+    CitationDelta: StreamWriter._write_citation,
+    PartEnd: StreamWriter._write_part_end,
+    UsageUpdate: StreamWriter._track_event,
+    ChoiceEnd: StreamWriter._track_event,
+    ResponseEnd: StreamWriter._write_response_end,
+    ResponseFailed: StreamWriter._write_failure,
+    OpaqueEvent: StreamWriter._write_opaque_event,
+}
 
 
 def _has_end(chunk: Object) -> bool:

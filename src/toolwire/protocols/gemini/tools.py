@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from types import MappingProxyType
 from typing import Literal
 
 from toolwire import schema as dialects
@@ -80,9 +79,13 @@ def read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
     )
 
 
-CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = MappingProxyType(
-    {"MODE_UNSPECIFIED": "auto", "VALIDATED": "auto", "AUTO": "auto", "ANY": "required", "NONE": "none"}
-)
+CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {
+    "MODE_UNSPECIFIED": "auto",
+    "VALIDATED": "auto",
+    "AUTO": "auto",
+    "ANY": "required",
+    "NONE": "none",
+}
 """Google's calling modes. Of several for one mode the last is written."""
 _CALLING_MODES: Mapping[str, str] = {mode: word for word, mode in CHOICE_MODES.items()}
 _CALLING_MODE_NUMBERS = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
