@@ -49,50 +49,51 @@ _PATH_STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["(
 _MAX_INDEX = 100_000
 
 
-class ArgumentFragments:
-    """The arguments of a call that come in pieces, each with its JSON path (Vertex AI streams them like this)."""
+class OpenCall(Struct):
+    """A call whose arguments come in pieces, each with its JSON path (Vertex AI streams them like this)."""
 
-    __slots__ = ("_leaves", "_whole_arguments")
-
-    def __init__(self) -> None:
-        self._whole_arguments: Object = {}
-        self._leaves: dict[str, list[str] | tuple[Json]] = {}
+    id: str
+    name: str
+    seal: Seal | None
+    path: Path
+    wire: Object
+    whole_arguments: Object = {}
+    leaves: dict[str, list[str] | tuple[Json]] = {}
+    """Values by their JSON path: the pieces of a text, or one other value."""
 
     def add(self, call: Object, path: Path) -> None:
         """Add the pieces of one `functionCall` (in camelCase)."""
         args = call.get("args")
         if isinstance(args, dict):
-            self._whole_arguments.update(args)
-        for number, item in enumerate(expect_list(call.get("partialArgs") or [], (path, "partialArgs"))):
-            here = ((path, "partialArgs"), number)
-            self._add_piece(names.PARTIAL_ARGUMENT_KEYS(expect_object(item, here)), here)
+            self.whole_arguments.update(args)
+        here = (path, "partialArgs")
+        for number, item in enumerate(expect_list(call.get("partialArgs") or [], here)):
+            at = (here, number)
+            piece = names.PARTIAL_ARGUMENT_KEYS(expect_object(item, at))
+            where = get_text(piece, "jsonPath", at) or "$"
+            text = get_text(piece, "stringValue", at)
+            leaf = self.leaves.get(where)
+            if text is None:
+                values = (piece[key] for key in ("numberValue", "boolValue") if piece.get(key) is not None)
+                self.leaves[where] = (next(values, None),)
+            elif isinstance(leaf, list):
+                leaf.append(text)
+            else:
+                self.leaves[where] = [text]
 
-    def _add_piece(self, piece: Object, path: Path) -> None:
-        where = get_text(piece, "jsonPath", path) or "$"
-        text = get_text(piece, "stringValue", path)
-        if text is None:
-            values = [piece[key] for key in ("numberValue", "boolValue") if piece.get(key) is not None]
-            self._leaves[where] = (values[0] if values else None,)
-            return
-        leaf = self._leaves.get(where)
-        if isinstance(leaf, list):
-            leaf.append(text)
-        else:
-            self._leaves[where] = [text]
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._whole_arguments and not self._leaves
-
-    def json_text(self, path: Path) -> str:
-        """The arguments so far as JSON text."""
-        if self.is_empty:
+    def json_text(self) -> str:
+        """The arguments so far."""
+        if not self.whole_arguments and not self.leaves:
             return ""
-        root: Object = decode(encode_text(self._whole_arguments)) if self._whole_arguments else {}
-        for where, leaf in self._leaves.items():
-            steps = _parse_json_path(where, path)
-            _set_at_path(root, steps, "".join(leaf) if isinstance(leaf, list) else leaf[0], where, path)
+        root: Object = decode(encode(self.whole_arguments))
+        for where, leaf in self.leaves.items():
+            steps = _parse_json_path(where, self.path)
+            _set_at_path(root, steps, "".join(leaf) if isinstance(leaf, list) else leaf[0], where, self.path)
         return encode_text(root)
+
+    def make_call(self, origin: Origin | None = None, incomplete: bool = False) -> Call:
+        origin = origin or Origin(NAME, self.path, self.wire, intact=False)
+        return Call(self.id, self.name, self.json_text(), seal=self.seal, incomplete=incomplete, origin=origin)
 
 
 def _parse_json_path(where: str, path: Path) -> list[str | int]:
@@ -108,8 +109,7 @@ def _parse_json_path(where: str, path: Path) -> list[str | int]:
         if index is not None:
             steps.append(min(int(index), _MAX_INDEX))
         else:
-            quoted = single if single is not None else double
-            steps.append(name if name is not None else re.sub(r"\\(.)", r"\1", quoted))
+            steps.append(name or re.sub(r"\\(.)", r"\1", single if single is not None else double))
         at = match.end()
     return steps
 
@@ -131,22 +131,6 @@ def _set_at_path(root: Object, steps: list[str | int], value: Json, where: str, 
         node = child
 
 
-class OpenCall(Struct):
-    """A call whose arguments are still coming in pieces."""
-
-    id: str
-    name: str
-    seal: Seal | None
-    path: Path
-    wire: Object
-    pieces: ArgumentFragments
-
-    def make_call(self, origin: Origin | None = None, incomplete: bool = False) -> Call:
-        origin = origin or Origin(NAME, self.path, self.wire, intact=False)
-        text = self.pieces.json_text(self.path)
-        return Call(self.id, self.name, text, seal=self.seal, incomplete=incomplete, origin=origin)
-
-
 # --- media ----------------------------------------------------------------------------------------------------------
 
 MediaKind = Literal["image", "file", "audio", "video"]
@@ -161,40 +145,6 @@ _YOUTUBE_PREFIXES = ("https://www.youtube.com/", "https://youtube.com/", "https:
 _URL_SAFE_TO_STANDARD = str.maketrans("-_", "+/")
 
 
-def media_kind(mime: str) -> MediaKind:
-    return _MEDIA_KINDS.get(mime.partition("/")[0], "file")
-
-
-def to_standard_base64(data: str) -> str:
-    """Google accepts both alphabets, padded or not; other providers want the standard one."""
-    if "-" in data or "_" in data:
-        data = data.translate(_URL_SAFE_TO_STANDARD)
-    return data if len(data) % 4 == 0 else data + "=" * (-len(data) % 4)
-
-
-def read_inline_data(node: Object, path: Path, origin: Origin | None, seal: Seal | None) -> Media:
-    mime = get_text(node, "mimeType", path) or ""
-    data = to_standard_base64(expect_text(node.get("data") or "", (path, "data")))
-    name = get_text(node, "displayName", path) or ""
-    return Media(media_kind(mime), mime, data=data, name=name, seal=seal, origin=origin)
-
-
-def read_file_data(node: Object, path: Path, origin: Origin | None, seal: Seal | None) -> Media:
-    mime = get_text(node, "mimeType", path) or ""
-    uri = expect_text(node.get("fileUri") or "", (path, "fileUri"))
-    at_google = uri.startswith(GOOGLE_FILE_PREFIXES)
-    kind = "video" if not mime and uri.startswith(_YOUTUBE_PREFIXES) else media_kind(mime)
-    return Media(
-        kind,
-        mime,
-        url="" if at_google else uri,
-        file_id=uri if at_google else "",
-        name=get_text(node, "displayName", path) or "",
-        seal=seal,
-        origin=origin,
-    )
-
-
 class PartReadContext(ReadContext):
     """The context of a reader, with the call whose arguments are still coming."""
 
@@ -207,18 +157,17 @@ class PartReadContext(ReadContext):
             return node, Origin(NAME, path, node)
         return shape(node), self.read_origin(node, path, shape.all_keys)
 
-    def provider_part_origin(self, node: Object, path: Path, shape: KnownKeys) -> Origin:
+    def provider_part_origin(self, node: Object, kind: str, path: Path) -> Origin:
         """The origin of a part of a provider tool; the internal form has no field for its signature."""
-        extra = {} if shape.all_keys.issuperset(node) else shape.select_unknown(node)
-        for key, value in extra.items():
-            if is_nonempty(value):
-                self.note_unknown_field(
-                    path, key, "seal-dropped" if key in names.TEXT_KEYS.all_keys else "unknown-field"
-                )
+        extra = names.PART_KEYS[kind].select_unknown(node)
+        for key in filter(lambda key: is_nonempty(extra[key]), extra):
+            code = "seal-dropped" if key in names.TEXT_KEYS.all_keys else "unknown-field"
+            self.note_unknown_field(path, key, code)
         return Origin(NAME, path, node, extra)
 
-    def read_inner_node(self, node: Object, path: Path, shape: KnownKeys) -> Object:
-        """A node inside a part, in camelCase. Its unknown keys are noted; the part's origin keeps them."""
+    def read_inner_node(self, item: Json, path: Path, shape: KnownKeys) -> Object:
+        """An object inside a part, in camelCase. Its unknown keys are noted; the part's origin keeps them."""
+        node = expect_object(item, path)
         if shape.camel_keys.issuperset(node):
             return node
         for key, value in node.items():
@@ -258,10 +207,8 @@ def read_part(item: Json, path: Path, reading: PartReadContext) -> Part | None:
             return reader(node, key, path, reading)
     if names.TEXT_KEYS.all_keys.issuperset(node):
         return _read_text(node, "text", path, reading)
-    kinds = [key for key, value in node.items() if value is not None and key not in names.TEXT_KEYS.all_keys] or [
-        "part"
-    ]
-    return Opaque(kinds[0], reading.whole_origin(node, path))
+    kinds = (key for key, value in node.items() if value is not None and key not in names.TEXT_KEYS.all_keys)
+    return Opaque(next(kinds, "part"), reading.whole_origin(node, path))
 
 
 def read_seal(node: Object, path: Path) -> Seal | None:
@@ -297,14 +244,14 @@ def _read_call(node: Object, key: str, path: Path, reading: PartReadContext) -> 
     if (plain_call := read_plain_call(node, call, path)) is not None:
         return plain_call
     if not names.CALL_KEYS.camel_keys.issuperset(call) or "name" not in call:
-        call = reading.read_inner_node(call, here, names.CALL_FRAGMENT_KEYS)
+        call = reading.read_inner_node(call, here, names.INNER_KEYS["functionCall"])
         if is_call_fragment(call):
             return _read_call_fragment(node, call, here, path, reading)
     args = call.get("args")
     if args is not None and not isinstance(args, (dict, str)):
         raise_wrong_type((here, "args"), "an object", args)
     id, name = get_text(call, "id", here) or "", require_text(call, "name", here)
-    origin = reading.read_origin(node, path, names.CALL_PART_KEYS.all_keys)
+    origin = reading.read_origin(node, path, names.PART_KEYS["functionCall"].all_keys)
     seal = read_seal(node, path) if len(node) > 1 else None
     return Call(id, name, read_arguments(args), seal=seal, origin=origin)
 
@@ -316,21 +263,20 @@ def is_call_fragment(call: Object) -> bool:
 
 def _read_call_fragment(node: Object, call: Object, here: Path, path: Path, reading: PartReadContext) -> Call | None:
     name = get_text(call, "name", here)
-    opens = name is not None
+    open_call, reading.open_call = reading.open_call, None
     if name is not None:
-        if reading.open_call is not None:
-            raise Malformed(here, f"a call starts before the arguments of `{reading.open_call.name}` are complete")
-        id = get_text(call, "id", here) or ""
-        reading.open_call = OpenCall(id, name, read_seal(node, path), path, node, ArgumentFragments())
-    elif reading.open_call is None:
+        if open_call is not None:
+            raise Malformed(here, f"a call starts before the arguments of `{open_call.name}` are complete")
+        open_call = OpenCall(get_text(call, "id", here) or "", name, read_seal(node, path), path, node)
+    elif open_call is None:
         raise Malformed(here, "`name` is missing, and there is no open call that these arguments could belong to")
-    open_call = reading.open_call
-    assert open_call is not None
-    open_call.pieces.add(call, here)
+    open_call.add(call, here)
     if get_bool(call, "willContinue", here):
+        reading.open_call = open_call
         return None
-    reading.open_call = None
-    return open_call.make_call(reading.read_origin(node, path, names.CALL_PART_KEYS.all_keys) if opens else None)
+    return open_call.make_call(
+        None if name is None else reading.read_origin(node, path, names.PART_KEYS["functionCall"].all_keys)
+    )
 
 
 _WRAPPER_KEYS = frozenset({"output", "result", "content", "error"})
@@ -350,7 +296,7 @@ def unwrap_response(response: Json, name: str) -> tuple[Json, bool | None]:
 
 def _read_result(node: Object, key: str, path: Path, reading: PartReadContext) -> Result:
     here = (path, key)
-    result = reading.read_inner_node(expect_object(node[key], here), here, names.RESULT_KEYS)
+    result = reading.read_inner_node(node[key], here, names.INNER_KEYS["functionResponse"])
     name = get_text(result, "name", here) or ""
     response = result.get("response")
     value, error = unwrap_response(response, name)
@@ -359,65 +305,67 @@ def _read_result(node: Object, key: str, path: Path, reading: PartReadContext) -
         text = value if isinstance(value, str) else encode_text(value)
         content = (Text(text, (), None, None, Origin(NAME, (here, "response"), None, EMPTY_MAPPING, False)),)
         value = None if isinstance(value, str) else value
-    nested = get_list(result, "parts", here)
-    if nested is not None:
+    if nested := get_list(result, "parts", here):
         content += tuple(read_parts(nested, (here, "parts"), reading))
-    return Result(
-        get_text(result, "id", here) or "",
-        content,
-        error,
-        name,
-        value=value,
-        origin=reading.read_origin(node, path, names.RESULT_PART_KEYS.all_keys),
-    )
+    id = get_text(result, "id", here) or ""
+    origin = reading.read_origin(node, path, names.PART_KEYS["functionResponse"].all_keys)
+    return Result(id, content, error, name, value=value, origin=origin)
 
 
 def _read_media(node: Object, key: str, path: Path, reading: PartReadContext) -> Media:
     here = (path, key)
     is_inline = key.startswith("inline")
-    inner = reading.read_inner_node(
-        expect_object(node[key], here), here, names.INLINE_KEYS if is_inline else names.FILE_KEYS
-    )
-    origin = reading.read_origin(node, path, (names.INLINE_PART_KEYS if is_inline else names.FILE_PART_KEYS).all_keys)
-    return (read_inline_data if is_inline else read_file_data)(inner, here, origin, read_seal(node, path))
+    part_type = "inlineData" if is_inline else "fileData"
+    inner = reading.read_inner_node(node[key], here, names.INNER_KEYS[part_type])
+    origin, seal = reading.read_origin(node, path, names.PART_KEYS[part_type].all_keys), read_seal(node, path)
+    mime = get_text(inner, "mimeType", here) or ""
+    kind: MediaKind = _MEDIA_KINDS.get(mime.partition("/")[0], "file")
+    field = "data" if is_inline else "fileUri"
+    value = expect_text(inner.get(field) or "", (here, field))
+    name = get_text(inner, "displayName", here) or ""
+    if is_inline:
+        # Google accepts both alphabets of base64, padded or not; other providers want the standard one.
+        data = value.translate(_URL_SAFE_TO_STANDARD) if "-" in value or "_" in value else value
+        return Media(kind, mime, data=data + "=" * (-len(data) % 4), name=name, seal=seal, origin=origin)
+    if not mime and value.startswith(_YOUTUBE_PREFIXES):
+        kind = "video"
+    if value.startswith(GOOGLE_FILE_PREFIXES):
+        return Media(kind, mime, file_id=value, name=name, seal=seal, origin=origin)
+    return Media(kind, mime, url=value, name=name, seal=seal, origin=origin)
 
 
 def _read_code(node: Object, key: str, path: Path, reading: PartReadContext) -> ProviderCall:
     here = (path, key)
-    code = reading.read_inner_node(expect_object(node[key], here), here, names.CODE_KEYS)
+    code = reading.read_inner_node(node[key], here, names.INNER_KEYS["executableCode"])
     arguments = {name: code[name] for name in ("language", "code") if name in code}
-    origin = reading.provider_part_origin(node, path, names.CODE_PART_KEYS)
+    origin = reading.provider_part_origin(node, "executableCode", path)
     return ProviderCall(get_text(code, "id", here) or "", "code_execution", encode_text(arguments), origin)
 
 
 def _read_code_result(node: Object, key: str, path: Path, reading: PartReadContext) -> ProviderResult:
     here = (path, key)
-    result = reading.read_inner_node(expect_object(node[key], here), here, names.CODE_RESULT_KEYS)
+    result = reading.read_inner_node(node[key], here, names.INNER_KEYS["codeExecutionResult"])
     outcome = str(result.get("outcome") or "OUTCOME_OK")
-    return ProviderResult(
-        get_text(result, "id", here) or "",
-        "code_execution",
-        text=get_text(result, "output", here) or "",
-        error="" if outcome in ("OUTCOME_OK", "1") else outcome,
-        origin=reading.provider_part_origin(node, path, names.CODE_RESULT_PART_KEYS),
-    )
+    error = "" if outcome in ("OUTCOME_OK", "1") else outcome
+    id, text = (get_text(result, name, here) or "" for name in ("id", "output"))
+    origin = reading.provider_part_origin(node, "codeExecutionResult", path)
+    return ProviderResult(id, "code_execution", text=text, error=error, origin=origin)
 
 
 def _read_provider_part(node: Object, key: str, path: Path, reading: PartReadContext) -> Part:
     """A `toolCall` or `toolResponse`; of an unknown tool it is carried whole."""
     here = (path, key)
-    is_call = key in names.PROVIDER_CALL_PART_KEYS.all_keys
-    shape = names.PROVIDER_CALL_KEYS if is_call else names.PROVIDER_RESULT_KEYS
+    kind = "toolCall" if key in names.PART_KEYS["toolCall"].all_keys else "toolResponse"
+    shape = names.INNER_KEYS[kind]
     inner = shape(expect_object(node[key], here))
     tool = names.PROVIDER_TOOL_BY_TYPE.get(str(inner.get("toolType")).upper())
     if tool is None:
-        return Opaque("toolCall" if is_call else "toolResponse", reading.whole_origin(node, path))
+        return Opaque(kind, reading.whole_origin(node, path))
     reading.read_inner_node(node[key], here, shape)
     id = get_text(inner, "id", here) or ""
-    if is_call:
-        origin = reading.provider_part_origin(node, path, names.PROVIDER_CALL_PART_KEYS)
+    origin = reading.provider_part_origin(node, kind, path)
+    if kind == "toolCall":
         return ProviderCall(id, tool, read_arguments(inner.get("args")), origin)
-    origin = reading.provider_part_origin(node, path, names.PROVIDER_RESULT_PART_KEYS)
     return ProviderResult(id, tool, text=read_arguments(inner.get("response")), origin=origin)
 
 

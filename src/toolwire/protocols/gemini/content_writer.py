@@ -31,7 +31,7 @@ from toolwire.core.provider_tools import provider_result_as_text
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import GOOGLE_FILE_PREFIXES
 from toolwire.protocols.gemini.models import Family
-from toolwire.protocols.gemini.names import NAME, KnownKeys, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
+from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
 
 RESULT_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """The media that a result may hold, from Gemini 3 on."""
@@ -43,20 +43,11 @@ _DEFAULT_MEDIA_TYPES: Mapping[str, str] = {
     "video": "video/mp4",
 }
 
-_MEDIA_TYPE_BY_EXTENSION: Mapping[str, str] = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "webp": "image/webp",
-    "gif": "image/gif",
-    "heic": "image/heic",
-    "pdf": "application/pdf",
-    "txt": "text/plain",
-    "mp3": "audio/mp3",
-    "wav": "audio/wav",
-    "mp4": "video/mp4",
-    "webm": "video/webm",
-}
+_MEDIA_TYPE_BY_EXTENSION = {
+    word.partition("/")[2]: word
+    for word in """image/png image/jpeg image/webp image/gif image/heic application/pdf audio/mp3 audio/wav video/mp4
+    video/webm""".split()
+} | {"jpg": "image/jpeg", "txt": "text/plain"}
 
 
 class PartWriteContext(Struct):
@@ -100,13 +91,13 @@ def write_seal(out: Object, part: Text | Reasoning | Call | Media, ledger: Ledge
     return out
 
 
-def _add_unknown_keys(out: Object, origin: Origin | None, key: str, shape: KnownKeys) -> Object:
-    """Add the unknown keys of a node inside a part, if it was read from this protocol."""
+def _wrap(key: str, inner: Object, origin: Origin | None) -> Object:
+    """A part of this type, with the unknown keys of its inner object if that was read from this protocol."""
     if is_own(origin) and isinstance(origin.wire, dict):
-        inner = origin.wire.get(key, origin.wire.get(to_snake_case(key)))
-        if isinstance(inner, dict) and not shape.all_keys.issuperset(inner):
-            out.update(shape.select_unknown(inner))
-    return out
+        original = origin.wire.get(key, origin.wire.get(to_snake_case(key)))
+        if isinstance(original, dict):
+            inner |= names.INNER_KEYS[key].select_unknown(original)
+    return {key: inner}
 
 
 def write_text(part: Text, writing: PartWriteContext) -> Object:
@@ -156,9 +147,8 @@ def _write_call(part: Call, writing: PartWriteContext) -> Object | None:
     if arguments is None:
         what = f"the arguments of `{name}` are not a JSON object, so they are sent under `{names.RAW_ARGUMENTS_KEY}`"
         ledger.note("arguments-wrapped", source_path(part), what)
-    call["args"] = {names.RAW_ARGUMENTS_KEY: part.arguments} if arguments is None else arguments
-    _add_unknown_keys(call, part.origin, "functionCall", names.CALL_FRAGMENT_KEYS)
-    return write_seal({"functionCall": call}, part, ledger)
+    call["args"] = arguments or {names.RAW_ARGUMENTS_KEY: part.arguments}
+    return write_seal(_wrap("functionCall", call, part.origin), part, ledger)
 
 
 def _write_result(part: Result, writing: PartWriteContext) -> Object:
@@ -173,11 +163,9 @@ def _write_result(part: Result, writing: PartWriteContext) -> Object:
     result["response"] = {"error" if part.error else "output": text if part.value is None else part.value}
     if part.error and is_foreign(part.origin):
         writing.ledger.note("error-marked", source_path(part), "the result is sent under the key `error`")
-    if media:
-        nested = [written for item in media if (written := _place_media(item, writing)) is not None]
-        if nested:
-            result["parts"] = nested
-    return {"functionResponse": _add_unknown_keys(result, part.origin, "functionResponse", names.RESULT_KEYS)}
+    if nested := [written for item in media if (written := _place_media(item, writing)) is not None]:
+        result["parts"] = nested
+    return _wrap("functionResponse", result, part.origin)
 
 
 def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tuple[str, Sequence[Media | Opaque]]:
@@ -223,9 +211,8 @@ def _write_media(part: Media, writing: PartWriteContext) -> Object | None:
     out = write_media(part, writing)
     if out is None:
         return None
-    key, shape = ("inlineData", names.INLINE_KEYS) if "inlineData" in out else ("fileData", names.FILE_KEYS)
-    _add_unknown_keys(out[key], part.origin, key, shape)
-    return write_seal(out, part, writing.ledger)
+    ((key, inner),) = out.items()
+    return write_seal(_wrap(key, inner, part.origin), part, writing.ledger)
 
 
 def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -> Object | None:
@@ -246,9 +233,8 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
         return {"inlineData": {**inline, "displayName": name} if name else inline}
     if media.file_id:
         if not own and not media.file_id.startswith(GOOGLE_FILE_PREFIXES):
-            ledger.note(
-                "media-dropped", source_path(media), f"the file `{media.file_id}` is stored at another provider"
-            )
+            what = f"the file `{media.file_id}` is stored at another provider"
+            ledger.note("media-dropped", source_path(media), what)
             return None
         uri = media.file_id
     if not uri:
@@ -271,26 +257,20 @@ def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Objec
         return _note_dropped(part, writing)
     identity: Object = {"id": part.id} if part.id else {}
     if part.tool == "code_execution":
-        code = _write_code(part) | identity
-        return {"executableCode": _add_unknown_keys(code, part.origin, "executableCode", names.CODE_KEYS)}
+        arguments = decode_object_or_none(part.arguments) or {}
+        code, language = arguments.get("code", arguments.get("command")), arguments.get("language")
+        written = {
+            "language": language if isinstance(language, str) else "PYTHON",
+            "code": code if isinstance(code, str) else part.arguments,
+        }
+        return _wrap("executableCode", written | identity, part.origin)
     tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
     if tool_type is None:
         return _note_dropped(part, writing)
     call = identity | {"toolType": tool_type}
     if part.arguments:
-        arguments = raw_object_or_none(part.arguments)
-        call["args"] = {names.RAW_ARGUMENTS_KEY: part.arguments} if arguments is None else arguments
-    return {"toolCall": _add_unknown_keys(call, part.origin, "toolCall", names.PROVIDER_CALL_KEYS)}
-
-
-def _write_code(part: ProviderCall) -> Object:
-    arguments = decode_object_or_none(part.arguments) or {}
-    code = arguments.get("code", arguments.get("command"))
-    language = arguments.get("language")
-    return {
-        "language": language if isinstance(language, str) else "PYTHON",
-        "code": code if isinstance(code, str) else part.arguments,
-    }
+        call["args"] = raw_object_or_none(part.arguments) or {names.RAW_ARGUMENTS_KEY: part.arguments}
+    return _wrap("toolCall", call, part.origin)
 
 
 def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> Object | None:
@@ -300,18 +280,14 @@ def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> O
     identity: Object = {"id": part.id} if part.id else {}
     if part.tool == "code_execution":
         outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"
-        result: Object = {"outcome": outcome, "output": part.text} | identity
-        return {
-            "codeExecutionResult": _add_unknown_keys(result, part.origin, "codeExecutionResult", names.CODE_RESULT_KEYS)
-        }
+        return _wrap("codeExecutionResult", {"outcome": outcome, "output": part.text} | identity, part.origin)
     tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
     if tool_type is None:
         return _note_dropped(part, writing)
     result = identity | {"toolType": tool_type}
     if part.text:
-        response = raw_object_or_none(part.text)
-        result["response"] = {"output": part.text} if response is None else response
-    return {"toolResponse": _add_unknown_keys(result, part.origin, "toolResponse", names.PROVIDER_RESULT_KEYS)}
+        result["response"] = raw_object_or_none(part.text) or {"output": part.text}
+    return _wrap("toolResponse", result, part.origin)
 
 
 def _note_dropped(part: ProviderCall | ProviderResult, writing: PartWriteContext) -> Object | None:

@@ -42,24 +42,21 @@ class KnownKeys:
 
 CONTENT_KEYS = KnownKeys("parts", "role")
 TEXT_KEYS = KnownKeys("text", "thought", "thoughtSignature")
-CALL_PART_KEYS = KnownKeys("functionCall", "thoughtSignature")
 CALL_KEYS = KnownKeys("id", "name", "args")
-CALL_FRAGMENT_KEYS = KnownKeys("id", "name", "args", "partialArgs", "willContinue")
 PARTIAL_ARGUMENT_KEYS = KnownKeys("jsonPath", "stringValue", "numberValue", "boolValue", "nullValue", "willContinue")
-RESULT_PART_KEYS = KnownKeys("functionResponse")
-RESULT_KEYS = KnownKeys("id", "name", "response", "parts")
-INLINE_PART_KEYS = KnownKeys("inlineData", "thoughtSignature")
-INLINE_KEYS = KnownKeys("mimeType", "data", "displayName")
-FILE_PART_KEYS = KnownKeys("fileData", "thoughtSignature")
-FILE_KEYS = KnownKeys("mimeType", "fileUri", "displayName")
-CODE_PART_KEYS = KnownKeys("executableCode")
-CODE_KEYS = KnownKeys("language", "code", "id")
-CODE_RESULT_PART_KEYS = KnownKeys("codeExecutionResult")
-CODE_RESULT_KEYS = KnownKeys("outcome", "output", "id")
-PROVIDER_CALL_PART_KEYS = KnownKeys("toolCall")
-PROVIDER_CALL_KEYS = KnownKeys("id", "toolType", "args")
-PROVIDER_RESULT_PART_KEYS = KnownKeys("toolResponse")
-PROVIDER_RESULT_KEYS = KnownKeys("id", "toolType", "response")
+INNER_KEYS = {
+    "functionCall": KnownKeys("id", "name", "args", "partialArgs", "willContinue"),
+    "functionResponse": KnownKeys("id", "name", "response", "parts"),
+    "inlineData": KnownKeys("mimeType", "data", "displayName"),
+    "fileData": KnownKeys("mimeType", "fileUri", "displayName"),
+    "executableCode": KnownKeys("language", "code", "id"),
+    "codeExecutionResult": KnownKeys("outcome", "output", "id"),
+    "toolCall": KnownKeys("id", "toolType", "args"),
+    "toolResponse": KnownKeys("id", "toolType", "response"),
+}
+"""The keys of the object in a part, by the type of the part, which is the key of that object."""
+_SIGNED_PARTS = ("functionCall", "inlineData", "fileData")
+PART_KEYS = {key: KnownKeys(key, "thoughtSignature") if key in _SIGNED_PARTS else KnownKeys(key) for key in INNER_KEYS}
 
 REQUEST_KEYS = KnownKeys(
     "contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "serviceTier", "model", "config"

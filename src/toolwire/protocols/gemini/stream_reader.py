@@ -52,7 +52,6 @@ from toolwire.core.provenance import is_nonempty
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import (
-    ArgumentFragments,
     OpenCall,
     PartReadContext,
     is_call_fragment,
@@ -298,7 +297,7 @@ class StreamReader:
         part: Part | None = None
         if isinstance(call, dict):
             part = read_plain_call(node, call, path)
-            if part is None and is_call_fragment(pieces := names.CALL_FRAGMENT_KEYS(call)):
+            if part is None and is_call_fragment(pieces := names.INNER_KEYS["functionCall"](call)):
                 self._read_call_fragment(candidate, pieces, node, path)
                 return
         part = part or read_part(node, path, self._reading)
@@ -354,11 +353,9 @@ class StreamReader:
                 raise Malformed(
                     path, f"a call begins while the arguments of `{candidate.open_call[1].name}` are still coming"
                 )
-            self._read_node(node, path, names.CALL_PART_KEYS)
+            self._read_node(node, path, names.PART_KEYS["functionCall"])
             self._end_text(candidate)
-            opened = OpenCall(
-                get_text(call, "id", path) or "", name, read_seal(node, path), path, node, ArgumentFragments()
-            )
+            opened = OpenCall(get_text(call, "id", path) or "", name, read_seal(node, path), path, node)
             candidate.open_call = (self._part_count, opened)
             self._part_count += 1
             origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
@@ -367,7 +364,7 @@ class StreamReader:
             )
         elif candidate.open_call is None:
             raise Malformed(path, "a piece of a call came, but no call is open")
-        candidate.open_call[1].pieces.add(call, path)
+        candidate.open_call[1].add(call, path)
         if not get_bool(call, "willContinue", path):
             self._end_call(candidate, False)
 
@@ -376,7 +373,7 @@ class StreamReader:
             return
         index, opened = candidate.open_call
         candidate.open_call = None
-        text = opened.pieces.json_text(opened.path)
+        text = opened.json_text()
         if text:
             self._events.append(ArgumentsDelta(index, text, self._frame))
         if opened.seal is not None:
