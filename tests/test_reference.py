@@ -21,9 +21,8 @@ from toolwire.cli import COMMANDS, CommandParser, load_command_module, make_over
 from toolwire.cli.tools import tool_rows, type_text
 from toolwire.core.losses import LOSS_CODES
 from toolwire.gateway.config import config as gateway
-from toolwire.gateway.config.catalogue import load_catalogue, load_presets, preset_rules
 from toolwire.gateway.config.mcp_servers import McpTable
-from toolwire.gateway.config.policies import PolicyTable
+from toolwire.gateway.config.policies import PolicyTable, load_catalogue, load_presets, preset_rules
 from toolwire.gateway.config.providers import ProviderTable, known_servers
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Rule

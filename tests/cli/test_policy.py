@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.config.catalogue import preset_rules
+from toolwire.gateway.config.policies import preset_rules
 
 RULES = """
 [providers.anthropic]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from toolwire.gateway.store.encrypted_store import EncryptedStore
 from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.store import Store
+from toolwire.gateway.store.store import BodyCipher, Entry, Store, StoreDown
+
+
+class RawBodies(BodyCipher):
+    """Shows what is really stored."""
+
+    def encrypt_all(self, entries: Sequence[Entry]) -> list[Entry]:
+        return list(entries)
+
+    def decrypt(self, entry: Entry) -> Entry | StoreDown:
+        return entry
 
 
 class Settings(TypedDict, total=False):
@@ -18,6 +27,7 @@ class Settings(TypedDict, total=False):
     ttl: float
     max_bytes: int
     clock: Callable[[], float]
+    cipher: BodyCipher
 
 
 def _sqlite(folder: Path, **settings: Unpack[Settings]) -> Store:
@@ -49,8 +59,8 @@ class Clock:
 async def opened(
     backend: str, folder: Path, *, keys: tuple[str, ...] = (), **settings: Unpack[Settings]
 ) -> AsyncIterator[Store]:
-    """A store of this kind, as the gateway has it (with the door of encryption before it), closed at the end."""
-    store = EncryptedStore(MAKERS[backend](folder, **settings), keys, "STORE_KEY")
+    """A store of this kind, closed at the end."""
+    store = MAKERS[backend](folder, cipher=BodyCipher(keys, "STORE_KEY"), **settings)
     try:
         yield store
     finally:

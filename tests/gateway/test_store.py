@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.stores import BACKENDS, MAKERS, Clock, opened
+from gateway.stores import BACKENDS, MAKERS, Clock, RawBodies, opened
 from toolwire.gateway.store.store import NEVER_EXPIRES, Entry, KindStats, Store, StoreDown, StoreStats, SweepResult
 
 NOW = Clock().time
@@ -558,7 +558,7 @@ def test_what_is_encrypted_is_read_with_its_key_only(backend: str, tmp_path: Pat
             told = await store.stats()
             assert isinstance(told, StoreStats)
             assert told.encrypted
-        raw = MAKERS[backend](tmp_path)
+        raw = MAKERS[backend](tmp_path, cipher=RawBodies())
         for one in await raw.get("me", "response", ["r"]):
             assert b"nobody" not in one.body
         await raw.close()
@@ -607,7 +607,7 @@ def test_an_encrypted_body_cannot_stand_in_for_another(backend: str, field: str,
     async def run() -> None:
         async with opened(backend, tmp_path, keys=("key",)) as store:
             await store.put([entry("r", body=BODY)])
-            raw = MAKERS[backend](tmp_path)
+            raw = MAKERS[backend](tmp_path, cipher=RawBodies())
             (secret,) = await raw.get("me", "response", ["r"])
             moved = replace(secret, **{field: MOVED[field]})
             await raw.put(

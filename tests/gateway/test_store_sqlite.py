@@ -18,8 +18,7 @@ import pytest
 
 from gateway import store_writer
 from gateway.stores import Clock
-from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.sqlite_connection import MIGRATIONS, PRAGMAS, RETRY_DELAY, schema_version
+from toolwire.gateway.store.sqlite import MIGRATIONS, PRAGMAS, RETRY_DELAY, SqliteStore, schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
 
 V1 = Path(__file__).with_name("store_v1.sql")

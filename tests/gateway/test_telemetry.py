@@ -7,18 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from toolwire.core.ir import Usage
+from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.telemetry.log import Log, write_stderr
+from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import MAX_BODY, REDACTED, printable_text, redact
-from toolwire.gateway.telemetry.telemetry import ExchangeRecord, Telemetry
+from toolwire.gateway.telemetry.telemetry import Telemetry
 
 
-def settings(log_format: str = "json", log_bodies: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(log_format=log_format, log_level="info", log_bodies=log_bodies)
+def settings(log_format: str = "json", log_bodies: bool = False) -> ServerSettings:
+    return ServerSettings(log_format=log_format, log_level="info", log_bodies=log_bodies)
 
 
 def exchange(**changes: object) -> ExchangeRecord:
@@ -331,10 +332,10 @@ def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch
 
 SCRIPT = """
 import sys
-from types import SimpleNamespace
+from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
-telemetry = Telemetry(SimpleNamespace(log_format="text", log_level="info", log_bodies=False))
+telemetry = Telemetry(ServerSettings(log_format="text", log_level="info", log_bodies=False))
 telemetry.finish_exchange(telemetry.start_exchange(ExchangeRecord(request_id="r", started=0.0, started_at=0.0, status=200)), 1.0)
 print(*(name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules))
 """

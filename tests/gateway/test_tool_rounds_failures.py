@@ -19,7 +19,7 @@ from gateway.provider import PROTOCOLS, Hold, Provider, Script, ScriptedAnswer, 
 from gateway.raw_exchange import answer, ask, body_of, stage, write_chunked
 from gateway.test_provider_changes import elements
 from toolwire.conformance.peers import PEERS
-from toolwire.gateway.mcp.tools import exposed_tool_name
+from toolwire.gateway.mcp.servers import exposed_tool_name
 from toolwire.gateway.pipeline import error_replies
 from toolwire.protocols import find_codec
 

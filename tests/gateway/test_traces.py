@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -17,7 +16,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.telemetry.telemetry import ExchangeRecord, Telemetry, is_tracing_requested, make_tracer
+from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.telemetry import Telemetry, is_tracing_requested, make_tracer
 
 
 class Collector(ThreadingHTTPServer):
@@ -116,7 +117,7 @@ def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> l
     """Runs the exchanges, gives the headers for their providers; all spans have arrived afterwards."""
     warnings: list[str] = []
     telemetry = Telemetry(
-        SimpleNamespace(log_format="none", log_level="info", log_bodies=False),
+        ServerSettings(log_format="none", log_level="info", log_bodies=False),
         warnings.append,
         make_tracer(os.environ, warnings.append),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.config.catalogue import AgentTool, CatalogueTool, load_catalogue
+from toolwire.gateway.config.policies import AgentTool, CatalogueTool, load_catalogue
 from toolwire.gateway.pipeline.headers import load_agents
 
 TOOLS = load_catalogue().tools

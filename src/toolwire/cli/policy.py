@@ -29,8 +29,8 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Json, Malformed, decode, expect_object, json_pointer
 from toolwire.core.losses import Ledger, Loss
-from toolwire.gateway.config.catalogue import load_presets, preset_rules
 from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.policies import load_presets, preset_rules
 from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.pipeline.headers import load_agents, recognise_agent
 from toolwire.gateway.pipeline.route import Router, Target, choose_codec

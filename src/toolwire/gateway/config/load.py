@@ -10,10 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config.catalogue import preset_rules
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, ServerSettings, Timeouts, TranslateSettings
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
-from toolwire.gateway.config.policies import read_policies
+from toolwire.gateway.config.policies import preset_rules, read_policies
 from toolwire.gateway.config.problems import (
     ConfigError,
     KeyPath,

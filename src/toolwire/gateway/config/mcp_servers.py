@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from toolwire.gateway.config.config import McpServer, Positive, Secret
 from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable
-from toolwire.gateway.mcp.tools import SERVER_NAME
+from toolwire.gateway.mcp.servers import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import check_base_url
 

@@ -5,29 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
 
 import anyio
 import httpx2
 import msgspec
 from mcp import Client, MCPError
 from mcp import types as mcp_types
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from pydantic import ValidationError
@@ -36,14 +33,14 @@ from toolwire import __version__
 from toolwire.core.ir import Media, Part, Text, Tool
 from toolwire.core.json_values import Json
 from toolwire.gateway.config.config import McpServer
-from toolwire.gateway.mcp.tools import ToolOutcome, exposed_tool_name, failed_outcome
-from toolwire.gateway.mcp.transport import StderrTail, open_transport
+from toolwire.gateway.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
 from toolwire.gateway.telemetry.redact import printable_text, redact
 
 MIN_SECRET_LENGTH = 6
 """Shorter values are words such as `true`; replacing these would garble the text."""
 MAX_ERROR_LENGTH = 300
 REDACTED = "…"
+CONNECTION_ENDED = "the connection ended"
 
 
 class ServerDown(Exception):
@@ -52,17 +49,13 @@ class ServerDown(Exception):
 
 def describe_error(error: BaseException, server: McpServer, last_output: str = "") -> str:
     """The error in one line, without the secrets of the configuration. `last_output` is the program's last line."""
-    text = _error_text(_root_error(error), last_output)
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = _error_text(error, last_output)
     for secret in sorted(server.secrets, key=len, reverse=True):
         if len(secret) >= MIN_SECRET_LENGTH:
             text = text.replace(secret, REDACTED)
     return printable_text(redact(" ".join(text.split())), MAX_ERROR_LENGTH)
-
-
-def _root_error(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _error_text(error: BaseException, last_output: str) -> str:
@@ -77,8 +70,8 @@ def _error_text(error: BaseException, last_output: str) -> str:
             return f"it cannot be started: {error.strerror}"
         case _:
             text = str(error) or type(error).__name__
-            is_end = last_output and "onnection closed" in text
-            return f"{text}; its last output: {last_output}" if is_end else text
+            is_end = "onnection closed" in text or text == CONNECTION_ENDED
+            return f"{text}; its last output: {last_output}" if last_output and is_end else text
 
 
 ServerState: TypeAlias = Literal["idle", "connecting", "up", "down", "closed"]
@@ -191,11 +184,12 @@ class ServerConnection:
         finally:
             finished = task.done()
             task.cancel()  # the SDK tells the server, which may take a while
+        label = f"the tool `{tool}` of the MCP server `{self.settings.name}`"
         if not finished:
-            return failed_outcome(f"{self._tool_label(tool)} did not answer within {self.settings.timeout:g} seconds")
+            return failed_outcome(f"{label} did not answer within {self.settings.timeout:g} seconds")
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
-            return failed_outcome(f"{self._tool_label(tool)} failed: {self._describe_error(error)}")
+            return failed_outcome(f"{label} failed: {self._describe_error(error)}")
         return task.result()
 
     async def close(self) -> None:
@@ -218,9 +212,6 @@ class ServerConnection:
                 task.cancel()
 
     # --- calls ---
-
-    def _tool_label(self, tool: str) -> str:
-        return f"the tool `{tool}` of the MCP server `{self.settings.name}`"
 
     def _describe_error(self, error: BaseException) -> str:
         return describe_error(error, self.settings, self._stderr_tail.last_line)
@@ -272,19 +263,13 @@ class ServerConnection:
                 self._is_reconnecting = False
                 continue
             self._failures = 0 if lasted else self._failures + 1
-            self._schedule_forgetting_tools(loop)
-            self._set_state("down", self._describe_error(error) if error is not None else self._connection_ended_text())
+            if self._forget_tools_timer is None or self._forget_tools_timer.cancelled():
+                self._forget_tools_timer = loop.call_later(self._timing.keep_lost_tools, self._set_tools, ())
+            self._set_state("down", self._describe_error(error or ServerDown(CONNECTION_ENDED)))
             if self._failures:
-                await self._wait_before_retry()
-
-    async def _wait_before_retry(self) -> None:
-        seconds = min(self._timing.max_retry_delay, self._timing.first_retry_delay * 2 ** min(self._failures - 1, 16))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop_waiting.wait(), seconds)
-
-    def _connection_ended_text(self) -> str:
-        last = self._stderr_tail.last_line
-        return self._describe_error(ServerDown(f"the connection ended{f'; its last output: {last}' if last else ''}"))
+                delay = self._timing.first_retry_delay * 2 ** min(self._failures - 1, 16)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop_waiting.wait(), min(self._timing.max_retry_delay, delay))
 
     def _set_state(self, state: ServerState, error: str = "") -> None:
         if self._closed:
@@ -315,36 +300,30 @@ class ServerConnection:
             self._scope = scope
             if self._closed:
                 return
-            async with self._make_client() as client:
+            client = Client(
+                open_transport(self.settings, self._stderr_tail, self._drop_connection, self._note_lost_session),
+                # `auto` starts with `server/discover`. Some servers fail on that, so every second attempt is `legacy`.
+                mode="legacy" if self._failures % 2 else "auto",
+                message_handler=self._on_message,
+                client_info=mcp_types.Implementation(name="toolwire", version=__version__),
+                cache=None,
+            )
+            async with client:
                 tools = await self._list_tools(client)
                 scope.deadline = math.inf
-                self._mark_up(client, tools)
+                if self._forget_tools_timer is not None:
+                    self._forget_tools_timer.cancel()
+                self._client, info = client, client.server_info
+                self.version = f"{info.name} {info.version}" if info is not None else ""
+                self._set_tools(tools)
+                self._set_state("up")
                 await self._watch_tools(client)
         if scope.cancelled_caught and scope.deadline != math.inf and anyio.current_time() >= scope.deadline:
             raise ServerDown(f"it did not list its tools within {seconds:g} seconds")
 
-    def _make_client(self) -> Client:
-        return Client(
-            open_transport(self.settings, self._stderr_tail, self._drop_connection, self._note_lost_session),
-            # `auto` starts with `server/discover`. Some servers fail on that, so every second attempt is `legacy`.
-            mode="legacy" if self._failures % 2 else "auto",
-            message_handler=self._on_message,
-            client_info=mcp_types.Implementation(name="toolwire", version=__version__),
-            cache=None,
-        )
-
     async def _on_message(self, message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self._tools_stale.set()
-
-    def _mark_up(self, client: Client, tools: tuple[mcp_types.Tool, ...]) -> None:
-        if self._forget_tools_timer is not None:
-            self._forget_tools_timer.cancel()
-        info = client.server_info
-        self._client = client
-        self.version = f"{info.name} {info.version}" if info is not None else ""
-        self._set_tools(tools)
-        self._set_state("up")
 
     async def _watch_tools(self, client: Client) -> None:
         """Keep the list of tools up to date until the connection ends."""
@@ -384,26 +363,25 @@ class ServerConnection:
     async def _list_tools(self, client: Client) -> tuple[mcp_types.Tool, ...]:
         if client.server_capabilities.tools is None:
             return ()
-        tools: list[mcp_types.Tool] = []
-        cursor: str | None = None
-        for _ in range(MAX_LIST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
+        page = await client.list_tools()
+        tools = page.tools
+        for _ in range(MAX_LIST_PAGES - 1):
+            if page.next_cursor is None:
                 break
+            page = await client.list_tools(cursor=page.next_cursor)
+            tools += page.tools
         return tuple(tools)
 
     # --- tools ---
 
     def _set_tools(self, listed: tuple[mcp_types.Tool, ...]) -> bool:
         """Store the tools; returns whether the offered ones have changed."""
+        offered = [_read_tool(self.settings.name, tool) for tool in sorted(listed, key=lambda tool: tool.name)]
         found: dict[str, OfferedTool] = {}
-        for tool in sorted(listed, key=lambda tool: tool.name):
-            offered = _read_tool(self.settings.name, tool)
-            if any(fnmatchcase(name, glob) for name in (tool.name, offered.tool.name) for glob in self.settings.tools):
-                found.setdefault(offered.tool.name, offered)
-        tools = tuple(sorted(found.values(), key=lambda offered: offered.tool.name))
+        for one in offered:
+            if any(fnmatchcase(name, glob) for name in (one.name, one.tool.name) for glob in self.settings.tools):
+                found.setdefault(one.tool.name, one)
+        tools = tuple(found[name] for name in sorted(found))
         self._listed_tools = listed
         if tools == self.tools:
             return False
@@ -411,28 +389,22 @@ class ServerConnection:
         self._on_tools_changed()
         return True
 
-    def _schedule_forgetting_tools(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._forget_tools_timer is None or self._forget_tools_timer.cancelled():
-            self._forget_tools_timer = loop.call_later(self._timing.keep_lost_tools, self._set_tools, ())
-
 
 def _read_tool(server: str, tool: mcp_types.Tool) -> OfferedTool:
     title = tool.title or (tool.annotations.title if tool.annotations is not None else None)
-    return OfferedTool(
-        tool.name,
-        Tool(
-            exposed_tool_name(server, tool.name),
-            description=tool.description or title,
-            parameters=tool.input_schema,
-            output=tool.output_schema,
-        ),
+    shown = Tool(
+        exposed_tool_name(server, tool.name),
+        description=tool.description or title,
+        parameters=tool.input_schema,
+        output=tool.output_schema,
     )
+    return OfferedTool(tool.name, shown)
 
 
 # --- results of tools ---
 
 
-def read_tool_result(result: CallToolResult) -> ToolOutcome:
+def read_tool_result(result: mcp_types.CallToolResult) -> ToolOutcome:
     """All content of a result, with the structured content only if the rest does not repeat it."""
     parts = tuple(_read_block(block) for block in result.content)
     error = True if result.is_error else None
@@ -448,13 +420,13 @@ def read_tool_result(result: CallToolResult) -> ToolOutcome:
     return ToolOutcome(parts, error, structured if is_same else None)
 
 
-def _repeats_structured_content(content: list[ContentBlock], structured: Json) -> bool:
+def _repeats_structured_content(content: list[mcp_types.ContentBlock], structured: Json) -> bool:
     """Whether the content already contains the structured content. MCP asks servers to repeat it as text; many repeat
     only the value of its single key, or put the content blocks themselves there."""
     candidates = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         candidates += structured.values()
-    texts = [block.text for block in content if isinstance(block, TextContent)]
+    texts = [block.text for block in content if isinstance(block, mcp_types.TextContent)]
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
     contained = [*texts, *map(_parse_json, texts), texts, [*map(_parse_json, texts)], blocks]
     return any(value in contained for value in candidates)
@@ -467,24 +439,24 @@ def _parse_json(text: str) -> Json:
         return text
 
 
-def _read_block(block: ContentBlock) -> Part:
+def _read_block(block: mcp_types.ContentBlock) -> Part:
     match block:
-        case TextContent():
+        case mcp_types.TextContent():
             return Text(block.text)
-        case ImageContent():
+        case mcp_types.ImageContent():
             return Media("image", mime=block.mime_type, data=block.data)
-        case AudioContent():
+        case mcp_types.AudioContent():
             return Media("audio", mime=block.mime_type, data=block.data)
-        case ResourceLink():
+        case mcp_types.ResourceLink():
             description = f" ({block.description})" if block.description else ""
             return Text(f"{block.title or block.name}{description}: {block.uri}")
-        case EmbeddedResource():
+        case mcp_types.EmbeddedResource():
             return _read_resource(block)
 
 
-def _read_resource(block: EmbeddedResource) -> Part:
+def _read_resource(block: mcp_types.EmbeddedResource) -> Part:
     resource = block.resource
-    if not isinstance(resource, BlobResourceContents):
+    if not isinstance(resource, mcp_types.BlobResourceContents):
         return Text(resource.text)
     mime = resource.mime_type or "application/octet-stream"
     name = str(resource.uri).rstrip("/").rpartition("/")[2]
@@ -493,3 +465,117 @@ def _read_resource(block: EmbeddedResource) -> Part:
             return Media(kind, mime=mime, data=resource.blob, name=name)
         case _:
             return Media("file", mime=mime, data=resource.blob, name=name)
+
+
+# --- the two transports: a program and its pipes, or a URL; both report when the other side ends ---
+
+STDERR_TAIL_BYTES = 4096
+"""Only the last bytes of a program's standard error are kept."""
+UNKNOWN_SESSION_STATUSES = (400, 404)
+"""Statuses for an unknown session: the specification says 404, the reference server sends 400."""
+IncomingMessage = SessionMessage | Exception
+MessageStreams = tuple[ReadStream[IncomingMessage], WriteStream[SessionMessage]]
+
+for _name in ("mcp", "client"):  # the SDK's loggers; our own log reports the errors of servers
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class StderrTail(asyncio.Protocol):
+    """The end of a program's standard error."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = (self._buffer + data)[-STDERR_TAIL_BYTES:]
+
+    @property
+    def last_line(self) -> str:
+        lines = self._buffer.decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+@asynccontextmanager
+async def open_transport(
+    server: McpServer, tail: StderrTail, on_ended: Callable[[], None], on_session_lost: Callable[[], None]
+) -> AsyncGenerator[MessageStreams, None]:
+    """The two streams of messages. `on_ended` is called when the incoming stream ends, `on_session_lost` when the
+    server may have lost our session."""
+    if server.command:
+        async with _open_pipes(server, tail) as (reading, writing):
+            yield WatchedStream(reading, on_ended), writing
+        return
+    timeout = httpx2.Timeout(server.connect_timeout, read=None)  # each call has its own deadline
+    headers = {name: value.reveal() for name, value in server.headers.items()}
+
+    async def check_session(response: httpx2.Response) -> None:
+        if response.status_code in UNKNOWN_SESSION_STATUSES and MCP_SESSION_ID in response.request.headers:
+            on_session_lost()
+
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [check_session]}) as client,
+        streamable_http_client(server.url.reveal(), http_client=client) as (reading, writing),
+    ):
+        yield WatchedStream(reading, on_ended), writing
+
+
+@asynccontextmanager
+async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[MessageStreams, None]:
+    """Start a program. Its standard error is always read, so that it never blocks."""
+    program, *arguments = server.command
+    env = {name: value.reveal() for name, value in server.env.items()}
+    parameters = StdioServerParameters(
+        command=program, args=arguments, env=env, cwd=server.cwd or None, encoding_error_handler="replace"
+    )
+    read, write = os.pipe()
+    reading, writing = open(read, "rb", 0), open(write, "w")  # noqa: SIM115  closed below
+    try:
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: tail, reading)
+    except BaseException:
+        reading.close()
+        writing.close()
+        raise
+    try:
+        async with stdio_client(parameters, errlog=writing) as streams:
+            writing.close()
+            yield streams
+    finally:
+        writing.close()
+        pipe.close()
+
+
+class WatchedStream:
+    """A stream of messages that reports its end."""
+
+    def __init__(self, stream: ReadStream[IncomingMessage], on_ended: Callable[[], None]) -> None:
+        self._stream, self._on_ended = stream, on_ended
+
+    @property
+    def last_context(self) -> object:
+        """The SDK reads this attribute."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> IncomingMessage:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> IncomingMessage:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._on_ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, trace)

@@ -1,8 +1,10 @@
-"""All MCP servers of a process, who may use their tools, and the calls of one exchange."""
+"""All MCP servers of a process, who may use their tools, the names that models see, and the calls of one exchange."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,12 +14,56 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Tool
+from toolwire.core.ir import EMPTY_MAPPING, Call, Part, Result, Text, Tool
+from toolwire.core.json_values import Json
 from toolwire.gateway.config.config import Config, McpServer
-from toolwire.gateway.mcp.tools import ToolOutcome, failed_outcome
 
 if TYPE_CHECKING:  # the SDK is an extra and slow to import, so it is loaded only if a server is configured
     from toolwire.gateway.mcp.server_connection import ConnectionTiming, OfferedTool, ServerConnection, ServerState
+
+
+MAX_NAME_LENGTH = 63
+"""OpenAI and Anthropic allow 64 characters; no provider allows fewer."""
+SEPARATOR = "__"
+SERVER_NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_-]{0,30}(?<!_)")
+"""The name of a server: short enough that the hash of a shortened name fits after it. The part of a tool's name before
+the first `__` is the server, so the names of two servers never clash."""
+_ILLEGAL_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_HASH_LENGTH = 8
+_HASH_SUFFIX = re.compile(rf"_[0-9a-f]{{{_HASH_LENGTH}}}")
+
+
+def exposed_tool_name(server: str, tool: str) -> str:
+    """`server__tool`: depends on these two only, so that it never changes. A name that had to be changed or shortened
+    ends with a hash of the original, and so does a name that looks as if it did, so that it never equals the unchanged
+    name of another tool."""
+    name = f"{server}{SEPARATOR}{tool}"
+    plain = f"{server}{SEPARATOR}{_ILLEGAL_CHARACTER.sub('_', tool)}"
+    looks_hashed = _HASH_SUFFIX.match(tool[-_HASH_LENGTH - 1 :])
+    if plain == name and tool and len(plain) <= MAX_NAME_LENGTH and not looks_hashed:
+        return plain
+    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{plain[: MAX_NAME_LENGTH - _HASH_LENGTH - 1]}_{digest[:_HASH_LENGTH]}"
+
+
+class ToolOutcome(Struct, frozen=True):
+    """The content of a tool result."""
+
+    content: tuple[Part, ...]
+    error: bool | None = None
+    value: Json = None
+
+    def to_result(self, call: Call) -> Result:
+        return Result(
+            call.id, self.content, error=self.error, name=call.name, kind=call.kind, namespace=call.namespace,
+            value=self.value,
+        )  # fmt: skip
+
+
+def failed_outcome(reason: str) -> ToolOutcome:
+    """An error result, from which the model learns what happened."""
+    return ToolOutcome((Text(reason),), error=True)
+
 
 StateCallback: TypeAlias = "Callable[[str, ServerState, str], None]"
 """Called with a server's name, its state and its error, whenever these or its tools change."""
@@ -59,21 +105,18 @@ class McpServers:
                 del old[name]
                 connection.apply_settings(settings)
             else:
-                connection = self._make_connection(settings)
+                connections = import_module("toolwire.gateway.mcp.server_connection")
+                import_module("jsonschema")  # the SDK would import it during the first call
+                timing = self._timing or connections.ConnectionTiming()
+                connection = connections.ServerConnection(
+                    settings, timing, self._tool_sets.clear, self._on_state_changed
+                )
             self._connections[name] = connection
         self._tool_sets.clear()
         for connection in old.values():
             task = asyncio.get_running_loop().create_task(connection.close())
             self._closing_tasks.add(task)
             task.add_done_callback(self._closing_tasks.discard)
-
-    def _make_connection(self, settings: McpServer) -> ServerConnection:
-        connections = import_module("toolwire.gateway.mcp.server_connection")
-        import_module("jsonschema")  # the SDK would import it during the first call
-        connection: ServerConnection = connections.ServerConnection(
-            settings, self._timing or connections.ConnectionTiming(), self._tool_sets.clear, self._on_state_changed
-        )
-        return connection
 
     async def close(self) -> None:
         """Close all connections and wait until every program has ended."""
@@ -96,11 +139,6 @@ class McpServers:
     def _connections_for(self, models: Collection[str], clients: Collection[str]) -> list[ServerConnection]:
         return [one for one in self._connections.values() if _is_offered_to(one.settings, models, clients)]
 
-    def tools_for(self, models: Collection[str], clients: Collection[str]) -> tuple[Tool, ...]:
-        """The tools for a model and a client, as listed last, in a stable order. `models` are the client's and the
-        provider's name of the model; `clients` are the protocol, the name of the client key and the agent."""
-        return tuple(offered.tool for _, offered in self._offered_tools(models, clients))
-
     def make_interceptor(
         self,
         models: Collection[str],
@@ -108,10 +146,11 @@ class McpServers:
         client_tool_names: Collection[str] = (),
         substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING,
     ) -> ToolInterceptor | None:
-        """The same tools for one exchange, to intercept and run their calls; None if there are none. A tool with the
-        name of one of the client's own tools is left out."""
-        rows = {row[1].tool.name: row for row in self._offered_tools(models, clients)}
-        rows = {name: row for name, row in rows.items() if name not in client_tool_names}
+        """The tools for a model and a client, as listed last, to intercept and run their calls; None if there are none.
+        `models` are the client's and the provider's name of the model; `clients` are the protocol, the name of the
+        client key and the agent. A tool with the name of one of the client's own tools is left out."""
+        offered = {row[1].tool.name: row for row in self._offered_tools(models, clients)}
+        rows = {name: row for name, row in offered.items() if name not in client_tool_names}
         return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
     async def find_substitutes(self, wanted_tools: Mapping[str, tuple[str, str]]) -> Mapping[str, ServerTool]:
@@ -147,10 +186,8 @@ class McpServers:
 
     def server_statuses(self) -> tuple[ServerStatus, ...]:
         return tuple(
-            ServerStatus(
-                connection.settings, connection.state, connection.last_error, connection.version, connection.tools
-            )
-            for connection in self._connections.values()
+            ServerStatus(one.settings, one.state, one.last_error, one.version, one.tools)
+            for one in self._connections.values()
         )
 
 
@@ -176,10 +213,6 @@ class ToolInterceptor:
         """The substitutes for provider tools, by the provider tool's name."""
         self.max_rounds: int = max(connection.settings.max_rounds for connection, _ in self._tools_by_name.values())
         """Further calls are refused after this number of rounds."""
-
-    def runs_tool(self, name: str) -> bool:
-        """Whether the gateway runs this tool."""
-        return name in self._tools_by_name
 
     def call_visibility(self, name: str) -> Literal["hidden", "text"]:
         """Whether the client sees the calls of this tool as text."""
@@ -209,10 +242,8 @@ class ToolInterceptor:
 
 
 def _read_arguments(call: Call) -> Mapping[str, Any] | None:
-    if call.incomplete:
-        return None
-    if not call.arguments.strip():
-        return EMPTY_MAPPING
+    if call.incomplete or not call.arguments.strip():
+        return None if call.incomplete else EMPTY_MAPPING
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

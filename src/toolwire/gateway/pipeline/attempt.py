@@ -29,7 +29,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -94,9 +94,10 @@ async def _capture_exchange(
 ) -> UpstreamResponse | TransportError:
     """Copy request and response for the log."""
     url = f"{upstream.address_label}{upstream.path}"
-    captured = capture.add_upstream_call(upstream.codec.name, upstream.provider.name, url, body)
+    captured = UpstreamCapture(upstream.codec.name, upstream.provider.name, url, body)
+    capture.upstream_calls.append(captured)
     response = await sending
-    return response if isinstance(response, TransportError) else capture.capture_response(captured, response)
+    return response if isinstance(response, TransportError) else captured.capture_response(response)
 
 
 # --- errors ---

@@ -24,6 +24,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
 from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.telemetry.record import CapturedSink
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 
@@ -56,7 +57,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if call.runtime.telemetry.wants_bodies:
         record.response_body = reply.body
     if record.capture is not None:
-        record.capture.add_client_output(reply.body)
+        record.capture.client_response.add(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
@@ -76,7 +77,8 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     heartbeat = b"" if framing is not None else http.heartbeat
     output = ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
     output.start_heartbeat()
-    await relay_stream(call, started, output if record.capture is None else record.capture.capture_sink(output))
+    capture = record.capture
+    await relay_stream(call, started, output if capture is None else CapturedSink(output, capture.client_response))
 
 
 async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from toolwire.gateway.config import store as store_config
 from toolwire.gateway.config.config import StoreSettings
-from toolwire.gateway.store.encrypted_store import EncryptedStore
 from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.store import Store
+from toolwire.gateway.store.store import BodyCipher, Store
 
 
 def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store | None:
@@ -16,15 +15,10 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str]) -> Store | N
     url = store_config.store_url(settings, environ)
     if url == store_config.NO_STORE:
         return None
-    return EncryptedStore(
-        _open_backend(url, settings), store_config.encryption_keys(settings, environ), settings.key_env
-    )
-
-
-def _open_backend(url: str, settings: StoreSettings) -> Store:
+    cipher = BodyCipher(store_config.encryption_keys(settings, environ), settings.key_env)
     path = store_config.sqlite_path(url)
     if path is not None:
-        return SqliteStore(path, ttl=settings.ttl, max_bytes=settings.max_bytes)
+        return SqliteStore(path, ttl=settings.ttl, max_bytes=settings.max_bytes, cipher=cipher)
     from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
 
-    return PostgresStore(url, ttl=settings.ttl, max_bytes=settings.max_bytes)
+    return PostgresStore(url, ttl=settings.ttl, max_bytes=settings.max_bytes, cipher=cipher)

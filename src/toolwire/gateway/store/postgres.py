@@ -5,25 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
-    MIGRATIONS,
     STORE_ERRORS,
     SWEEP_LOCK,
     NothingWritten,
+    PoolOptions,
     PostgresConnection,
     PostgresPool,
 )
-from toolwire.gateway.store.store import Entry, KindStats, StoreDown, StoreStats, SweepResult, expiry_time
+from toolwire.gateway.store.store import (
+    NO_CIPHER,
+    SWEEP_TARGET_RATIO,
+    BodyCipher,
+    Entry,
+    KindStats,
+    StoreDown,
+    StoreStats,
+    SweepResult,
+    expiry_time,
+)
 
 _SWEEP_BATCH = 2000
 """Maximum number of entries that a sweep removes in one transaction, so that no request waits long for it."""
 _EXPORT_PAGE = 20
 """Number of entries that an export fetches at once."""
-_SWEEP_TARGET_RATIO = 0.9
-"""When the store exceeds `max_bytes`, a sweep shrinks it to this part of `max_bytes`."""
 _LONG_TIMEOUT = 60.0
 """Seconds for operations that read the whole table."""
 
@@ -116,8 +124,7 @@ _EXPORT = f"""SELECT {_COLUMNS} FROM toolwire_entries WHERE expires > $1 AND ($2
 
 
 class PostgresStore:
-    """The `Store` in PostgreSQL. An operation may take `deadline` seconds (sweeps, statistics and exports more); a
-    server that is down is not asked again for `retry_delay` seconds."""
+    """The `Store` in PostgreSQL. Sweeps, statistics and exports may take longer than the pool's `deadline`."""
 
     def __init__(
         self,
@@ -126,12 +133,11 @@ class PostgresStore:
         ttl: float = 30 * 24 * 3600.0,
         max_bytes: int = 0,
         clock: Callable[[], float] = time.time,
-        retry_delay: float = 1.0,
-        deadline: float = 5.0,
-        migrations: Sequence[str] = MIGRATIONS,
+        cipher: BodyCipher = NO_CIPHER,
+        **pool_options: Unpack[PoolOptions],
     ) -> None:
-        self._ttl, self._max_bytes, self._clock, self._schema_version = ttl, max_bytes, clock, len(migrations)
-        self._pool = PostgresPool(url, retry_delay=retry_delay, deadline=deadline, migrations=migrations)
+        self._ttl, self._max_bytes, self._clock, self._cipher = ttl, max_bytes, clock, cipher
+        self._pool = PostgresPool(url, **pool_options)
 
     # --- operations ---
 
@@ -145,42 +151,21 @@ class PostgresStore:
     async def put(
         self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
-        if appended:
-            return await self._write_in_transaction(entries, required_marks, appended)
-
-        async def work(connection: PostgresConnection) -> bool:
-            return await self._write_entries(connection, entries, required_marks)
-
-        # With a condition it is not repeated: the second attempt would find what the first one wrote.
-        return await self._pool.run_work(work, is_idempotent=not required_marks) if entries else True
-
-    async def _write_entries(
-        self, connection: PostgresConnection, entries: Sequence[Entry], required_marks: tuple[str, ...]
-    ) -> bool:
-        if not entries:
+        entries, appended = self._cipher.encrypt_all(entries), self._cipher.encrypt_all(appended)
+        if not entries and not appended:
             return True
-        now = self._clock()
-        # Sorted by name, so that two writers of the same entries cannot deadlock.
-        columns = self._write_columns((entry for _, entry in sorted(_deduplicate_entries(entries).items())), now)
-        if not required_marks:
-            await connection.execute(_PUT, *columns)
-            return True
-        first = entries[0]
-        name = (first.owner, first.kind, _id_digest(first.id))
-        return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
-
-    async def _write_in_transaction(
-        self, entries: Sequence[Entry], required_marks: tuple[str, ...], appended: Sequence[Entry]
-    ) -> bool | StoreDown:
         locks = sorted({_parent_lock_number(entry) for entry in appended})
 
-        async def work(connection: PostgresConnection) -> bool:
+        async def write(connection: PostgresConnection) -> bool:
+            return await self._write_entries(connection, entries, required_marks)
+
+        async def write_and_append(connection: PostgresConnection) -> bool:
             # The locks are taken in the same round trip as BEGIN, but in statements of their own, so that the next
             # statement sees what the previous holder of a lock has written.
             begin = f"BEGIN; {'; '.join(f'SELECT pg_advisory_xact_lock({lock})' for lock in locks)}"
             try:
                 await connection.execute(begin)
-                is_written = await self._write_entries(connection, entries, required_marks)
+                is_written = await write(connection)
                 if is_written:
                     await connection.execute(
                         _APPEND, *self._write_columns(_deduplicate_entries(appended).values(), self._clock())
@@ -190,7 +175,24 @@ class PostgresStore:
             await connection.execute("COMMIT" if is_written else "ROLLBACK")
             return is_written
 
-        return await self._pool.run_work(work, is_idempotent=False)
+        # With a condition it is not repeated: the second attempt would find what the first one wrote.
+        is_idempotent = not appended and not required_marks
+        return await self._pool.run_work(write_and_append if appended else write, is_idempotent=is_idempotent)
+
+    async def _write_entries(
+        self, connection: PostgresConnection, entries: Sequence[Entry], required_marks: tuple[str, ...]
+    ) -> bool:
+        if not entries:
+            return True
+        # Sorted by name, so that two writers of the same entries cannot deadlock.
+        now, by_name = self._clock(), sorted(_deduplicate_entries(entries).items())
+        columns = self._write_columns((entry for _, entry in by_name), now)
+        if not required_marks:
+            await connection.execute(_PUT, *columns)
+            return True
+        first = entries[0]
+        name = (first.owner, first.kind, _id_digest(first.id))
+        return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
         return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit)
@@ -222,24 +224,17 @@ class PostgresStore:
         async def work(connection: PostgresConnection) -> list[Entry]:
             return [_read_entry(row) for row in await connection.fetch(statement, *values)]
 
-        return await self._pool.run_work(work, is_idempotent=True)
+        return self._cipher.decrypt_all(await self._pool.run_work(work, is_idempotent=True))
 
     def _write_columns(self, entries: Iterable[Entry], now: float) -> tuple[list[Any], ...]:
         """The values of the entries, as one list for each column."""
         rows = [
             (
-                entry.owner,
-                entry.kind,
-                _id_bytes(entry.id),
-                _id_bytes(entry.parent),
-                entry.place,
-                entry.mark,
-                entry.created or now,
-                expiry_time(entry.expires, now, self._ttl),
-                entry.body,
+                entry.owner, entry.kind, _id_bytes(entry.id), _id_bytes(entry.parent), entry.place, entry.mark,
+                entry.created or now, expiry_time(entry.expires, now, self._ttl), entry.body,
             )
             for entry in entries
-        ]
+        ]  # fmt: skip
         return tuple(map(list, zip(*rows, strict=True)))
 
     # --- housekeeping ---
@@ -252,7 +247,7 @@ class PostgresStore:
             return await connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH)
 
         async def remove_excess(connection: PostgresConnection, has_begun: bool) -> list[Any]:
-            size, target = int(await connection.fetchval(_TOTAL_SIZE)), int(self._max_bytes * _SWEEP_TARGET_RATIO)
+            size, target = int(await connection.fetchval(_TOTAL_SIZE)), int(self._max_bytes * SWEEP_TARGET_RATIO)
             if size <= (target if has_begun else self._max_bytes):
                 return []
             return await connection.fetch(_DELETE_EXCESS, size - target, _SWEEP_BATCH)
@@ -291,10 +286,10 @@ class PostgresStore:
                 totals = await connection.fetchrow(_TOTALS, now)
             return StoreStats(
                 where=self._pool.location,
-                version=self._schema_version,
+                version=self._pool.schema_version,
                 kinds=tuple(KindStats(*row) for row in kinds),
                 limit=self._max_bytes,
-                encrypted=False,
+                encrypted=self._cipher.has_keys,
                 **totals,
             )
 
@@ -310,7 +305,7 @@ class PostgresStore:
                 cursor = await connection.cursor(_EXPORT, self._clock(), owner)
                 while page := await cursor.fetch(_EXPORT_PAGE, timeout=_LONG_TIMEOUT):
                     for row in page:
-                        yield _read_entry(row)
+                        yield self._cipher.decrypt(_read_entry(row))
         except STORE_ERRORS as error:
             yield self._pool.make_down(error)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from ssl import SSLError
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
@@ -147,11 +147,6 @@ _ERROR_TEXTS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def _is_retryable(error: BaseException) -> bool:
-    """Whether it is certain that nothing was written. The server's last error is the cause of a broken connection's."""
-    return isinstance(error, RETRYABLE_ERRORS) or isinstance(error.__cause__, RETRYABLE_ERRORS)
-
-
 def _describe_error(error: BaseException) -> str:
     """A readable text. It never contains the server's own message, which may quote a secret."""
     if isinstance(error, Unreachable | NewerSchema):
@@ -190,11 +185,22 @@ class _LoopPool(Struct, eq=False):
     running: set[asyncio.Future[None]] = field(default_factory=set)
 
 
-class PostgresPool:
-    """Runs work on pooled connections. A server that is down is not asked again for `retry_delay` seconds."""
+class PoolOptions(TypedDict, total=False):
+    """Only tests set them."""
 
-    def __init__(self, url: str, *, retry_delay: float, deadline: float, migrations: Sequence[str]) -> None:
-        self.location = _describe_location(url)
+    retry_delay: float
+    deadline: float
+    migrations: Sequence[str]
+
+
+class PostgresPool:
+    """Runs work on pooled connections. An operation may take `deadline` seconds; a server that is down is not asked
+    again for `retry_delay` seconds."""
+
+    def __init__(
+        self, url: str, *, retry_delay: float = 1.0, deadline: float = 5.0, migrations: Sequence[str] = MIGRATIONS
+    ) -> None:
+        self.location, self.schema_version = _describe_location(url), len(migrations)
         self._url, self._retry_delay, self._deadline, self._migrations = url, retry_delay, deadline, migrations
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
         self._is_migrated = False
@@ -221,7 +227,9 @@ class PostgresPool:
                 try:
                     return await _run_once(pool, work)
                 except (*RETRYABLE_ERRORS, *CONNECTION_ERRORS) as error:
-                    if not is_idempotent and not _is_retryable(error):
+                    # The server's last error is the cause of a broken connection's.
+                    nothing_written = any(isinstance(one, RETRYABLE_ERRORS) for one in (error, error.__cause__))
+                    if not is_idempotent and not nothing_written:
                         raise
                     if isinstance(error, asyncpg.UndefinedTableError):
                         self._is_migrated = False
@@ -267,13 +275,9 @@ class PostgresPool:
         pool = self._by_loop.get(loop)
         if pool is None:
             connections = asyncpg.create_pool(
-                self._url,
-                min_size=0,
-                max_size=POOL_SIZE,
-                max_inactive_connection_lifetime=MAX_IDLE_SECONDS,
-                connect=self._connect,
-                reset=_skip_reset,
-            )
+                self._url, min_size=0, max_size=POOL_SIZE, max_inactive_connection_lifetime=MAX_IDLE_SECONDS,
+                connect=self._connect, reset=_skip_reset,
+            )  # fmt: skip
             pool = self._by_loop[loop] = _LoopPool(connections)
             await connections  # with `min_size=0` it opens no connection, so this does not suspend
         return pool
@@ -283,8 +287,12 @@ class PostgresPool:
         if self._connect_error and (self._is_connecting or monotonic() < self._retry_at):
             raise Unreachable(self._connect_error)
         self._is_connecting = True
+        if "," in url and "target_session_attrs" not in url:
+            options["target_session_attrs"] = "primary"  # of several servers, use the writable one
+        if "application_name" not in url:
+            options["server_settings"] = {"application_name": "toolwire"}
         try:
-            connection = await self._open_migrated(url, options)
+            connection = await self._open_migrated(url, timeout=min(CONNECT_TIMEOUT, self._deadline), **options)
         except STORE_ERRORS as error:
             self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
             raise Unreachable(self._connect_error) from None
@@ -293,14 +301,8 @@ class PostgresPool:
         self._connect_error = ""
         return connection
 
-    async def _open_migrated(self, url: str, options: dict[str, Any]) -> PostgresConnection:
-        if "," in url and "target_session_attrs" not in url:
-            options["target_session_attrs"] = "primary"  # of several servers, use the writable one
-        if "application_name" not in url:
-            options["server_settings"] = {"application_name": "toolwire"}
-        connection: PostgresConnection = await asyncpg.connect(
-            url, timeout=min(CONNECT_TIMEOUT, self._deadline), **options
-        )
+    async def _open_migrated(self, url: str, **options: Any) -> PostgresConnection:
+        connection: PostgresConnection = await asyncpg.connect(url, **options)
         try:
             if not self._is_migrated:
                 await _migrate_tables(connection, self._migrations)
@@ -328,23 +330,23 @@ async def _skip_reset(_: PostgresConnection) -> None:
 
 async def _migrate_tables(connection: PostgresConnection, migrations: Sequence[str]) -> None:
     """Bring the tables up to date. When several gateways start at once, one migrates and the others wait."""
-    if await connection.fetchval(_HAS_MIGRATIONS_TABLE):
-        version = await _read_schema_version(connection, migrations)
-        if version == len(migrations):
-            return
+    if await connection.fetchval(_HAS_MIGRATIONS_TABLE) and await _read_schema_version(
+        connection, len(migrations)
+    ) == len(migrations):
+        return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         await connection.execute(_CREATE_MIGRATIONS_TABLE)
-        for number in range(await _read_schema_version(connection, migrations), len(migrations)):
+        for number in range(await _read_schema_version(connection, len(migrations)), len(migrations)):
             await connection.execute(migrations[number])
             await connection.execute(_RECORD_MIGRATION, number + 1)
 
 
-async def _read_schema_version(connection: PostgresConnection, migrations: Sequence[str]) -> int:
+async def _read_schema_version(connection: PostgresConnection, known_version: int) -> int:
     version = int(await connection.fetchval(_READ_SCHEMA_VERSION))
-    if version > len(migrations):
+    if version > known_version:
         raise NewerSchema(
-            f"a newer version of toolwire made the tables (version {version}, this one knows {len(migrations)}):"
+            f"a newer version of toolwire made the tables (version {version}, this one knows {known_version}):"
             " update toolwire"
         )
     return version

@@ -1,14 +1,20 @@
-"""The interface of a store: its entries and operations.
+"""The interface of a store: its entries and operations, and the encryption of bodies.
 
 A store that cannot be reached is a return value (`StoreDown`), not an exception.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -32,6 +38,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Seconds since 1970; from then on the entry is invisible. 0 means the store's default time to live from now."""
 
 
+SWEEP_TARGET_RATIO = 0.9
+"""When the store exceeds `max_bytes`, a sweep shrinks it to this part of `max_bytes`."""
 NEVER_EXPIRES = 253_402_300_799.0
 """The last second of the year 9999, for stores whose time to live is 0, where nothing expires."""
 
@@ -121,3 +129,94 @@ class Store(Protocol):
 
 
 STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
+
+
+# --- Encryption of entry bodies, as a wrapper around any other store ---
+
+
+# --- encryption ---
+
+_PREFIX = b"\0TW"
+"""Every stored body that differs from the given one starts with this. A plain body that happens to start with it gets
+`_PLAIN_PREFIX` in front."""
+_ENCRYPTED_PREFIX, _PLAIN_PREFIX = _PREFIX + b"E1", _PREFIX + b"P1"
+_KEY_NAME_LENGTH, _NONCE_LENGTH = 8, 12
+
+
+class BodyCipher:
+    """Encrypts bodies with the first key and decrypts them with any; without keys, bodies are stored as they are.
+    `key_env` is the environment variable of the keys, for error texts."""
+
+    def __init__(self, keys: Sequence[str] = (), key_env: str = "") -> None:
+        self._key_env = key_env
+        self._ciphers = dict(_derive_cipher(key) for key in keys)
+        self._write_key_name = next(iter(self._ciphers), b"")
+        self.has_keys = bool(keys)
+
+    def encrypt_all(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with the bodies to store."""
+        return [replace(entry, body=self._encrypt(entry)) if entry.body else entry for entry in entries]
+
+    def _encrypt(self, entry: Entry) -> bytes:
+        if not self._write_key_name:
+            return _PLAIN_PREFIX + entry.body if entry.body.startswith(_PREFIX) else entry.body
+        nonce = os.urandom(_NONCE_LENGTH)
+        ciphertext = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
+        return _ENCRYPTED_PREFIX + self._write_key_name + nonce + ciphertext
+
+    def decrypt_all(self, entries: list[Entry] | StoreDown) -> list[Entry] | StoreDown:
+        if isinstance(entries, StoreDown):
+            return entries
+        decrypted: list[Entry] = []
+        for entry in entries:
+            clear = self.decrypt(entry)
+            if isinstance(clear, StoreDown):
+                return clear
+            decrypted.append(clear)
+        return decrypted
+
+    def decrypt(self, entry: Entry) -> Entry | StoreDown:
+        """The stored entry with its body as it was given."""
+        body = entry.body
+        if not body.startswith(_PREFIX):
+            return entry
+        if body.startswith(_PLAIN_PREFIX):
+            return replace(entry, body=body[len(_PLAIN_PREFIX) :])
+        label = f"the {entry.kind} `{entry.id}`"
+        if not body.startswith(_ENCRYPTED_PREFIX):
+            return StoreDown(f"{label} was written by a newer version of toolwire: update toolwire")
+        start = len(_ENCRYPTED_PREFIX) + _KEY_NAME_LENGTH
+        cipher = self._ciphers.get(body[len(_ENCRYPTED_PREFIX) : start])
+        if cipher is None:
+            fix = f"set {self._key_env}" if self._key_env else "name the variable that contains it in [store] key_env"
+            why = f"there is no key: {fix}"
+            if self._ciphers:
+                why = f"no key in {self._key_env} fits: add the key it was written with, after a comma"
+            return StoreDown(f"{label} is encrypted, and {why}")
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415  an optional extra
+
+        nonce, data = body[start : start + _NONCE_LENGTH], body[start + _NONCE_LENGTH :]
+        try:
+            return replace(entry, body=cipher.decrypt(nonce, data, _associated_data(entry)))
+        except (InvalidTag, ValueError):  # ValueError: the nonce is too short
+            return StoreDown(f"{label} cannot be decrypted: its body or its name was changed in the store")
+
+
+def _associated_data(entry: Entry) -> bytes:
+    """Binds the encrypted body to the entry's name, so that it cannot be moved to another entry."""
+    parts = [part.encode() for part in (entry.owner, entry.kind, entry.id)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _derive_cipher(key: str) -> tuple[bytes, AESGCM]:
+    """A name for the key, which reveals nothing about it, and the cipher. scrypt makes guessing keys expensive; the
+    salt is fixed, because gateways that share a store must derive the same key."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  an optional extra
+
+    derived = hashlib.scrypt(
+        key.encode(), salt=b"toolwire store", n=2**15, r=8, p=1, maxmem=2**26, dklen=32 + _KEY_NAME_LENGTH
+    )
+    return derived[32:], AESGCM(derived[:32])
+
+
+NO_CIPHER = BodyCipher()

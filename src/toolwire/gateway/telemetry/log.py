@@ -1,4 +1,5 @@
-"""The log: one line for each request, as JSON or as text, and lines for events.
+"""The log: one line for each request, as JSON or as text, lines for events, and debug lines with the tools and tool
+calls of a request, as the client and as the provider saw them.
 
 Text from clients and providers can neither forge a line nor show a key (`redact.py`).
 """
@@ -9,15 +10,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import floor
 
 import msgspec
 
-from toolwire.core import losses as loss
-from toolwire.core.json_values import Json
-from toolwire.core.losses import Ledger, LossSummary
-from toolwire.gateway.telemetry.debug import Fields, debug_lines
+from toolwire.core import ir
+from toolwire.core.codec import Codec
+from toolwire.core.events import fold
+from toolwire.core.json_values import Json, Malformed, decode, expect_object
+from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
@@ -27,6 +30,7 @@ from toolwire.gateway.telemetry.redact import (
     redact_body,
     shorten_agent,
 )
+from toolwire.protocols import CODECS
 
 
 def log_level(record: ExchangeRecord) -> str:
@@ -47,39 +51,11 @@ def log_attempts(attempts: AttemptRows) -> AttemptRows:
     """The attempts to log: none if the only one succeeded."""
     if len(attempts) == 1 and attempts[0][1] == "ok":
         return ()
-    return [(provider, printable_text(outcome), _milliseconds(seconds)) for provider, outcome, seconds in attempts]
-
-
-def _milliseconds(seconds: float) -> float:
-    return int(seconds * 1e5) / 1e2
-
-
-class LineHead(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The first fields of a JSON line. Many requests share them, so their encoded form is cached."""
-
-    level: str
-    key_name: str = ""
-    user_agent: str = ""
-    client_address: str = ""
-    operation: str
-    method: str = ""
-    path: str = ""
-    client_protocol: str = ""
-    provider_protocol: str = ""
-    provider: str = ""
-    requested_model: str = ""
-    model: str = ""
-    stream: bool = False
-    passthrough: bool = False
-    status: int = 0
-    failure: str = ""
-    client_disconnected: bool = False
-    losses: tuple[str, ...] = ()
-    loss_count: int = 0
+    return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
 
 
 class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A JSON line. `event` holds the encoded `LineHead`; the other fields are different in every request."""
+    """A JSON line. `event` also holds the fields of `json_line_head`; the others are different in every request."""
 
     time: str
     event: msgspec.Raw
@@ -111,37 +87,33 @@ MAX_DETAILS = 100
 
 
 def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
-    line = LineHead(
-        level=log_level(record),
-        key_name=printable_text(record.key_name),
-        user_agent=shorten_agent(record.user_agent),
-        client_address=printable_text(record.client_address),
-        operation=record.operation,
-        method=printable_text(record.method, 16),
-        path=log_path(record),
-        client_protocol=record.client_protocol,
-        provider_protocol=record.provider_protocol,
-        provider=record.provider,
-        requested_model=printable_text(record.requested_model),
-        model=printable_text(record.model),
-        stream=record.stream,
-        passthrough=record.is_passthrough,
-        status=record.status,
-        failure=record.failure,
-        client_disconnected=record.client_disconnected,
-        losses=tuple(dict.fromkeys(record.losses)),
-        loss_count=len(record.losses),
-    )
-    return msgspec.Raw(b'"exchange",' + encode(line)[1:-1])
-
-
-def _loss_details(ledgers: Iterable[Ledger | None]) -> Sequence[LossSummary]:
-    """Not escaped here: see `write_json_lines`."""
-    summaries = loss.summarise_losses(ledgers)[:MAX_DETAILS]
-    return [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
+    """The first fields of a line, without empty ones. Many requests share them, so their encoded form is cached."""
+    fields = {
+        "level": log_level(record),
+        "key_name": printable_text(record.key_name),
+        "user_agent": shorten_agent(record.user_agent),
+        "client_address": printable_text(record.client_address),
+        "operation": record.operation,
+        "method": printable_text(record.method, 16),
+        "path": log_path(record),
+        "client_protocol": record.client_protocol,
+        "provider_protocol": record.provider_protocol,
+        "provider": record.provider,
+        "requested_model": printable_text(record.requested_model),
+        "model": printable_text(record.model),
+        "stream": record.stream,
+        "passthrough": record.is_passthrough,
+        "status": record.status,
+        "failure": record.failure,
+        "client_disconnected": record.client_disconnected,
+        "losses": tuple(dict.fromkeys(record.losses)),
+        "loss_count": len(record.losses),
+    }
+    return msgspec.Raw(b'"exchange",' + encode({name: value for name, value in fields.items() if value})[1:-1])
 
 
 def _shorten(text: str) -> str:
+    """Not escaped here: see `write_json_lines`."""
     return printable_text(text) if len(text) > MAX_NAME else text
 
 
@@ -162,7 +134,8 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
         line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.usage_estimated
     if record.ledgers:
-        line.loss_details = _loss_details(record.ledgers)
+        summaries = summarise_losses(record.ledgers)[:MAX_DETAILS]
+        line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
     if record.attempts:
         line.attempts = log_attempts(record.attempts)
     if record.tool_runs:
@@ -175,15 +148,12 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
 
 
 def _escape_line(line: LogLine) -> LogLine:
-    line.request_id, line.upstream_request_id = _escape_text(line.request_id), _escape_text(line.upstream_request_id)
-    line.loss_details = tuple(
-        [(code, _escape_text(place), _escape_text(what)) for code, place, what in line.loss_details]
-    )
+    def escape(text: str) -> str:
+        return text if text.isprintable() else printable_text(text)
+
+    line.request_id, line.upstream_request_id = escape(line.request_id), escape(line.upstream_request_id)
+    line.loss_details = [(code, escape(place), escape(what)) for code, place, what in line.loss_details]
     return line
-
-
-def _escape_text(text: str) -> str:
-    return text if text.isprintable() else printable_text(text)
 
 
 def write_json_lines(lines: Sequence[LogLine | dict[str, Json]]) -> str:
@@ -201,19 +171,11 @@ def write_json_lines(lines: Sequence[LogLine | dict[str, Json]]) -> str:
 def write_stderr(line: str) -> None:
     """Write to stderr. If it is closed, requests must go on."""
     if sys.stderr is not None:
-        try:
+        with suppress(OSError, ValueError):
             sys.stderr.write(line)
-        except (OSError, ValueError):
-            return
 
 
 LEVELS = ("debug", "info", "warn", "error")
-
-
-def _is_worth_caching(record: ExchangeRecord) -> bool:
-    """Clients choose these texts, so long ones are not cached."""
-    size = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
-    return size <= 1000 and len(record.losses) <= 50
 
 
 # --- text lines -----------------------------------------------------------------------------------------------------
@@ -233,27 +195,19 @@ def _write_pairs(fields: Iterable[tuple[str, object]]) -> str:
 
 
 def _write_list(value: object) -> str:
-    """A value that may be a list of strings or of objects."""
+    """A value that may be a list of strings or of objects; of these, strings as they are and numbers with names."""
     if not isinstance(value, list):
         return _quote_value(value)
-    return f"[{', '.join([one if isinstance(one, str) else _write_fields(one) for one in value])}]"
-
-
-def _write_fields(fields: Mapping[str, object]) -> str:
-    """Strings as they are, numbers with their names."""
-    return " ".join([f"{one}" if isinstance(one, str) else f"{name}={one}" for name, one in fields.items()])
+    items = [
+        item if isinstance(item, str)
+        else " ".join([one if isinstance(one, str) else f"{name}={one}" for name, one in item.items()])
+        for item in value
+    ]  # fmt: skip
+    return f"[{', '.join(items)}]"
 
 
 def _colourise(text: str, level: str, colour: bool) -> str:
     return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
-
-
-def _write_tokens(record: ExchangeRecord) -> str:
-    usage = record.usage
-    if usage is None:
-        return ""
-    cached = f" ({usage.cache_read} cached)" if usage.cache_read else ""
-    return f"{'~' if record.usage_estimated else ''}{usage.input} in{cached}, {usage.output} out"
 
 
 def text_line(record: ExchangeRecord, stamp: str, colour: bool, bodies: bool) -> str:
@@ -279,16 +233,15 @@ def text_line(record: ExchangeRecord, stamp: str, colour: bool, bodies: bool) ->
         ("request", redact_body(record.request_body) if bodies else ""),
         ("response", redact_body(record.response_body) if bodies else ""),
     )
-    columns = f"{route:<36} {where:<36} {kind:<11} {_write_tokens(record):<28}"
+    tokens, usage = "", record.usage
+    if usage is not None:
+        cached = f" ({usage.cache_read} cached)" if usage.cache_read else ""
+        tokens = f"{'~' if record.usage_estimated else ''}{usage.input} in{cached}, {usage.output} out"
+    columns = f"{route:<36} {where:<36} {kind:<11} {tokens:<28}"
     return f"{stamp} {status} {times}  {columns}{_write_pairs(pairs)}\n"
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
-
-
-def _supports_colour() -> bool:
-    stderr = sys.stderr
-    return stderr is not None and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 _MAX_CACHED_HEADS = 1024
@@ -301,7 +254,8 @@ class Log:
         self, form: str, out: Callable[[str], None] = write_stderr, clock: Callable[[], float] = time.time
     ) -> None:
         self._out, self._clock = out, clock
-        self._colour = _supports_colour() if out is write_stderr else False
+        stderr = sys.stderr if out is write_stderr else None
+        self._colour = bool(stderr and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR"))
         self._line_heads: dict[tuple[object, ...], msgspec.Raw] = {}
         self.configure(form, False)
 
@@ -337,7 +291,9 @@ class Log:
             head = json_line_head(record)
             if len(self._line_heads) >= _MAX_CACHED_HEADS:
                 self._line_heads.clear()
-            if _is_worth_caching(record):
+            # Clients choose these texts, so long ones are not cached.
+            size = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
+            if size <= 1000 and len(record.losses) <= 50:
                 self._line_heads[key] = head
         return json_line(record, stamp, head, self._bodies)
 
@@ -356,15 +312,12 @@ class Log:
             else:
                 lines.append(text_line(record, stamp, self._colour, self._bodies))
             if record.capture is not None:
-                lines += self._debug_lines(stamp, record, record.capture)
+                lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
         if lines:
             self._out(self._secret_filter.clean(write_json_lines(lines) if is_json else "".join(lines)))
 
-    def _debug_lines(self, stamp: str, record: ExchangeRecord, capture: ExchangeCapture) -> list[Json]:
+    def _debug_line(self, stamp: str, record: ExchangeRecord, fields: Fields) -> Json:
         id = printable_text(record.request_id)
-        return [self._debug_line(stamp, id, fields) for fields in debug_lines(record, capture)]
-
-    def _debug_line(self, stamp: str, id: str, fields: Fields) -> Json:
         shown = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
             return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **shown}
@@ -391,3 +344,127 @@ def _write_field(value: object) -> Json:
     if isinstance(value, list | tuple):
         return [_write_field(item) for item in value]
     return printable_text(redact(str(value)), 500)
+
+
+# --- debug lines ----------------------------------------------------------------------------------------------------
+
+MAX_ARGUMENTS = 200
+"""Characters of arguments that are logged."""
+MAX_RECENT = 10
+"""Calls and results of a conversation that are logged, the last ones."""
+_REDACTION_WINDOW = 4096
+"""Characters that are searched for keys, so that a key that crosses the limit is recognised."""
+
+Fields = tuple[tuple[str, object], ...]
+
+
+def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fields]:
+    """The fields of each debug line: the client's request, each upstream request and response, the client's
+    response, and each loss."""
+    client = CODECS.get(record.client_protocol)
+    if client is None:
+        return
+    request = _describe_request(client, capture.client_request)
+    yield ("step", "client_request"), ("protocol", client.name), ("path", log_path(record)), *request
+    for sent in capture.upstream_calls:
+        codec, provider = CODECS[sent.protocol], ("provider", sent.provider)
+        where = (("protocol", codec.name), provider, ("url", printable_text(sent.url, 300)))
+        yield ("step", "upstream_request"), *where, *_describe_request(codec, sent.body)
+        if sent.status:
+            response = _describe_response(codec, sent.response.data, sent.status)
+            yield ("step", "upstream_response"), provider, ("status", sent.status), *response
+    response = _describe_response(client, capture.client_response.data, record.status)
+    yield ("step", "client_response"), ("status", record.status), *response
+    for loss in (loss for ledger in record.ledgers if ledger is not None for loss in ledger.losses):
+        yield (
+            ("step", "loss"),
+            ("code", loss.code),
+            ("path", printable_text(loss.path)),
+            ("severity", loss.severity),
+            ("what", shorten_text(loss.what)),
+            ("why", printable_text(loss.why, MAX_ARGUMENTS)),
+        )
+
+
+def _describe_request(codec: Codec, body: bytes) -> Fields:
+    try:
+        request = codec.read_request(expect_object(decode(body), None))
+    except (Malformed, RecursionError):
+        return (("unreadable_bytes", len(body)),)
+    parts = [part for turn in request.turns for part in turn.parts]
+    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
+    calls = [part for part in parts if isinstance(part, (ir.Call, ir.ProviderCall))]
+    results = [part for part in parts if isinstance(part, (ir.Result, ir.ProviderResult))]
+    choice = request.choice
+    chosen = () if choice is None else (choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools))
+    return (
+        ("tools", [_tool_label(tool) for tool in (*request.tools, *added)]),
+        ("tool_choice", ",".join(chosen)),
+        ("omitted_calls", max(0, len(calls) - MAX_RECENT)),
+        ("calls", [_describe_call(part) for part in calls[-MAX_RECENT:]]),
+        ("results", [_describe_result(part) for part in results[-MAX_RECENT:]]),
+    )
+
+
+def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
+    response = _read_response(codec, body) if status < 300 else None
+    if response is None:
+        return (("bytes", len(body)),)
+    parts = [part for choice in response.choices for part in choice.parts]
+    reasons = [choice.finish.kind for choice in response.choices if choice.finish is not None]
+    return (
+        ("calls", [_describe_call(part) for part in parts if isinstance(part, (ir.Call, ir.ProviderCall))]),
+        ("results", [_describe_result(part) for part in parts if isinstance(part, ir.ProviderResult)]),
+        ("text_length", sum(len(part.text) for part in parts if isinstance(part, ir.Text))),
+        ("finish_reasons", ",".join(reasons)),
+    )
+
+
+def _tool_label(tool: ir.AnyTool) -> str:
+    """The name of a tool, and its kind if it is not a function."""
+    if isinstance(tool, ir.Tool):
+        name = f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
+        return printable_text(name if tool.kind == "function" else f"{name} ({tool.kind})")
+    return printable_text(
+        f"{tool.name or tool.tool} (provider tool)" if isinstance(tool, ir.ProviderTool) else f"{tool.kind} (opaque)"
+    )
+
+
+def _describe_call(call: ir.Call | ir.ProviderCall) -> dict[str, str]:
+    if isinstance(call, ir.ProviderCall):
+        named = {"provider_tool": call.tool}
+    else:
+        kind = {} if call.kind == "function" else {"kind": call.kind}
+        named = {"name": f"{call.namespace}.{call.name}" if call.namespace else call.name, **kind}
+    shown = {name: printable_text(value) for name, value in (*named.items(), ("id", call.id))}
+    return {**shown, "arguments": shorten_text(call.arguments)}
+
+
+def _describe_result(result: ir.Result | ir.ProviderResult) -> dict[str, object]:
+    if isinstance(result, ir.ProviderResult):
+        details = {"sources": len(result.sources), "size": len(result.text), "error": printable_text(result.error)}
+        return {"provider_tool": printable_text(result.tool), "id": printable_text(result.id)} | {
+            key: value for key, value in details.items() if value
+        }
+    texts = [part.text for part in result.content if isinstance(part, ir.Text)]
+    data = [part.data for part in result.content if isinstance(part, ir.Media)]
+    size = sum(map(len, texts)) + sum(map(len, data))
+    return {"id": printable_text(result.id), "size": size} | ({"error": True} if result.error else {})
+
+
+def shorten_text(text: str) -> str:
+    """Text of a conversation, shortened and without keys."""
+    return printable_text(redact(text[:_REDACTION_WINDOW]), MAX_ARGUMENTS)
+
+
+def _read_response(codec: Codec, body: bytes) -> ir.Response | None:
+    """Read a whole answer or a stream."""
+    if not body:
+        return None
+    try:
+        if body.lstrip()[:1] == b"{":
+            return codec.read_response(expect_object(decode(body), None))
+        reader = codec.make_stream_reader()
+        return fold([*reader.feed(body), *reader.close()])
+    except (Malformed, RecursionError):
+        return None

@@ -57,13 +57,11 @@ class SharedCounters:
         self._names_file: int | None = None
         self._lock_file: int | None = None
         self._slot = -1
-        self._series: list[tuple[Series, int]] = []
+        self.series: list[tuple[Series, int]] = []
+        """All series of the slot, at first those of its previous owner, with their first cells."""
         self._next_cell = 0
-        if directory is None:
-            self._memory = mmap.mmap(-1, _SLOT_BYTES)
-        else:
-            self._memory = self._take_slot(directory)
-        self.values = memoryview(self._memory).cast("d")
+        memory = mmap.mmap(-1, _SLOT_BYTES) if directory is None else self._take_slot(directory)
+        self.values = memoryview(memory).cast("d")
 
     def _take_slot(self, directory: Path) -> mmap.mmap:
         """Take the first slot that no running worker holds, with its numbers."""
@@ -79,16 +77,12 @@ class SharedCounters:
             self._lock_file = cells  # the lock is held as long as this file is open
             os.ftruncate(cells, _SLOT_BYTES)
             self._names_file = os.open(directory / f"{self._slot}.names", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._series = list(_read_series(directory / f"{self._slot}.names"))
+            self.series = list(_read_series(directory / f"{self._slot}.names"))
             # Remove an incomplete last line, which a worker leaves if it dies while writing.
-            os.ftruncate(self._names_file, sum(len(_encode(series)) + 1 for series, _ in self._series))
+            os.ftruncate(self._names_file, sum(len(_encode(series)) + 1 for series, _ in self.series))
             os.lseek(self._names_file, 0, os.SEEK_END)
-            self._next_cell = sum(series.width for series, _ in self._series)
+            self._next_cell = sum(series.width for series, _ in self.series)
             return mmap.mmap(cells, _SLOT_BYTES)
-
-    def existing_series(self) -> list[tuple[Series, int]]:
-        """The series of the slot when it was taken over, with their first cells."""
-        return self._series
 
     def add_series(self, series: Series) -> int:
         """The first cell of a new series."""
@@ -98,7 +92,7 @@ class SharedCounters:
         if self._names_file is not None:
             os.write(self._names_file, _encode(series) + b"\n")
         self._next_cell += series.width
-        self._series.append((series, index))
+        self.series.append((series, index))
         return index
 
     def close(self) -> None:
@@ -111,7 +105,7 @@ class SharedCounters:
 
     def read_all(self) -> Iterator[WorkerSeries]:
         """The series of all workers."""
-        for series, index in self._series:
+        for series, index in self.series:
             yield WorkerSeries(series, self.values[index : index + series.width].tolist(), True)
         if self._directory is not None:
             for path in sorted(self._directory.glob("*.cells")):
@@ -232,6 +226,13 @@ METRICS: Mapping[str, Metric] = {
 _TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
+def find_metric(series: Series) -> Metric | None:
+    """The metric of a series; None if it is of another version of Toolwire."""
+    metric = METRICS.get(series.metric)
+    is_same = metric and metric.width == series.width and len(metric.labels) == len(series.labels)
+    return metric if is_same else None
+
+
 ExchangeKind = tuple[object, ...]
 
 
@@ -271,22 +272,19 @@ class Metrics:
         self._attempt_cells = self._series_cells[ATTEMPTS.name]
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
         self._labelled_models: set[str] = set()
-        for series, index in self._counters.existing_series():
-            self._adopt_series(series, index)
+        for series, index in self._counters.series:
+            metric = find_metric(series)
+            if metric is None:
+                continue
+            # The counters of a dead worker continue; its gauges start at 0.
+            self._series_cells[metric.name][series.labels] = index
+            if metric.kind == "gauge":
+                self._values[index] = 0.0
+            if metric is REQUESTS and len(self._labelled_models) < MAX_MODELS:
+                self._labelled_models.add(series.labels[4])
         self._in_flight_cell = self._cell_of(IN_FLIGHT, ())
         self._values[self._cell_of(WORKERS, ())] = 1.0
         self._values[self._cell_of(BUILD_INFO, (__version__, ".".join(map(str, sys.version_info[:3]))))] = 1.0
-
-    def _adopt_series(self, series: Series, index: int) -> None:
-        """Continue the counters of a dead worker; its gauges start at 0."""
-        metric = METRICS.get(series.metric)
-        if metric is None or metric.width != series.width or len(metric.labels) != len(series.labels):
-            return
-        self._series_cells[metric.name][series.labels] = index
-        if metric.kind == "gauge":
-            self._values[index] = 0.0
-        if metric is REQUESTS and len(self._labelled_models) < MAX_MODELS:
-            self._labelled_models.add(series.labels[4])
 
     def _cell_of(self, metric: Metric, labels: tuple[str, ...]) -> int:
         return self._series_cells[metric.name][labels]
@@ -384,10 +382,8 @@ def _merge_workers(found: Iterable[WorkerSeries]) -> MergedSeries:
     numbers: MergedSeries = {name: {} for name in METRICS}
     for item in found:
         series = item.series
-        metric = METRICS.get(series.metric)
-        if metric is None or metric.width != series.width or len(metric.labels) != len(series.labels):
-            continue  # of another version of Toolwire
-        if metric.kind == "gauge" and not item.is_alive:
+        metric = find_metric(series)
+        if metric is None or (metric.kind == "gauge" and not item.is_alive):
             continue
         before = numbers[metric.name].get(series.labels)
         values = item.values
@@ -398,7 +394,7 @@ def _merge_workers(found: Iterable[WorkerSeries]) -> MergedSeries:
     return numbers
 
 
-def _write_metrics(numbers: MergedSeries) -> Iterable[str]:
+def _write_metrics(numbers: MergedSeries) -> Iterator[str]:
     for name, metric in METRICS.items():
         if numbers[name]:
             yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"

@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolwire.core.ir import Call, Result, Usage
-from toolwire.core.losses import Ledger, Loss
+from toolwire.core.losses import Ledger
 from toolwire.gateway.upstream.connection import TransportError
 
 if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
+    from toolwire.gateway.pipeline.relay import OutputStream
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is copied for the debug log."""
 
 
-class StreamSink(Protocol):
-    """The client's end of a stream."""
-
-    def write_nowait(self, data: bytes) -> bool: ...
-
-    async def drain(self) -> None: ...
-
-    async def end(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class CapturedBytes:
     """A copy of a body; empty if the body is too long."""
 
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self) -> None:
         self._data = bytearray()
-        self.is_truncated = False
-        self.add(data)
+        self._is_too_long = False
 
     def add(self, data: bytes) -> None:
-        self.is_truncated = self.is_truncated or len(self._data) + len(data) > MAX_CAPTURED
-        if not self.is_truncated:
+        self._is_too_long = self._is_too_long or len(self._data) + len(data) > MAX_CAPTURED
+        if not self._is_too_long:
             self._data += data
 
     @property
     def data(self) -> bytes:
-        return b"" if self.is_truncated else bytes(self._data)
+        return b"" if self._is_too_long else bytes(self._data)
 
 
 class CapturedResponse:
@@ -83,7 +71,7 @@ class CapturedResponse:
 class CapturedSink:
     """A stream to the client that is copied while it is written."""
 
-    def __init__(self, sink: StreamSink, captured: CapturedBytes) -> None:
+    def __init__(self, sink: OutputStream, captured: CapturedBytes) -> None:
         self._sink, self._captured = sink, captured
 
     def write_nowait(self, data: bytes) -> bool:
@@ -100,41 +88,27 @@ class CapturedSink:
         self._sink.close()
 
 
-class UpstreamCapture:
+class UpstreamCapture(msgspec.Struct, eq=False):
     """One request to a provider and its answer."""
 
-    def __init__(self, protocol: str, provider: str, url: str, body: bytes) -> None:
-        self.protocol, self.provider, self.url, self.body = protocol, provider, url, body
-        self.response = CapturedBytes()
-        self.status = 0
+    protocol: str
+    provider: str
+    url: str
+    body: bytes
+    response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
+    status: int = 0
+
+    def capture_response(self, source: UpstreamResponse) -> CapturedResponse:
+        self.status = source.status
+        return CapturedResponse(source, self.response)
 
 
-class ExchangeCapture:
+class ExchangeCapture(msgspec.Struct, eq=False):
     """The traffic of one request, with the client and with providers."""
 
-    def __init__(self, client_request: bytes) -> None:
-        self.client_request = client_request
-        self.upstream_calls: list[UpstreamCapture] = []
-        self._client_output = CapturedBytes()
-
-    def add_upstream_call(self, protocol: str, provider: str, url: str, body: bytes) -> UpstreamCapture:
-        self.upstream_calls.append(UpstreamCapture(protocol, provider, url, body))
-        return self.upstream_calls[-1]
-
-    @staticmethod
-    def capture_response(upstream_call: UpstreamCapture, source: UpstreamResponse) -> CapturedResponse:
-        upstream_call.status = source.status
-        return CapturedResponse(source, upstream_call.response)
-
-    def add_client_output(self, data: bytes) -> None:
-        self._client_output.add(data)
-
-    def capture_sink(self, sink: StreamSink) -> CapturedSink:
-        return CapturedSink(sink, self._client_output)
-
-    @property
-    def client_response(self) -> bytes:
-        return self._client_output.data
+    client_request: bytes
+    upstream_calls: list[UpstreamCapture] = msgspec.field(default_factory=list)
+    client_response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
 
 
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
@@ -209,13 +183,9 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
 
     def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
         """Add tool calls that the gateway ran itself."""
-        for call, result in zip(calls, results, strict=True):
-            self.tool_runs.append((call.name, "error" if result.error else "ok"))
+        pairs = zip(calls, results, strict=True)
+        self.tool_runs += [(call.name, "error" if result.error else "ok") for call, result in pairs]
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:
             self.losses, self.ledgers = codes, ledgers
-
-    @property
-    def all_losses(self) -> list[Loss]:
-        return [loss for ledger in self.ledgers if ledger is not None for loss in ledger.losses]

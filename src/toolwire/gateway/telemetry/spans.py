@@ -25,8 +25,6 @@ from toolwire.gateway.telemetry.redact import printable_text
 SHUTDOWN_SECONDS = 5.0
 """How long to wait for the export of the last spans."""
 
-_Attributes = dict[str, AttributeValue]
-
 
 class _ExporterWarnings(logging.Handler):
     """Passes warnings of the exporter to the gateway's log, but not those about a client's headers."""
@@ -78,11 +76,7 @@ class SpanTracer:
             return
         if span.is_recording():
             span.update_name(f"{record.operation} {printable_text(record.model or record.requested_model)}".strip())
-            span.set_attributes(
-                _without_empty(
-                    {**_http_attributes(record), **self._genai_attributes(record), **_toolwire_attributes(record)}
-                )
-            )
+            span.set_attributes(self._attributes(record))
             if log_level(record) == "error":
                 span.set_status(StatusCode.ERROR)
         span.end(int((record.started_at + record.ended - record.started) * 1e9))
@@ -96,67 +90,42 @@ class SpanTracer:
         self._logger.removeHandler(self._handler)
         self._logger.propagate = self._propagates
 
-    def _genai_attributes(self, record: ExchangeRecord) -> _Attributes:
+    def _attributes(self, record: ExchangeRecord) -> dict[str, AttributeValue]:
+        """Without empty values; a count of 0 is kept."""
         host, _, port = record.upstream_address.rpartition(":")
-        provider = self._provider_names.get(record.provider, record.provider)
-        attributes: _Attributes = {
-            "gen_ai.operation.name": record.operation if record.operation == "chat" else "",
-            "gen_ai.provider.name": provider,
+        is_chat, is_timed = record.operation == "chat", record.stream and record.first_byte
+        usage = record.usage if is_chat else None
+        attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
+        attributes: dict[str, AttributeValue | None] = {
+            "http.request.method": printable_text(record.method, 16),
+            "url.path": printable_text(record.path.partition("?")[0]),
+            "http.response.status_code": record.status or None,
+            "user_agent.original": printable_text(record.user_agent),
+            "client.address": printable_text(record.client_address),
+            "error.type": record.failure or (str(record.status) if record.status >= 400 else ""),
+            "gen_ai.operation.name": record.operation if is_chat else "",
+            "gen_ai.provider.name": self._provider_names.get(record.provider, record.provider),
             "gen_ai.request.model": printable_text(record.model or record.requested_model),
             "gen_ai.response.model": printable_text(record.response_model),
             "gen_ai.response.finish_reasons": record.finish_reasons,
             "server.address": host,
-            "server.port": int(port) if port.isdecimal() else "",
+            "server.port": int(port) if port.isdecimal() else None,
+            "gen_ai.request.stream": record.stream or None,
+            "gen_ai.response.time_to_first_chunk": record.first_byte - record.started if is_timed else None,
+            "gen_ai.usage.input_tokens": usage.input if usage else None,
+            "gen_ai.usage.output_tokens": usage.output if usage else None,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read if usage else None,
+            "gen_ai.usage.cache_write.input_tokens": usage.cache_write if usage else None,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning if usage else None,
+            "toolwire.request_id": printable_text(record.request_id),
+            "toolwire.upstream_request_id": printable_text(record.upstream_request_id),
+            "toolwire.key_name": printable_text(record.key_name),
+            "toolwire.client_protocol": record.client_protocol,
+            "toolwire.provider_protocol": record.provider_protocol,
+            "toolwire.losses": tuple(dict.fromkeys(record.losses)),
+            "toolwire.attempts": attempts if len(attempts) > 1 else (),
+            "toolwire.usage_estimated": record.usage_estimated or None,
+            "toolwire.passthrough": record.is_passthrough or None,
+            "toolwire.client_disconnected": record.client_disconnected or None,
         }
-        if record.stream:
-            attributes["gen_ai.request.stream"] = True
-            if record.first_byte:
-                attributes["gen_ai.response.time_to_first_chunk"] = record.first_byte - record.started
-        return attributes | _usage_attributes(record) if record.operation == "chat" else attributes
-
-
-def _usage_attributes(record: ExchangeRecord) -> _Attributes:
-    usage = record.usage
-    if usage is None:
-        return {}
-    counts = {
-        "gen_ai.usage.input_tokens": usage.input,
-        "gen_ai.usage.output_tokens": usage.output,
-        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
-        "gen_ai.usage.cache_write.input_tokens": usage.cache_write,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
-    }
-    return {name: count for name, count in counts.items() if count is not None}
-
-
-def _http_attributes(record: ExchangeRecord) -> _Attributes:
-    failed = record.failure or (str(record.status) if record.status >= 400 else "")
-    return {
-        "http.request.method": printable_text(record.method, 16),
-        "url.path": printable_text(record.path.partition("?")[0]),
-        "http.response.status_code": record.status or "",
-        "user_agent.original": printable_text(record.user_agent),
-        "client.address": printable_text(record.client_address),
-        "error.type": failed,
-    }
-
-
-def _toolwire_attributes(record: ExchangeRecord) -> _Attributes:
-    attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
-    return {
-        "toolwire.request_id": printable_text(record.request_id),
-        "toolwire.upstream_request_id": printable_text(record.upstream_request_id),
-        "toolwire.key_name": printable_text(record.key_name),
-        "toolwire.client_protocol": record.client_protocol,
-        "toolwire.provider_protocol": record.provider_protocol,
-        "toolwire.losses": tuple(dict.fromkeys(record.losses)),
-        "toolwire.attempts": attempts if len(attempts) > 1 else (),
-        "toolwire.usage_estimated": record.usage_estimated or "",
-        "toolwire.passthrough": record.is_passthrough or "",
-        "toolwire.client_disconnected": record.client_disconnected or "",
-    }
-
-
-def _without_empty(attributes: _Attributes) -> _Attributes:
-    """Without empty values; a count of 0 is kept."""
-    return {name: value for name, value in attributes.items() if value != "" and value != () and value != []}
+        return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 
 if TYPE_CHECKING:
+    from toolwire.gateway.config.config import ServerSettings
     from toolwire.gateway.telemetry.spans import SpanTracer
-
 
 INSTALL_HINT = "install the packages: pip install 'toolwire[otel]'"
 
@@ -27,23 +27,17 @@ def is_tracing_requested(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
 
-def _unsupported_option(environ: Mapping[str, str]) -> str:
-    """An option of the environment that is not supported, or ""."""
-    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
-    if exporter != "otlp":
-        return f"OTEL_TRACES_EXPORTER={exporter}: only otlp (over HTTP) and none are supported"
-    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
-    if protocol.strip().lower() not in {"", "http/protobuf"}:
-        return f"the OTLP protocol {protocol} is not supported: use http/protobuf (usually port 4318)"
-    return ""
-
-
 def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> SpanTracer | None:
     """The tracer that the environment asks for. If it cannot be made, warn once and work without traces."""
     if not is_tracing_requested(environ):
         return None
-    if problem := _unsupported_option(environ):
-        warn(f"no traces: {problem}")
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
+    if exporter != "otlp":
+        warn(f"no traces: OTEL_TRACES_EXPORTER={exporter}: only otlp (over HTTP) and none are supported")
+        return None
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or ""
+    if protocol.strip().lower() not in {"", "http/protobuf"}:
+        warn(f"no traces: the OTLP protocol {protocol} is not supported: use http/protobuf (usually port 4318)")
         return None
     try:
         from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — takes a tenth of a second
@@ -51,22 +45,6 @@ def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Span
         warn(f"no traces: {error.name or error} is missing; {INSTALL_HINT}")
         return None
     return SpanTracer(warn)
-
-
-__all__ = ["ExchangeRecord", "LogSettings", "Telemetry"]
-
-
-class LogSettings(Protocol):
-    """The settings of `[server]` for the log."""
-
-    @property
-    def log_format(self) -> str: ...
-
-    @property
-    def log_level(self) -> str: ...
-
-    @property
-    def log_bodies(self) -> bool: ...
 
 
 LOG_DELAY = 0.02
@@ -79,7 +57,7 @@ class Telemetry:
 
     def __init__(
         self,
-        server: LogSettings,
+        server: ServerSettings,
         out: Callable[[str], None] = write_stderr,
         tracer: SpanTracer | None = None,
         metrics: Metrics | None = None,
@@ -95,7 +73,7 @@ class Telemetry:
         self._finished_records: list[ExchangeRecord] = []
         self.configure(server)
 
-    def configure(self, server: LogSettings, secrets: Iterable[str] = ()) -> None:
+    def configure(self, server: ServerSettings, secrets: Iterable[str] = ()) -> None:
         """Apply settings, and the secrets that must never be logged."""
         self.wants_bodies = server.log_bodies and server.log_format != "none"
         self.wants_capture = server.log_level == "debug" and server.log_format != "none"
