@@ -6,7 +6,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -181,7 +180,7 @@ class OperationContext:
 
 # --- lists ------------------------------------------------------------------------------------------------------------
 
-_ORDERS: Mapping[str, bool] = MappingProxyType({"desc": True, "asc": False})
+_ORDERS: Mapping[str, bool] = {"desc": True, "asc": False}
 _MAX_PAGE_SIZE = 100
 
 
@@ -221,24 +220,20 @@ def write_page(items: list[Object], has_more: bool) -> Object:
 _CONVERSATIONS_PATH = "/v1/conversations"
 _RESERVED_SEGMENTS = frozenset({"compact", "input_tokens"})
 """Segments after `/v1/responses/` that are not ids."""
-_RESPONSE_OPERATIONS: Mapping[tuple[str, str], OperationName] = MappingProxyType(
-    {
-        ("GET", ""): "response",
-        ("DELETE", ""): "response-delete",
-        ("POST", "cancel"): "response-cancel",
-        ("GET", "input_items"): "response-items",
-    }
-)
-_CONVERSATION_OPERATIONS: Mapping[tuple[str, str], OperationName] = MappingProxyType(
-    {
-        ("GET", ""): "conversation",
-        ("POST", ""): "conversation-update",
-        ("DELETE", ""): "conversation-delete",
-        ("GET", "items"): "items",
-        ("POST", "items"): "items-add",
-    }
-)
-_ITEM_OPERATIONS: Mapping[str, OperationName] = MappingProxyType({"GET": "item", "DELETE": "item-delete"})
+_RESPONSE_OPERATIONS: Mapping[tuple[str, str], OperationName] = {
+    ("GET", ""): "response",
+    ("DELETE", ""): "response-delete",
+    ("POST", "cancel"): "response-cancel",
+    ("GET", "input_items"): "response-items",
+}
+_CONVERSATION_OPERATIONS: Mapping[tuple[str, str], OperationName] = {
+    ("GET", ""): "conversation",
+    ("POST", ""): "conversation-update",
+    ("DELETE", ""): "conversation-delete",
+    ("GET", "items"): "items",
+    ("POST", "items"): "items-add",
+}
+_ITEM_OPERATIONS: Mapping[str, OperationName] = {"GET": "item", "DELETE": "item-delete"}
 
 
 def match_operation(method: str, path: str) -> StateOperation | None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -33,7 +32,7 @@ ITEM_REFERENCE = "item_reference"
 COMPACTION_TRIGGER = "compaction_trigger"
 COMPACTION = "compaction"
 
-_ID_PREFIXES: Mapping[str, str] = MappingProxyType(
+_ID_PREFIXES: Mapping[str, str] = (
     {shape.item_type: shape.id_prefix for shape in SHAPE_BY_CALL_TYPE.values()}
     | {shape.output_type: f"{shape.id_prefix[:-1]}o_" for shape in SHAPE_BY_CALL_TYPE.values()}
     | {kind: prefix for kind, (_, prefix) in PROVIDER_ITEMS.items()}
@@ -164,7 +163,7 @@ def _drop_parsed(part: Json) -> Json:
 
 # --- reading responses ------------------------------------------------------------------------------------------------
 
-NOT_STORED_FIELDS: Mapping[str, Json] = MappingProxyType({"store": False, "conversation": None})
+NOT_STORED_FIELDS: Mapping[str, Json] = {"store": False, "conversation": None}
 """Fields of a response that could not be stored."""
 
 
@@ -220,7 +219,7 @@ def write_deleted(object_type: Literal["response", "conversation.deleted"], id: 
     return {"id": id, "object": object_type, "deleted": True}
 
 
-_NAMES = MappingProxyType({"response": "Response", "conversation": "Conversation", "item": "Item"})
+_NAMES = {"response": "Response", "conversation": "Conversation", "item": "Item"}
 
 
 def not_found_failure(kind: Literal["response", "previous", "conversation", "item"], id: str) -> Failure:
@@ -233,10 +232,8 @@ def not_found_failure(kind: Literal["response", "previous", "conversation", "ite
 
 # --- a stored response as a stream ------------------------------------------------------------------------------------
 
-_EMPTY_END_FIELDS = MappingProxyType({"completed_at": None, "error": None, "incomplete_details": None, "usage": None})
-_TERMINAL_EVENT_BY_STATUS: Mapping[str, str] = MappingProxyType(
-    {"incomplete": "incomplete", "failed": "failed", "cancelled": "failed"}
-)
+_EMPTY_END_FIELDS = {"completed_at": None, "error": None, "incomplete_details": None, "usage": None}
+_TERMINAL_EVENT_BY_STATUS: Mapping[str, str] = {"incomplete": "incomplete", "failed": "failed", "cancelled": "failed"}
 """The last event by the response's status. OpenAI has no event for a cancelled one."""
 
 
@@ -281,13 +278,11 @@ def _write_message_events(item: Object, location: Object, out: EventSequence) ->
         yield from _write_part_events(part, {**location, "content_index": number}, out)
 
 
-_PART_EVENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "output_text": ("response.output_text", "text"),
-        "refusal": ("response.refusal", "refusal"),
-        "reasoning_text": ("response.reasoning_text", "text"),
-    }
-)
+_PART_EVENTS: Mapping[str, tuple[str, str]] = {
+    "output_text": ("response.output_text", "text"),
+    "refusal": ("response.refusal", "refusal"),
+    "reasoning_text": ("response.reasoning_text", "text"),
+}
 """The name of a part's events before `.delta` and `.done`, and the key of its text."""
 
 
@@ -340,13 +335,11 @@ def _write_reasoning_events(item: Object, location: Object, out: EventSequence) 
 _ItemEmptier = Callable[[Object], Object]
 _ItemEventWriter = Callable[[Object, Object, EventSequence], Iterator[bytes]]
 
-_ITEM_WRITERS: Mapping[str, tuple[_ItemEmptier, _ItemEventWriter]] = MappingProxyType(
-    {
-        "message": (_empty_message, _write_message_events),
-        "reasoning": (_empty_reasoning, _write_reasoning_events),
-        **{kind: (_empty_call, _write_call_events) for kind, shape in SHAPE_BY_CALL_TYPE.items() if shape.event},
-    }
-)
+_ITEM_WRITERS: Mapping[str, tuple[_ItemEmptier, _ItemEventWriter]] = {
+    "message": (_empty_message, _write_message_events),
+    "reasoning": (_empty_reasoning, _write_reasoning_events),
+    **{kind: (_empty_call, _write_call_events) for kind, shape in SHAPE_BY_CALL_TYPE.items() if shape.event},
+}
 
 
 # --- the state options of a request -----------------------------------------------------------------------------------

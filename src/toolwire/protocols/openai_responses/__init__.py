@@ -8,7 +8,7 @@ from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
-from toolwire.protocols.openai_responses.names import NAME, TOOL_KINDS
+from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
 from toolwire.protocols.openai_responses.request import read_request, write_request
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
@@ -21,7 +21,7 @@ CODEC = Codec(
         tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
         max_tool_name_length=128,
         max_call_id_length=64,
-        tool_kinds=TOOL_KINDS,
+        tool_kinds=frozenset(SHAPE_BY_KIND),
         has_namespaces=True,
         allows_tools_in_turns=True,
         result_placement="turns",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from toolwire.core.ir import Citation, Media, Opaque, Origin, Part, Refusal, Text, Turn, source_path, split_data_url
@@ -23,20 +22,21 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, items_with_paths, restore_original_keys
 from toolwire.protocols.openai_responses.names import (
-    AUDIO_KEYS,
-    CITATION_KEYS,
     CONTENT_KIND_PREFIX,
-    FILE_KEYS,
-    IMAGE_KEYS,
-    INPUT_TEXT_KEYS,
     NAME,
-    OUTPUT_TEXT_KEYS,
-    REFUSAL_KEYS,
     intact_wire,
     is_own,
 )
 
 Side: TypeAlias = Literal["input", "output"]
+
+INPUT_TEXT_KEYS = frozenset({"type", "text", "prompt_cache_breakpoint"})
+OUTPUT_TEXT_KEYS = frozenset({"type", "text", "annotations"})
+REFUSAL_KEYS = frozenset({"type", "refusal"})
+IMAGE_KEYS = frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"})
+FILE_KEYS = frozenset({"type", "file_id", "file_url", "file_data", "filename", "detail", "prompt_cache_breakpoint"})
+AUDIO_KEYS = frozenset({"type", "input_audio"})
+CITATION_KEYS = frozenset({"type", "url", "title", "start_index", "end_index"})
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -49,15 +49,16 @@ def read_item_origin(
         return Origin(NAME, path, node)
     extra = {key: value for key, value in node.items() if key not in known and key != "async_"}
     for key, value in extra.items():
-        if key != ignored_key and is_nonempty(value) and not _is_default_value(key, value):
+        is_default = value in _DEFAULT_VALUES.get(key, ())
+        if key != ignored_key and is_nonempty(value) and not is_default:
             reading.note_unknown_field(path, key, "id-rewritten" if key == "id" else "unknown-field")
     return Origin(NAME, path, node, extra)
 
 
-def _is_default_value(key: str, value: Json) -> bool:
-    return (key == "status" and value in ("completed", "in_progress")) or (
-        key == "caller" and value == {"type": "direct"}
-    )
+_DEFAULT_VALUES: Mapping[str, tuple[Json, ...]] = {
+    "status": ("completed", "in_progress"),
+    "caller": ({"type": "direct"},),
+}
 
 
 def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
@@ -84,18 +85,12 @@ def _read_input_text(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def _read_output_text(node: Object, path: Path, reading: ReadContext) -> Part:
-    citations = _read_citations(node, path, reading) if node.get("annotations") else ()
+    citations: tuple[Citation, ...] = ()
+    if node.get("annotations"):
+        annotations = items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations"))
+        citations = tuple([read_citation(expect_object(one, at), at, reading) for one, at in annotations])
     origin = reading.read_origin(node, path, OUTPUT_TEXT_KEYS)
     return Text(get_text(node, "text", path) or "", citations, None, None, origin)
-
-
-def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
-    return Refusal(get_text(node, "refusal", path) or "", reading.read_origin(node, path, REFUSAL_KEYS))
-
-
-def _read_citations(node: Object, path: Path, reading: ReadContext) -> tuple[Citation, ...]:
-    annotations = items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations"))
-    return tuple([read_citation(expect_object(one, at), at, reading) for one, at in annotations])
 
 
 def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
@@ -114,10 +109,6 @@ def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
 def _read_cache(node: Object, path: Path) -> str | None:
     point = get_object(node, "prompt_cache_breakpoint", path)
     return None if point is None else str(point.get("ttl") or "")
-
-
-def _read_image_part(node: Object, path: Path, reading: ReadContext) -> Part:
-    return read_image(node, path, reading.read_origin(node, path, IMAGE_KEYS))
 
 
 def read_image(node: Object, path: Path, origin: Origin) -> Media:
@@ -161,25 +152,20 @@ def _read_audio(node: Object, path: Path, reading: ReadContext) -> Part:
     )
 
 
-PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = MappingProxyType(
-    {
-        "input_text": _read_input_text,
-        "text": _read_input_text,
-        "output_text": _read_output_text,
-        "refusal": _read_refusal,
-        "input_image": _read_image_part,
-        "input_file": _read_file,
-        "input_audio": _read_audio,
-    }
-)
-
+PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
+    "input_text": _read_input_text,
+    "text": _read_input_text,
+    "output_text": _read_output_text,
+    "refusal": lambda node, path, reading: Refusal(
+        get_text(node, "refusal", path) or "", reading.read_origin(node, path, REFUSAL_KEYS)
+    ),
+    "input_image": lambda node, path, reading: read_image(node, path, reading.read_origin(node, path, IMAGE_KEYS)),
+    "input_file": _read_file,
+    "input_audio": _read_audio,
+}
 
 OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
-
-
 _AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
-
-
 _SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
 """A text that OpenAI has encrypted; it is never shorter."""
 
@@ -213,8 +199,7 @@ def write_content(parts: Sequence[Part], side: Side, ledger: Ledger) -> Json:
 
 def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
     """One part of a message, or None, with a note, when there is no place for it."""
-    wire = intact_wire(part.origin)
-    if wire is not None:
+    if (wire := intact_wire(part.origin)) is not None:
         kind = wire.get("type")
         if isinstance(part, Opaque) or (kind in PART_READERS and (kind in OUTPUT_PART_TYPES) == (side == "output")):
             return wire
@@ -222,15 +207,17 @@ def write_part(part: Part, side: Side, ledger: Ledger) -> Object | None:
         case Text():
             return _write_text(part, side, ledger)
         case Refusal():
-            return _write_refusal(part, side, ledger)
+            if side == "output":
+                return _add_unknown_keys({"type": "refusal", "refusal": part.text}, part.origin)
+            ledger.note("refusal-as-text", source_path(part), "a refusal became text")
+            return {"type": "input_text", "text": part.text}
         case Media():
             return write_media(part, ledger)
         case Opaque():
             ledger.note_opaque(part)
         case _:
-            ledger.note(
-                "part-dropped", source_path(part), f"a part of type {type(part).__name__} was left out of a message"
-            )
+            what = f"a part of type {type(part).__name__} was left out of a message"
+            ledger.note("part-dropped", source_path(part), what)
     return None
 
 
@@ -249,13 +236,6 @@ def _write_text(part: Text, side: Side, ledger: Ledger) -> Object:
     return _add_unknown_keys(out, part.origin) if is_own(part.origin) else out
 
 
-def _write_refusal(part: Refusal, side: Side, ledger: Ledger) -> Object:
-    if side == "output":
-        return _add_unknown_keys({"type": "refusal", "refusal": part.text}, part.origin)
-    ledger.note("refusal-as-text", source_path(part), "a refusal became text")
-    return {"type": "input_text", "text": part.text}
-
-
 def _add_unknown_keys(out: Object, origin: Origin | None) -> Object:
     """Give unknown keys back to a part of the same type only."""
     same = is_own(origin) and isinstance(origin.wire, dict) and origin.wire.get("type") == out["type"]
@@ -271,32 +251,28 @@ def _write_cache(cache: str, out: Object, side: Side, where: Path, ledger: Ledge
 
 
 def write_citation(citation: Citation, text_length: int, ledger: Ledger) -> Object | None:
-    wire = intact_wire(citation.origin)
-    if wire is not None:
+    if (wire := intact_wire(citation.origin)) is not None:
         return wire
     if not citation.url:
         ledger.note("citation-dropped", source_path(citation), "a citation without a URL was left out")
         return None
     out: Object = {"type": "url_citation", "url": citation.url, "title": citation.title}
-    own_words = ledger.source == NAME
     if citation.quote:
         ledger.note("citation-mapped", source_path(citation), "the quoted text of a citation was left out")
-    if citation.start is not None or not own_words:
+    if citation.start is not None or ledger.source != NAME:
         out["start_index"] = citation.start or 0
-    if citation.end is not None or not own_words:
+    if citation.end is not None or ledger.source != NAME:
         out["end_index"] = text_length if citation.end is None else citation.end
     return restore_original_keys(out, citation.origin, NAME)
 
 
-# --- writing media --------------------------------------------------------------------------------------------------
-
-
 IMAGE_DETAILS = frozenset({"low", "high", "auto", "original"})
-
-
-FILE_EXTENSIONS = MappingProxyType(
-    {"application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv"}
-)
+FILE_EXTENSIONS: Mapping[str, str] = {
+    "application/pdf": "pdf",
+    "text/plain": "txt",
+    "text/markdown": "md",
+    "text/csv": "csv",
+}
 
 
 def write_media(part: Media, ledger: Ledger) -> Object | None:
@@ -328,14 +304,10 @@ def image_url(part: Media) -> str:
 
 
 def _write_image(part: Media, ledger: Ledger) -> Object:
-    out: Object = {"type": "input_image"}
-    if url := image_url(part):
-        out["image_url"] = url
-    if part.file_id:
-        out["file_id"] = part.file_id
+    fields = {"type": "input_image", "image_url": image_url(part), "file_id": part.file_id}
     if part.name:
         ledger.note("no-counterpart", source_path(part), "the name of an image was left out")
-    return out
+    return {key: value for key, value in fields.items() if value}
 
 
 def _write_file(part: Media, ledger: Ledger) -> Object:

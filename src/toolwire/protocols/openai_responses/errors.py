@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import FAILURE_KIND_BY_STATUS, read_retry_after, read_retry_after_message, write_retry_after
@@ -11,74 +10,58 @@ from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
-ERROR_BY_KIND: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "context": ("invalid_request_error", "context_length_exceeded"),
-        "authentication": ("invalid_request_error", "invalid_api_key"),
-        "billing": ("insufficient_quota", "insufficient_quota"),
-        "quota": ("insufficient_quota", "insufficient_quota"),
-        "rate": ("rate_limit_error", "rate_limit_exceeded"),
-        "overloaded": ("service_unavailable_error", "server_is_overloaded"),
-        "server": ("server_error", ""),
-        "upstream": ("server_error", ""),
-        "deadline": ("server_error", ""),
-        "timeout": ("server_error", ""),
-        "cancelled": ("server_error", ""),
-    }
-)
+ERROR_BY_KIND: Mapping[str, tuple[str, str]] = {
+    "context": ("invalid_request_error", "context_length_exceeded"),
+    "authentication": ("invalid_request_error", "invalid_api_key"),
+    "billing": ("insufficient_quota", "insufficient_quota"),
+    "quota": ("insufficient_quota", "insufficient_quota"),
+    "rate": ("rate_limit_error", "rate_limit_exceeded"),
+    "overloaded": ("service_unavailable_error", "server_is_overloaded"),
+    **dict.fromkeys(("server", "upstream", "deadline", "timeout", "cancelled"), ("server_error", "")),
+}
 """The `type` and `code` that are written for each kind; every other kind is an invalid request."""
 
-KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
-    {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
-    | {
-        "string_above_max_length": "invalid",
-        "slow_down": "rate",
-        "credit_balance_exhausted": "quota",
-        "organization_usage_limit_exceeded": "quota",
-        "billing_hard_limit_reached": "billing",
-        "server_error": "server",
-        "vector_store_timeout": "timeout",
-        "invalid_prompt": "invalid",
-        "model_not_found": "not_found",
-        "previous_response_not_found": "not_found",
-    }
-)
+KIND_BY_CODE: Mapping[str, str] = {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code} | {
+    "string_above_max_length": "invalid",
+    "slow_down": "rate",
+    "credit_balance_exhausted": "quota",
+    "organization_usage_limit_exceeded": "quota",
+    "billing_hard_limit_reached": "billing",
+    "server_error": "server",
+    "vector_store_timeout": "timeout",
+    "invalid_prompt": "invalid",
+    "model_not_found": "not_found",
+    "previous_response_not_found": "not_found",
+}
 """The kind of failure that a code stands for: those that are written, and those that are only read. A code is trusted
 before the status."""
 
-KIND_BY_TYPE: Mapping[str, str] = MappingProxyType(
-    {
-        "invalid_request_error": "invalid",
-        "authentication_error": "authentication",
-        "permission_error": "permission",
-        "not_found_error": "not_found",
-        "rate_limit_error": "rate",
-        "requests": "rate",
-        "tokens": "rate",
-        "insufficient_quota": "quota",
-        "service_unavailable_error": "overloaded",
-        "server_error": "server",
-        "api_error": "server",
-    }
-)
+KIND_BY_TYPE: Mapping[str, str] = {
+    "invalid_request_error": "invalid",
+    "authentication_error": "authentication",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "rate_limit_error": "rate",
+    "requests": "rate",
+    "tokens": "rate",
+    "insufficient_quota": "quota",
+    "service_unavailable_error": "overloaded",
+    "server_error": "server",
+    "api_error": "server",
+}
 
 VAGUE_STATUSES = frozenset({0, 200, 400, 500})
 """Statuses that say less than the error's `type`."""
 
-STREAM_CODE_BY_KIND: Mapping[str, str] = MappingProxyType(
-    {
-        "context": "context_length_exceeded",
-        "rate": "rate_limit_exceeded",
-        "quota": "insufficient_quota",
-        "billing": "insufficient_quota",
-        "invalid": "invalid_prompt",
-        "too_large": "invalid_prompt",
-        "unprocessable": "invalid_prompt",
-        "not_found": "invalid_prompt",
-        "authentication": "invalid_prompt",
-        "permission": "invalid_prompt",
-    }
-)
+STREAM_CODE_BY_KIND: Mapping[str, str] = {
+    "context": "context_length_exceeded",
+    "rate": "rate_limit_exceeded",
+    "quota": "insufficient_quota",
+    "billing": "insufficient_quota",
+    **dict.fromkeys(
+        ("invalid", "too_large", "unprocessable", "not_found", "authentication", "permission"), "invalid_prompt"
+    ),
+}
 """The codes by which Codex decides whether to try again. All other kinds are `server_error`, after which it does. After
 `server_is_overloaded` it gives up at once, but at other providers an overload lasts only moments."""
 
@@ -102,19 +85,14 @@ def read_error_body(
     node = body.get("error") if isinstance(body, dict) else None
     if not isinstance(node, dict):
         node = body if isinstance(body, dict) else {}
-    message = _error_message(node, body)
+    texts: tuple[Json, ...] = (node.get("message"), node.get("detail"), node.get("error"), body)
+    without = encode_text(body) if body else "the provider gave no reason"
+    message = next((text for text in texts if isinstance(text, str) and text), without)
     code, param = _text_field(node, "code"), _text_field(node, "param")
     kind = _failure_kind(code, _text_field(node, "type"), status, message)
     retry_after = read_retry_after_message(message) if retry_after is None else retry_after
     origin = Origin(NAME, path, body if wire is None else wire)
     return Failure(kind, message, status or STATUS_BY_FAILURE_KIND[kind], code, param, retry_after, origin)
-
-
-def _error_message(node: Object, body: Json) -> str:
-    for value in (node.get("message"), node.get("detail"), node.get("error"), body):
-        if isinstance(value, str) and value:
-            return value
-    return encode_text(body) if body else "the provider gave no reason"
 
 
 def _text_field(node: Object, key: str) -> str:
@@ -140,9 +118,15 @@ def _failure_kind(code: str, error_type: str, status: int, message: str) -> str:
 
 # --- errors of Toolwire itself ----------------------------------------------------------------------------------------
 
-_TYPE_NAMES: Mapping[type, str] = MappingProxyType(
-    {bool: "a boolean", int: "an integer", float: "a decimal", str: "a string", list: "an array", dict: "an object"}
-)
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
 
 
 def invalid_request_failure(message: str, param: str = "", code: str = "") -> Failure:
@@ -151,7 +135,7 @@ def invalid_request_failure(message: str, param: str = "", code: str = "") -> Fa
 
 
 def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
-    got = "null" if value is None else _TYPE_NAMES.get(type(value), "a number")
+    got = _TYPE_NAMES.get(type(value), "a number")
     message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
     return invalid_request_failure(message, param, "invalid_type")
 

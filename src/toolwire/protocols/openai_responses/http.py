@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
 from toolwire.core.json_values import Json, Object
@@ -18,23 +17,15 @@ COUNT_TOKENS_KEYS = frozenset(
 )
 """The keys that the token counting endpoint accepts."""
 
-CODEX_SIGNS = (
-    "originator",
-    "x-codex-window-id",
-    "x-codex-turn-metadata",
-    "x-codex-beta-features",
-    "x-openai-internal-codex-responses-lite",
-    "client_version",
+CODEX_SIGNS = frozenset(
+    """originator x-codex-window-id x-codex-turn-metadata x-codex-beta-features x-openai-internal-codex-responses-lite
+    client_version""".split()
 )
 """Names that only Codex sends; the last one is in the query when it asks for models."""
 
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens")
 ).make_reader_and_writer()
-
-
-def _path(_model: str, _stream: bool) -> str:
-    return PATH
 
 
 def write_model_entry(card: ModelInfo) -> Object:
@@ -47,70 +38,39 @@ def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) ->
     return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
 
 
-# --- counting -------------------------------------------------------------------------------------------------------
-
-
-def _count_tokens_path(_model: str) -> str:
-    return COUNT_TOKENS_PATH
-
-
-def _write_count_request(body: Object, model: str) -> Object:
-    return {key: value for key, value in body.items() if key in COUNT_TOKENS_KEYS} | {"model": model}
-
-
 def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
 
 
-def _write_count_response(tokens: int) -> Object:
-    return {"object": "response.input_tokens", "input_tokens": tokens}
-
-
 HTTP = Http(
-    request_path=_path,
+    request_path=lambda model, stream: PATH,
     provider_tool_markers=(b'"web_search',),
     history_markers=(b'"call_id"', b'"encrypted_content"'),
-    fixed_endpoints=MappingProxyType(
-        {PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")}
-    ),
+    fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/responses", "/v1/conversations"),
     stored_object_paths=("/v1/responses", "/v1/conversations"),
-    identifying_names=frozenset(CODEX_SIGNS),
-    forwarded_headers=(
-        "openai-*",
-        "x-openai-*",
-        "x-codex-*",
-        "originator",
-        "session-id",
-        "thread-id",
-        "x-client-request-id",
-        "idempotency-key",
-        "x-stainless-*",
-        "user-agent",
+    identifying_names=CODEX_SIGNS,
+    forwarded_headers=tuple(
+        """openai-* x-openai-* x-codex-* originator session-id thread-id x-client-request-id idempotency-key
+        x-stainless-* user-agent""".split()
     ),
-    returned_headers=(
-        "retry-after",
-        "retry-after-ms",
-        "x-should-retry",
-        "x-ratelimit-*",
-        "x-request-id",
-        "openai-*",
-        "x-codex-*",
-        "x-reasoning-included",
+    returned_headers=tuple(
+        """retry-after retry-after-ms x-should-retry x-ratelimit-* x-request-id openai-* x-codex-*
+        x-reasoning-included""".split()
     ),
     heartbeat=b": keep-alive\n\n",
     # Codex compacts its history when this error comes in the stream, as from OpenAI, and gives up at an HTTP status.
-    failures_sent_in_stream=MappingProxyType({"context": frozenset({"codex"})}),
+    failures_sent_in_stream={"context": frozenset({"codex"})},
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     token_count=TokenCountEndpoint(
-        path=_count_tokens_path,
+        path=lambda model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
-        write_body=_write_count_request,
+        write_body=lambda body, model: {key: body[key] for key in body if key in COUNT_TOKENS_KEYS} | {"model": model},
         read_count=_read_count_response,
-        write_count=_write_count_response,
+        write_count=lambda tokens: {"object": "response.input_tokens", "input_tokens": tokens},
     ),
 )

@@ -49,9 +49,6 @@ from toolwire.protocols.openai_responses.names import (
     NAME,
     PROVIDER_ITEM_BY_TOOL,
     PROVIDER_ITEMS,
-    RAW_ARGUMENTS_KEY,
-    REASONING_KEYS,
-    RESULT_KEYS,
     SHAPE_BY_CALL_TYPE,
     SHAPE_BY_KIND,
     CallShape,
@@ -59,6 +56,11 @@ from toolwire.protocols.openai_responses.names import (
     is_own_seal,
 )
 from toolwire.protocols.openai_responses.tools import read_tools, write_tools
+
+RAW_ARGUMENTS_KEY = "_raw"
+"""The key for arguments that are not a JSON object where one is demanded."""
+RESULT_KEYS = frozenset({"type", "call_id", "output", "name", "namespace"})
+REASONING_KEYS = frozenset({"type", "id", "summary", "content", "encrypted_content"})
 
 # --- calls ----------------------------------------------------------------------------------------------------------
 
@@ -87,10 +89,10 @@ def read_call(node: Object, path: Path, shape: CallShape, reading: ReadContext) 
         shape.name or get_text(node, "name", path) or "",
         _read_arguments(node, path, shape),
         shape.kind,
-        (get_text(node, "namespace", path) or "") if shape.is_text else "",
+        (get_text(node, "namespace", path) or "") if shape.event else "",
         get_text(node, "id", path) or "",
         incomplete=node.get("status") == "incomplete",
-        is_async=shape.is_text and node.get("async") is True,
+        is_async=bool(shape.event) and node.get("async") is True,
         origin=read_item_origin(reading, node, path, shape.known_keys),
     )
 
@@ -104,7 +106,7 @@ def _read_arguments(node: Object, path: Path, shape: CallShape) -> str:
     if value is None:
         return ""
     if not isinstance(value, dict):
-        raise_wrong_type((path, shape.payload_key), "a string" if shape.is_text else "an object", value)
+        raise_wrong_type((path, shape.payload_key), "a string" if shape.event else "an object", value)
     return encode_text(value)
 
 
@@ -124,7 +126,7 @@ def write_call(call: Call, ledger: Ledger, id: str = "", status: str = "") -> Ob
     id = id or valid_item_id(call.item_id, shape.id_prefix, call.origin, shape.item_type)
     if not id and shape.needs_id:
         id = derive_id(shape.id_prefix, call.id, call.name)
-    status = status or ("incomplete" if call.incomplete else "completed" if shape.needs_status else "")
+    status = status or ("incomplete" if call.incomplete else "" if shape.event else "completed")
     out = write_call_item(call, shape, id, status)
     if shape.kind == "search":
         out["execution"] = "client"
@@ -145,7 +147,7 @@ def write_call_item(call: Call, shape: CallShape, id: str, status: str) -> Objec
         out["name"] = call.name
         if call.namespace:
             out["namespace"] = call.namespace
-    if call.is_async and shape.is_text:
+    if call.is_async and shape.event:
         out["async"] = True
     return out
 
@@ -160,7 +162,7 @@ def note_call_losses(call: Call, seal: Seal | None, ledger: Ledger) -> None:
 
 def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) -> None:
     text = call.arguments
-    if shape.is_text:
+    if shape.event:
         blank = not text or text.isspace()
         out[shape.payload_key] = "{}" if blank and shape.kind == "function" and not call.incomplete else text
         return
@@ -170,14 +172,11 @@ def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) 
         if value is not None and "actions" in value:
             out["actions"] = value["actions"]
             return
-    body = raw_object_or_none(text)
-    if body is None:
-        ledger.note(
-            "arguments-wrapped", source_path(call), f"the arguments of {call.name!r} are not an object and were wrapped"
-        )
+    out[shape.payload_key] = raw_object_or_none(text)
+    if out[shape.payload_key] is None:
+        what = f"the arguments of {call.name!r} are not an object and were wrapped"
+        ledger.note("arguments-wrapped", source_path(call), what)
         out[shape.payload_key] = {RAW_ARGUMENTS_KEY: text}
-    else:
-        out[shape.payload_key] = body
 
 
 # --- results --------------------------------------------------------------------------------------------------------
@@ -206,29 +205,27 @@ def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext
 
 
 _ResultFields = tuple[tuple[Part, ...], Json, bool | None, frozenset[str]]
+SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
 
 
 def _read_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    value = node.get("output")
+    value, at = node.get("output"), (path, "output")
     if value == "":
         return (), None, None, RESULT_KEYS
-    if isinstance(value, dict):
-        return (Text(encode_text(value), origin=Origin(NAME, (path, "output"), value)),), value, None, RESULT_KEYS
-    return read_content(value, (path, "output"), reading), None, None, RESULT_KEYS
+    # A shell's output is a list of commands with stdout and stderr, not of parts.
+    is_shell = node["type"] == "shell_call_output" and value is not None and not isinstance(value, str)
+    if is_shell or isinstance(value, dict):
+        return (Text(encode_text(value), origin=Origin(NAME, at, value)),), value, None, RESULT_KEYS
+    return read_content(value, at, reading), None, None, RESULT_KEYS
 
 
 def _read_search_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    tools = get_list(node, "tools", path) or []
-    at = (path, "tools")
-    added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
-    return (added,), None, None, RESULT_KEYS | {"tools", "execution"}
+    return (read_tools_added(node, path, reading),), None, None, RESULT_KEYS | {"tools", "execution"}
 
 
-def _read_shell_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    value = node.get("output")
-    if value is None or isinstance(value, str):
-        return _read_output(node, path, reading)
-    return (Text(encode_text(value), origin=Origin(NAME, (path, "output"), value)),), value, None, RESULT_KEYS
+def read_tools_added(node: Object, path: Path, reading: ReadContext) -> ToolsAdded:
+    tools, at = get_list(node, "tools", path) or [], (path, "tools")
+    return ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
 
 
 def _read_patch_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
@@ -237,18 +234,14 @@ def _read_patch_output(node: Object, path: Path, reading: ReadContext) -> _Resul
 
 
 def _read_screenshot_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    screen = get_object(node, "output", path)
+    screen, at = get_object(node, "output", path), (path, "output")
     if screen is None:
         return (), None, None, RESULT_KEYS
-    at = (path, "output")
     return (read_image(screen, at, reading.read_origin(screen, at, SCREENSHOT_KEYS)),), None, None, RESULT_KEYS
 
 
-SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
-
 _OUTPUT_READERS = {
     "search": _read_search_output,
-    "shell": _read_shell_output,
     "apply_patch": _read_patch_output,
     "computer": _read_screenshot_output,
 }
@@ -261,13 +254,12 @@ def write_result(result: Result, ledger: Ledger) -> Object:
         if isinstance(text, Text) and text.cache is None:
             return {"type": "function_call_output", "call_id": result.id, "output": text.text}
     shape = SHAPE_BY_KIND.get(result.kind, SHAPE_BY_KIND["function"])
-    out: Object = {"type": shape.output_type}
-    out["id" if shape.kind == "local_shell" else "call_id"] = result.id
+    out: Object = {"type": shape.output_type, "id" if shape.kind == "local_shell" else "call_id": result.id}
     if shape.kind == "search":
-        _write_found_tools(out, result, ledger)
-    elif shape.kind == "apply_patch":
-        out["status"] = "failed" if result.error else "completed"
-    if shape.kind != "search":
+        out |= {"execution": "client", "status": "completed", "tools": _write_found_tools(result, ledger)}
+    else:
+        if shape.kind == "apply_patch":
+            out["status"] = "failed" if result.error else "completed"
         out["output"] = _OUTPUT_WRITERS.get(shape.kind, _write_output)(result, ledger)
     if result.cache is not None:
         ledger.note("cache-dropped", source_path(result), "the cache breakpoint of a result was left out")
@@ -299,26 +291,24 @@ def _write_result_part(part: Part, ledger: Ledger) -> Object | None:
     return write_part(part, "input", ledger)
 
 
-def _write_found_tools(out: Object, result: Result, ledger: Ledger) -> None:
+def _write_found_tools(result: Result, ledger: Ledger) -> list[Object]:
     """The result of a tool search can only hold tools; anything else is lost."""
-    out["execution"] = "client"
-    out["status"] = "completed"
     tools: list[Object] = []
     for part in result.content:
         if isinstance(part, ToolsAdded):
             tools += write_tools(part.tools, ledger, part.origin)
         else:
             ledger.note("part-dropped", source_path(part), "the result of a tool search can hold tools only")
-    out["tools"] = tools
+    return tools
 
 
 def _write_shell_output(result: Result, ledger: Ledger) -> Json:
     if isinstance(result.value, list):
         return result.value
-    text = plain_text(result.content)
     for part in result.content:
         if not isinstance(part, Text):
             ledger.note("part-dropped", source_path(part), "the output of a shell can hold text only")
+    text = plain_text(result.content)
     return [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 1 if result.error else 0}}]
 
 
@@ -326,12 +316,8 @@ def _write_screenshot(result: Result, ledger: Ledger) -> Object:
     out: Object = {"type": "computer_screenshot"}
     for part in result.content:
         if isinstance(part, Media) and part.kind == "image" and len(out) == 1:
-            if url := image_url(part):
-                out["image_url"] = url
-            if part.file_id:
-                out["file_id"] = part.file_id
-            if part.detail:
-                out["detail"] = part.detail
+            fields = {"image_url": image_url(part), "file_id": part.file_id, "detail": part.detail}
+            out |= {key: value for key, value in fields.items() if value}
         else:
             ledger.note("part-dropped", source_path(part), "the result of a computer call can hold one screenshot only")
     return out
@@ -343,13 +329,12 @@ _OUTPUT_WRITERS = {"shell": _write_shell_output, "computer": _write_screenshot}
 # --- reasoning ------------------------------------------------------------------------------------------------------
 
 SUMMARY_SEPARATOR = "\n\n"
-"""Joins the parts of a summary."""
 
 
 def read_reasoning(node: Object, path: Path, reading: ReadContext) -> Reasoning:
     """The raw reasoning where the item has it, else its summary; a summary beside raw reasoning stays in `extra`."""
-    raw = read_texts(node, "content", path)
-    summary = read_texts(node, "summary", path)
+    raw = _read_texts(node, "content", path)
+    summary = _read_texts(node, "summary", path)
     encrypted = get_text(node, "encrypted_content", path)
     known = REASONING_KEYS - {"summary"} if raw and summary else REASONING_KEYS
     if node.get("id") is not None:
@@ -364,10 +349,8 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> Reasoning:
     )
 
 
-def read_texts(node: Object, key: str, path: Path) -> list[str]:
-    parts = get_list(node, key, path)
-    if not parts:
-        return []
+def _read_texts(node: Object, key: str, path: Path) -> list[str]:
+    parts = get_list(node, key, path) or []
     return [get_text(expect_object(one, at), "text", at) or "" for one, at in items_with_paths(parts, (path, key))]
 
 
@@ -389,7 +372,7 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
     return restore_original_keys(out, part.origin, NAME)
 
 
-# --- items: one for a call and its results --------------------------------------------------------------------------
+# --- tools that OpenAI runs: one item for a call and its results ----------------------------------------------------
 
 
 def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
@@ -412,13 +395,10 @@ _ProviderItemFields = tuple[Object, tuple[Citation, ...], str, frozenset[str]]
 def _read_search_item(node: Object, path: Path) -> _ProviderItemFields:
     action = get_object(node, "action", path) or {}
     found = get_list(action, "sources", (path, "action")) or []
-    sources = tuple(
-        [Citation(str(one.get("url") or ""), str(one.get("title") or "")) for one in found if _has_url(one)]
-    )
-    if len(sources) == len(found):
+    sources: tuple[Citation, ...] = ()
+    if all(isinstance(one, dict) and one.keys() <= {"type", "url", "title"} and one.get("url") for one in found):
+        sources = tuple([Citation(str(one["url"]), str(one.get("title") or "")) for one in found])
         action = {key: value for key, value in action.items() if key != "sources"}
-    else:
-        sources = ()
     return _simplify_search(action), sources, "", frozenset({"action"})
 
 
@@ -433,10 +413,6 @@ def _simplify_search(action: Object) -> Object:
         if queries == [plain["query"]]:
             del plain["queries"]
     return plain
-
-
-def _has_url(source: Json) -> bool:
-    return isinstance(source, dict) and source.keys() <= {"type", "url", "title"} and bool(source.get("url"))
 
 
 def _read_code_item(node: Object, path: Path) -> _ProviderItemFields:
@@ -461,14 +437,6 @@ _PROVIDER_ITEM_READERS = {
     "code_execution": _read_code_item,
     "file_search": _read_file_search_item,
 }
-
-
-def can_write_provider_item(tool: str) -> bool:
-    return tool in PROVIDER_ITEM_BY_TOOL
-
-
-def provider_id_prefix(tool: str) -> str:
-    return PROVIDER_ITEM_BY_TOOL[tool][1]
 
 
 def write_provider_item(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -52,10 +51,8 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
     return (tool in PROVIDER_TOOL_TYPES or tool == "web_fetch") and not _OTHER_VENDORS.match(model)
 
 
-QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {
-        "no-hosted-tools": Quirk(
-            about="the server runs no tools itself: no web search, no code", constraints={"server_runs_tools": False}
-        )
-    }
-)
+QUIRKS: Mapping[str, Quirk] = {
+    "no-hosted-tools": Quirk(
+        about="the server runs no tools itself: no web search, no code", constraints={"server_runs_tools": False}
+    )
+}

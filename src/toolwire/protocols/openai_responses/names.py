@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TypeGuard
 
 from msgspec import Raw, Struct
@@ -13,11 +12,7 @@ from toolwire.core.json_values import Json, Object
 
 NAME = "openai-responses"
 
-ROLES: Mapping[str, Role] = MappingProxyType(
-    {"user": "user", "assistant": "assistant", "system": "system", "developer": "developer"}
-)
-
-NO_KEYS: frozenset[str] = frozenset()
+ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "developer"}
 
 
 class CallShape(Struct, frozen=True):
@@ -28,152 +23,114 @@ class CallShape(Struct, frozen=True):
     output_type: str
     id_prefix: str
     payload_key: str
-    is_text: bool = False
-    """The payload is text, and is streamed; otherwise it is an object."""
-    event: str = ""
-    """The stem of the events that stream the payload."""
-    name: str = ""
+    known_keys: frozenset[str]
+    event: str
+    """The stem of the events that stream the payload if it is text; "" if it is an object."""
+    name: str
     """The tool's name, where its calls have none."""
-    needs_id: bool = False
-    needs_status: bool = False
-    known_keys: frozenset[str] = NO_KEYS
+    needs_id: bool
 
 
-def _make_shape(kind: str, item_type: str, id_prefix: str, payload_key: str, *keys: str, **fields: Json) -> CallShape:
+def _make_shape(
+    kind: str, item_type: str, id_prefix: str, payload_key: str, *keys: str, event: str = "", needs_id: bool = False
+) -> CallShape:
     output_type = "tool_search_output" if kind == "search" else f"{item_type}_output"
+    name = "" if event else "tool_search" if kind == "search" else kind
     known = frozenset({"type", "id", "call_id", "status", payload_key, "async_", *keys})
-    return CallShape(
-        kind, item_type, output_type, id_prefix, payload_key, "event" in fields, known_keys=known, **fields
-    )
+    return CallShape(kind, item_type, output_type, id_prefix, payload_key, known, event, name, needs_id)
 
 
 _NAMED = ("name", "namespace", "async")
 _CALL_SHAPES = (
     _make_shape("function", "function_call", "fc_", "arguments", *_NAMED, event="response.function_call_arguments"),
     _make_shape("custom", "custom_tool_call", "ctc_", "input", *_NAMED, event="response.custom_tool_call_input"),
-    _make_shape("search", "tool_search_call", "tsc_", "arguments", "execution", name="tool_search", needs_status=True),
-    _make_shape(
-        "local_shell", "local_shell_call", "lsh_", "action", name="local_shell", needs_id=True, needs_status=True
-    ),
-    _make_shape("shell", "shell_call", "sh_", "action", name="shell", needs_status=True),
-    _make_shape("apply_patch", "apply_patch_call", "apc_", "operation", name="apply_patch", needs_status=True),
-    _make_shape(
-        "computer", "computer_call", "cu_", "action", "actions", name="computer", needs_id=True, needs_status=True
-    ),
+    _make_shape("search", "tool_search_call", "tsc_", "arguments", "execution"),
+    _make_shape("local_shell", "local_shell_call", "lsh_", "action", needs_id=True),
+    _make_shape("shell", "shell_call", "sh_", "action"),
+    _make_shape("apply_patch", "apply_patch_call", "apc_", "operation"),
+    _make_shape("computer", "computer_call", "cu_", "action", "actions", needs_id=True),
 )
 
-SHAPE_BY_KIND: Mapping[str, CallShape] = MappingProxyType({shape.kind: shape for shape in _CALL_SHAPES})
-SHAPE_BY_CALL_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.item_type: shape for shape in _CALL_SHAPES})
-SHAPE_BY_OUTPUT_TYPE: Mapping[str, CallShape] = MappingProxyType({shape.output_type: shape for shape in _CALL_SHAPES})
+SHAPE_BY_KIND: Mapping[str, CallShape] = {shape.kind: shape for shape in _CALL_SHAPES}
+SHAPE_BY_CALL_TYPE: Mapping[str, CallShape] = {shape.item_type: shape for shape in _CALL_SHAPES}
+SHAPE_BY_OUTPUT_TYPE: Mapping[str, CallShape] = {shape.output_type: shape for shape in _CALL_SHAPES}
 
-TOOL_KINDS = frozenset(SHAPE_BY_KIND)
-
-PROVIDER_ITEMS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "web_search_call": ("web_search", "ws_"),
-        "code_interpreter_call": ("code_execution", "ci_"),
-        "file_search_call": ("file_search", "fs_"),
-    }
-)
+PROVIDER_ITEMS: Mapping[str, tuple[str, str]] = {
+    "web_search_call": ("web_search", "ws_"),
+    "code_interpreter_call": ("code_execution", "ci_"),
+    "file_search_call": ("file_search", "fs_"),
+}
 """The items of OpenAI's own tools: the tool, and the prefix of the item's id."""
 
-PROVIDER_ITEM_BY_TOOL: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {tool: (item, prefix) for item, (tool, prefix) in PROVIDER_ITEMS.items()}
-    | {"web_fetch": ("web_search_call", "ws_")}
-)
+PROVIDER_ITEM_BY_TOOL: Mapping[str, tuple[str, str]] = {
+    tool: (item, prefix) for item, (tool, prefix) in PROVIDER_ITEMS.items()
+} | {"web_fetch": ("web_search_call", "ws_")}
 """The type of a tool's item, and the prefix of its id. OpenAI's web search also fetches pages."""
 
-PROVIDER_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "web_search_preview_2025_03_11": "web_search",
-        "web_search_preview": "web_search",
-        "web_search_2025_08_26": "web_search",
-        "web_search": "web_search",
-        "code_interpreter": "code_execution",
-        "image_generation": "image_generation",
-    }
-)
+PROVIDER_TOOL_KINDS: Mapping[str, str] = {
+    "web_search_preview_2025_03_11": "web_search",
+    "web_search_preview": "web_search",
+    "web_search_2025_08_26": "web_search",
+    "web_search": "web_search",
+    "code_interpreter": "code_execution",
+    "image_generation": "image_generation",
+}
 """The types of tools that OpenAI runs. Of several types for one tool the last is written."""
-PROVIDER_TOOL_TYPES: Mapping[str, str] = MappingProxyType({tool: kind for kind, tool in PROVIDER_TOOL_KINDS.items()})
+PROVIDER_TOOL_TYPES: Mapping[str, str] = {tool: kind for kind, tool in PROVIDER_TOOL_KINDS.items()}
 
 CLIENT_ITEM_TYPES = frozenset(
     {"mcp_approval_response", "item_reference", "compaction_trigger", "configuration_update", "compaction"}
 )
 """Opaque items that the client sends; all other unknown items are the model's."""
-
 INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
-RAW_ARGUMENTS_KEY = "_raw"
-"""The key for arguments that are not a JSON object where one is demanded."""
-
 CONTENT_KIND_PREFIX = "content."
 """The prefix of the kind of an Opaque that is part of a message, not an item."""
 
 # --- known keys -----------------------------------------------------------------------------------------------------
 
-MESSAGE_KEYS = frozenset({"type", "role", "content", "phase"})
 RESPONSE_MESSAGE_KEYS = frozenset({"type", "role", "content"})
-MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
-REASONING_KEYS = frozenset({"type", "id", "summary", "content", "encrypted_content"})
-COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
-RESULT_KEYS = frozenset({"type", "call_id", "output", "name", "namespace"})
-INPUT_TEXT_KEYS = frozenset({"type", "text", "prompt_cache_breakpoint"})
-OUTPUT_TEXT_KEYS = frozenset({"type", "text", "annotations"})
-REFUSAL_KEYS = frozenset({"type", "refusal"})
-IMAGE_KEYS = frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"})
-FILE_KEYS = frozenset({"type", "file_id", "file_url", "file_data", "filename", "detail", "prompt_cache_breakpoint"})
-AUDIO_KEYS = frozenset({"type", "input_audio"})
-CITATION_KEYS = frozenset({"type", "url", "title", "start_index", "end_index"})
 
 REQUEST_KEYS = frozenset(
     """model input instructions tools tool_choice stream parallel_tool_calls max_output_tokens temperature top_p
     top_logprobs service_tier store metadata safety_identifier prompt_cache_key reasoning text""".split()
 )
 
-RESPONSE_DEFAULTS: MappingProxyType[str, Json] = MappingProxyType(
-    {
-        "id": "",
-        "object": "response",
-        "created_at": 0,
-        "status": "in_progress",
-        "background": False,
-        "completed_at": None,
-        "error": None,
-        "frequency_penalty": Raw(b"0.0"),
-        "incomplete_details": None,
-        "instructions": None,
-        "max_output_tokens": None,
-        "max_tool_calls": None,
-        "model": "",
-        "moderation": None,
-        "output": (),
-        "parallel_tool_calls": True,
-        "presence_penalty": Raw(b"0.0"),
-        "previous_response_id": None,
-        "prompt_cache_key": None,
-        "prompt_cache_retention": None,
-        "reasoning": Raw(b'{"effort":null,"summary":null}'),
-        "safety_identifier": None,
-        "service_tier": "default",
-        "store": True,
-        "temperature": Raw(b"1.0"),
-        "text": Raw(b'{"format":{"type":"text"},"verbosity":"medium"}'),
-        "tool_choice": "auto",
-        "tools": (),
-        "top_logprobs": 0,
-        "top_p": Raw(b"1.0"),
-        "truncation": "disabled",
-        "usage": None,
-        "metadata": Raw(b"{}"),
-    }
-)
+RESPONSE_DEFAULTS: Mapping[str, Json] = {
+    "id": "",
+    "object": "response",
+    "created_at": 0,
+    "status": "in_progress",
+    "background": False,
+    "completed_at": None,
+    "error": None,
+    "frequency_penalty": Raw(b"0.0"),
+    "incomplete_details": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "model": "",
+    "moderation": None,
+    "output": (),
+    "parallel_tool_calls": True,
+    "presence_penalty": Raw(b"0.0"),
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "prompt_cache_retention": None,
+    "reasoning": Raw(b'{"effort":null,"summary":null}'),
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": Raw(b"1.0"),
+    "text": Raw(b'{"format":{"type":"text"},"verbosity":"medium"}'),
+    "tool_choice": "auto",
+    "tools": (),
+    "top_logprobs": 0,
+    "top_p": Raw(b"1.0"),
+    "truncation": "disabled",
+    "usage": None,
+    "metadata": Raw(b"{}"),
+}
 """Every key that some client insists on, with its default. Values that take time to encode are encoded already."""
-
-
-def empty_response() -> Object:
-    """A new answer with all defaults. Copying takes a tenth of the time of building it."""
-    out = RESPONSE_DEFAULTS.copy()
-    out["output"], out["tools"] = [], []
-    return out
 
 
 ECHOED_KEYS = frozenset(
@@ -187,20 +144,21 @@ RESPONSE_KEYS = (frozenset(RESPONSE_DEFAULTS) | ECHOED_KEYS | {"output_text", "c
     "moderation"
 }
 
-USAGE_KEYS = frozenset(
-    {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
-)
-
 # --- finish reasons -------------------------------------------------------------------------------------------------
 
-INCOMPLETE_REASONS: Mapping[str, FinishKind] = MappingProxyType(
-    {"max_tokens": "length", "max_output_tokens": "length", "content_filter": "filter"}
-)
+INCOMPLETE_REASONS: Mapping[str, FinishKind] = {
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "content_filter": "filter",
+}
 """Why an answer is incomplete. Of two words for one kind the last is written; an unknown reason is read as "other"."""
 
-COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
-    {"sequence": "stop", "pause": "stop", "context": "length", "refusal": "filter"}
-)
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
+    "sequence": "stop",
+    "pause": "stop",
+    "context": "length",
+    "refusal": "filter",
+}
 """Kinds that this protocol has no word for, and the kind they are written as."""
 
 _EXACT_FINISH_STATUSES: dict[FinishKind, tuple[str, str]] = {
@@ -208,14 +166,12 @@ _EXACT_FINISH_STATUSES: dict[FinishKind, tuple[str, str]] = {
     "calls": ("completed", ""),
     **{kind: ("incomplete", reason) for reason, kind in INCOMPLETE_REASONS.items()},
 }
-FINISH_STATUSES: Mapping[FinishKind, tuple[str, str]] = MappingProxyType(
-    {
-        **_EXACT_FINISH_STATUSES,
-        **{kind: _EXACT_FINISH_STATUSES[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()},
-        "malformed": ("failed", "server_error"),
-        "other": ("incomplete", "other"),
-    }
-)
+FINISH_STATUSES: Mapping[FinishKind, tuple[str, str]] = {
+    **_EXACT_FINISH_STATUSES,
+    **{kind: _EXACT_FINISH_STATUSES[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()},
+    "malformed": ("failed", "server_error"),
+    "other": ("incomplete", "other"),
+}
 """The status of an answer, and the reason or error code beside it, for each finish kind."""
 INCOMPLETE_FINISH_KINDS = frozenset(kind for kind, (status, _) in FINISH_STATUSES.items() if status == "incomplete")
 """Kinds that leave the last item incomplete."""
@@ -228,7 +184,6 @@ COMPLETED_STATUSES = frozenset({"completed", "complete"})
 
 # --- stream events --------------------------------------------------------------------------------------------------
 
-
 _ITEM_EVENTS = {
     "mcp_call": ("in_progress", "completed", "failed"),
     "mcp_list_tools": ("in_progress", "completed", "failed"),
@@ -236,22 +191,15 @@ _ITEM_EVENTS = {
     "file_search_call": ("in_progress", "searching", "completed"),
     "code_interpreter_call": ("in_progress", "interpreting", "completed"),
     "image_generation_call": ("in_progress", "generating", "completed", "partial_image"),
-    "mcp_call_arguments": ("delta", "done"),
-    "code_interpreter_call_code": ("delta", "done"),
     "shell_call_command": ("added", "delta", "done"),
-    "shell_call_output_content": ("delta", "done"),
-    "apply_patch_call_operation_diff": ("delta", "done"),
-    "reasoning_summary_part": ("added", "done"),
     "compaction": ("compacting",),
-    "output_item": ("added", "done"),
-    "content_part": ("added", "done"),
-    "output_text": ("delta", "done"),
-    "refusal": ("delta", "done"),
-    "function_call_arguments": ("delta", "done"),
-    "custom_tool_call_input": ("delta", "done"),
-    "reasoning_summary_text": ("delta", "done"),
-    "reasoning_text": ("delta", "done"),
-    "reasoning": ("delta", "done"),
+    **dict.fromkeys(("reasoning_summary_part", "output_item", "content_part"), ("added", "done")),
+    **dict.fromkeys(
+        """mcp_call_arguments code_interpreter_call_code shell_call_output_content apply_patch_call_operation_diff
+        output_text refusal function_call_arguments custom_tool_call_input reasoning_summary_text reasoning_text
+        reasoning""".split(),
+        ("delta", "done"),
+    ),
 }
 
 PROGRESS_STEPS = {item: ends[:2] for item, ends in _ITEM_EVENTS.items() if len(ends) > 2 and item.endswith("_call")}
@@ -263,23 +211,11 @@ REDUNDANT_EVENTS = frozenset(
 )
 """Events without information that is not also in the finished item or in an earlier event."""
 
-KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
-"""The keys of an empty keepalive event."""
-
-EVENT_KEYS = frozenset(
-    """type sequence_number response output_index item item_id content_index summary_index annotation_index
-    command_index partial_image_index part delta text refusal arguments name input annotation command code diff
-    output partial_image_b64 size quality background output_format message param error status stream_id logprobs
-    obfuscation""".split()
-)
-"""The keys of all events; others are unknown."""
-
 
 # --- origins --------------------------------------------------------------------------------------------------------
 
 
 def is_own(origin: Origin | None) -> TypeGuard[Origin]:
-    """Was the node read from this protocol?"""
     return origin is not None and origin.protocol == NAME
 
 

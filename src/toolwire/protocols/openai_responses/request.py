@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -50,12 +49,11 @@ from toolwire.protocols.openai_responses.content import (
     write_part,
 )
 from toolwire.protocols.openai_responses.items import (
-    can_write_provider_item,
     is_run_by_provider,
-    provider_id_prefix,
     read_call,
     read_model_item,
     read_result,
+    read_tools_added,
     write_call,
     write_provider_item,
     write_reasoning,
@@ -63,9 +61,8 @@ from toolwire.protocols.openai_responses.items import (
 )
 from toolwire.protocols.openai_responses.names import (
     CLIENT_ITEM_TYPES,
-    COMPACTION_KEYS,
-    MESSAGE_KEYS,
     NAME,
+    PROVIDER_ITEM_BY_TOOL,
     REQUEST_KEYS,
     ROLES,
     SHAPE_BY_CALL_TYPE,
@@ -88,6 +85,9 @@ from toolwire.protocols.openai_responses.tools import (
     write_tool_choice,
     write_tools,
 )
+
+MESSAGE_KEYS = frozenset({"type", "role", "content", "phase"})
+COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -142,14 +142,12 @@ def read_input(value: Json, path: Path, reading: ReadContext) -> tuple[tuple[Tur
         return (Turn("user", (Text(value, origin=origin),), origin=origin),), False
     items = expect_list(value, path)
     types = [item.get("type") for item in items if isinstance(item, dict)]
-    provider_run_ids = _provider_run_call_ids(items) if "shell_call" in types else []
+    provider_run_ids: list[Json] = []
+    if "shell_call" in types:
+        shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
+        provider_run_ids = [item.get("call_id") for item in shells if is_run_by_provider(item)]
     turns = [read_turn(item, (path, number), reading, provider_run_ids) for number, item in enumerate(items)]
     return tuple(turns), "item_reference" in types
-
-
-def _provider_run_call_ids(items: list[Json]) -> list[Json]:
-    shells = [item for item in items if isinstance(item, dict) and item.get("type") == "shell_call"]
-    return [item.get("call_id") for item in shells if is_run_by_provider(item)]
 
 
 def read_turn(value: Json, path: Path, reading: ReadContext, provider_run_ids: list[Json]) -> Turn:
@@ -200,22 +198,17 @@ def _read_message(node: Object, path: Path, reading: ReadContext) -> Turn:
 
 
 def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
-    tools = get_list(node, "tools", path) or []
-    at = (path, "tools")
-    role = ROLES.get(str(node.get("role")), "developer")
-    added = ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
+    role, added = ROLES.get(str(node.get("role")), "developer"), read_tools_added(node, path, reading)
     return Turn(role, (added,), origin=read_item_origin(reading, node, path, frozenset({"type", "role", "tools"})))
 
 
-_TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = MappingProxyType(
-    {
-        "message": _read_message,
-        "agent_message": read_agent_message,
-        "additional_tools": _read_additional_tools,
-        "function_call": _read_call_turn,
-        "function_call_output": _read_result_turn,
-    }
-)
+_TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = {
+    "message": _read_message,
+    "agent_message": read_agent_message,
+    "additional_tools": _read_additional_tools,
+    "function_call": _read_call_turn,
+    "function_call_output": _read_result_turn,
+}
 """Readers of the items whose type alone says how they are read."""
 
 
@@ -224,8 +217,7 @@ _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = Mappi
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    wire = intact_wire(origin)
-    if wire is not None:
+    if (wire := intact_wire(origin)) is not None:
         return wire
     was: Object = origin.wire if is_own(origin) else {}
     out: Object = {}
@@ -263,22 +255,19 @@ def _write_system(parts: tuple[Part, ...], ledger: Ledger) -> str:
 def write_input(turns: tuple[Turn, ...], ledger: Ledger, received: Json = None) -> Json:
     """The items; unchanged input is given back as it was."""
     before = [received] if isinstance(received, str) else received if isinstance(received, list) else []
-    if before and len(before) == len(turns) and all(map(_is_unchanged, turns, before)):
-        return received
+    if before and len(before) == len(turns):
+        pairs = zip(turns, before, strict=True)
+        if all(is_own(turn.origin) and turn.origin.intact and turn.origin.wire is item for turn, item in pairs):
+            return received
     items: list[Object] = []
     for turn in turns:
         write_turn(turn, items, ledger)
     return items
 
 
-def _is_unchanged(turn: Turn, item: Json) -> bool:
-    return is_own(turn.origin) and turn.origin.intact and turn.origin.wire is item
-
-
 def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
     """The items of a turn, in the order of its parts; texts between other items are a message of their own."""
-    wire = intact_wire(turn.origin)
-    if wire is not None:
+    if (wire := intact_wire(turn.origin)) is not None:
         items.append(wire)
         return
     if turn.name:
@@ -338,8 +327,7 @@ def _write_run(run: list[Part], turn: Turn, items: list[Object], ledger: Ledger,
 
 def _write_other_item(run: list[Part], turn: Turn, items: list[Object], ledger: Ledger) -> None:
     part = run[0]
-    wire = intact_wire(part.origin)
-    if wire is not None:
+    if (wire := intact_wire(part.origin)) is not None:
         items.append(wire)
         return
     match part:
@@ -385,8 +373,8 @@ def _write_compaction(part: Summary, items: list[Object], ledger: Ledger) -> Non
 def _write_provider_call(
     call: ProviderCall, result: ProviderResult | None, items: list[Object], ledger: Ledger
 ) -> None:
-    if can_write_provider_item(call.tool):
-        prefix = provider_id_prefix(call.tool)
+    if call.tool in PROVIDER_ITEM_BY_TOOL:
+        prefix = PROVIDER_ITEM_BY_TOOL[call.tool][1]
         given = call.id if call.id.startswith(prefix) else derive_id(prefix, call.id, call.arguments)
         if given != call.id:
             for part in (call, result) if result else (call,):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Raw, Struct
 
@@ -47,8 +47,6 @@ from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths,
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import (
-    can_write_provider_item,
-    provider_id_prefix,
     read_model_item,
     write_call,
     write_provider_item,
@@ -63,16 +61,20 @@ from toolwire.protocols.openai_responses.names import (
     INCLUDE_ENCRYPTED_REASONING,
     INCOMPLETE_FINISH_KINDS,
     INCOMPLETE_REASONS,
-    MESSAGE_ITEM_KEYS,
     NAME,
+    PROVIDER_ITEM_BY_TOOL,
+    RESPONSE_DEFAULTS,
     RESPONSE_KEYS,
     RESPONSE_MESSAGE_KEYS,
     SHAPE_BY_KIND,
     UNFINISHED_STATUSES,
-    USAGE_KEYS,
-    empty_response,
     intact_wire,
     is_own,
+)
+
+MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
+USAGE_KEYS = frozenset(
+    {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
 )
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -108,17 +110,15 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
     if node.get("type") != "message":
         return read_model_item(node, path, reading)
     origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
-    content = items_with_paths(get_list(node, "content", path) or [], (path, "content"))
-    return tuple([_set_message_origin(read_part(value, at, reading), origin, at) for value, at in content])
-
-
-def _set_message_origin(part: Part, item: Origin, path: Path) -> Part:
-    origin = Origin(NAME, path, item.wire, item.extra)
-    if isinstance(part, Text):
-        return Text(part.text, part.citations, origin=origin)
-    if isinstance(part, Refusal):
-        return Refusal(part.text, origin)
-    return part
+    parts: list[Part] = []
+    for value, at in items_with_paths(get_list(node, "content", path) or [], (path, "content")):
+        part = read_part(value, at, reading)
+        if isinstance(part, Text):
+            part = Text(part.text, part.citations, origin=Origin(NAME, at, origin.wire, origin.extra))
+        elif isinstance(part, Refusal):
+            part = Refusal(part.text, Origin(NAME, at, origin.wire, origin.extra))
+        parts.append(part)
+    return tuple(parts)
 
 
 def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
@@ -189,8 +189,7 @@ def peek_response(data: bytes) -> ResponsePeek | None:
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    wire = intact_wire(response.origin)
-    if wire is not None:
+    if (wire := intact_wire(response.origin)) is not None:
         return wire
     out = new_response(response.id, response.model, response.created, context, ledger.source == NAME)
     if is_own(response.origin):
@@ -198,13 +197,12 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     choice = response.choices[0] if response.choices else Choice(0, ())
     for other in response.choices[1:]:
         ledger.note("no-counterpart", source_path(other), f"choice {other.index} was left out")
-    failed, finish, parts = response.failure, choice.finish, choice.parts
-    think = needs_reasoning_item(context.request, ledger)
-    out["output"] = write_output(parts, finish, out["id"], think, ledger)
+    finish, parts = choice.finish, choice.parts
+    out["output"] = _write_output(parts, finish, out["id"], needs_reasoning_item(context.request, ledger), ledger)
     if response.usage is not None:
         out["usage"] = write_usage(response.usage)
-    if failed is not None:
-        out["status"], out["error"] = "failed", write_stream_error(failed)
+    if response.failure is not None:
+        out["status"], out["error"] = "failed", write_stream_error(response.failure)
     else:
         refused = finish is not None and finish.kind == "refusal" and Refusal in map(type, parts)
         write_end_fields(out, finish, refused, ledger, context)
@@ -213,7 +211,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 def new_response(id: str, model: str, created: int | None, context: WriteContext, is_own_id: bool = False) -> Object:
     """An answer in progress with every key that clients insist on. `is_own_id`: the id is one of OpenAI's."""
-    out = empty_response()
+    out = {**RESPONSE_DEFAULTS, "output": [], "tools": []}
     write_start_fields(out, id, model, created, context, is_own_id)
     return out
 
@@ -229,7 +227,13 @@ def write_start_fields(
             if (value := origin.wire[key]) is not None:
                 out[key] = value
         if tools := out.get("tools"):
-            out["tools"] = [*map(_with_strict, tools)]
+            # With the `strict` that was used; most clients send it themselves.
+            out["tools"] = [
+                {**tool, "strict": False}
+                if isinstance(tool, dict) and tool.get("strict") is None and tool.get("type") == "function"
+                else tool
+                for tool in tools
+            ]
     out["id"] = response_id(id, "" if is_own_id and id else context.seed)
     out["created_at"] = context.now if created is None else created
     out["model"] = model or (request.model if request is not None else "")
@@ -240,13 +244,6 @@ def response_id(id: str, seed: str) -> str:
     if seed and seed != id:
         return derive_id("resp_", f"{id}|{seed}" if id else seed)
     return id if id.startswith("resp_") and is_legal_id(id, limit=64) else derive_id("resp_", id)
-
-
-def _with_strict(tool: Json) -> Json:
-    """A tool of the request with the `strict` that was used; most clients send it themselves."""
-    if isinstance(tool, dict) and tool.get("strict") is None and tool.get("type") == "function":
-        return {**tool, "strict": False}
-    return tool
 
 
 def write_end_fields(
@@ -284,8 +281,7 @@ def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tu
 
 
 def write_usage(usage: Usage) -> Object:
-    wire = intact_wire(usage.origin)
-    if wire is not None:
+    if (wire := intact_wire(usage.origin)) is not None:
         return wire
     return {
         "input_tokens": usage.input,
@@ -332,7 +328,7 @@ class ItemIds(Struct, eq=False):
 # --- writing items --------------------------------------------------------------------------------------------------
 
 
-def write_output(
+def _write_output(
     parts: tuple[Part, ...], finish: Finish | None, response_id: str, needs_reasoning: bool, ledger: Ledger
 ) -> list[Object]:
     items: list[Object] = []
@@ -340,26 +336,18 @@ def write_output(
     if needs_reasoning and Reasoning not in map(type, parts):
         items.append(empty_reasoning_item(ids.assign_id("rs_", "", 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-    for run in _group_parts(parts):
-        item = write_item(run, ids, len(items), ledger)
+    start = 0
+    for end in range(1, len(parts) + 1):
+        if end < len(parts) and shares_item(parts[end - 1], parts[end]):
+            continue
+        item = _write_item(parts[start:end], ids, len(items), ledger)
+        start = end
         if item is not None:
             items.append(item)
     cut = finish is not None and finish.kind in INCOMPLETE_FINISH_KINDS
     if cut and parts and not is_verbatim(parts[-1].origin, NAME) and items and items[-1].get("type") == "message":
         items[-1]["status"] = "incomplete"
     return items
-
-
-def _group_parts(parts: tuple[Part, ...]) -> Iterator[list[Part]]:
-    """The parts in runs that share an item: neighbouring texts, or a provider's tool and what it found."""
-    run: list[Part] = []
-    for part in parts:
-        if run and not shares_item(run[-1], part):
-            yield run
-            run = []
-        run.append(part)
-    if run:
-        yield run
 
 
 def is_message_part(part: Part) -> bool:
@@ -382,12 +370,11 @@ def empty_reasoning_item(id: str) -> Object:
     return {"type": "reasoning", "id": id, "summary": [], "encrypted_content": EMPTY_ENVELOPE}
 
 
-def write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -> Object | None:
+def _write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -> Object | None:
     part = run[0]
     if is_message_part(part):
         return _write_message(run, ids, number, ledger)
-    wire = intact_wire(part.origin)
-    if wire is not None:
+    if (wire := intact_wire(part.origin)) is not None:
         return wire
     match part:
         case Call():
@@ -396,9 +383,11 @@ def write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) -
             return write_call(part, ledger, ids.assign_id(shape.id_prefix, part.item_id, number), status)
         case Reasoning():
             return write_reasoning(part, ledger, ids.assign_id("rs_", part.id, number))
-        case ProviderCall(tool=tool) if can_write_provider_item(tool):
+        case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
             result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
-            return write_provider_item(part, result, ledger, ids.assign_id(provider_id_prefix(tool), part.id, number))
+            return write_provider_item(
+                part, result, ledger, ids.assign_id(PROVIDER_ITEM_BY_TOOL[tool][1], part.id, number)
+            )
         case Media(kind="image") if part.data:
             return write_image_item(part, ids.assign_id("ig_", "", number))
         case _:

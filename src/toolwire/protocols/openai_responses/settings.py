@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from toolwire.core.ids import hex_digest
@@ -51,6 +50,7 @@ REASONING_KEYS = frozenset({"effort", "summary", "generate_summary"})
 TEXT_KEYS = frozenset({"format", "verbosity"})
 FORMAT_KEYS = frozenset({"type", "name", "description", "schema", "strict"})
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
+SUMMARY_MODES = frozenset({"auto", "concise", "detailed"})
 MIN_OUTPUT_TOKENS = 16
 MAX_IDENTIFIER_LENGTH = 64
 
@@ -66,7 +66,11 @@ def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozens
             found[field] = take(body, key, None), (None, key)
     read_keys: frozenset[str] = frozenset()
     if not STRUCTURED_KEYS.isdisjoint(body):
-        read_keys = _read_include(body, found, reading) | _read_user(body, found)
+        read_keys = _read_include(body, found, reading)
+        user = get_text(body, "user", None)
+        if user is not None and "user" not in found:
+            found["user"] = user, (None, "user")
+            read_keys |= {"user"}
         thinking = get_object(body, "reasoning", None)
         if thinking is not None:
             at = (None, "reasoning")
@@ -94,14 +98,6 @@ def _read_include(body: Object, found: _Found, reading: ReadContext) -> frozense
     return frozenset({"include"})
 
 
-def _read_user(body: Object, found: _Found) -> frozenset[str]:
-    user = get_text(body, "user", None)
-    if user is None or "user" in found:
-        return frozenset()
-    found["user"] = user, (None, "user")
-    return frozenset({"user"})
-
-
 def _read_reasoning_settings(node: Object, path: Path, reading: ReadContext) -> Thinking:
     show = get_text(node, "summary", path) or get_text(node, "generate_summary", path) or ""
     effort = get_text(node, "effort", path) or ""
@@ -121,9 +117,11 @@ def _read_text_settings(body: Object, found: _Found, reading: ReadContext) -> No
         found["format"] = _read_response_format(form, at, reading), at
 
 
-FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = MappingProxyType(
-    {"text": "text", "json_object": "json", "json_schema": "schema"}
-)
+FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = {
+    "text": "text",
+    "json_object": "json",
+    "json_schema": "schema",
+}
 FORMAT_TYPES = {kind: word for word, kind in FORMAT_KINDS.items()}
 
 
@@ -188,8 +186,7 @@ def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:
 
 
 def _write_reasoning_settings(request: Request, thinking: Thinking, out: Object, ledger: Ledger) -> None:
-    wire = intact_wire(thinking.origin)
-    if wire is not None:
+    if (wire := intact_wire(thinking.origin)) is not None:
         out["reasoning"] = wire
         return
     where = request.settings.where.get("thinking")
@@ -204,7 +201,11 @@ def _write_reasoning_settings(request: Request, thinking: Thinking, out: Object,
         node["effort"] = nearest_effort(effort, efforts) if effort in EFFORTS else effort
         if node["effort"] != effort:
             ledger.note("thinking-mapped", where, f"the effort {effort!r} became {node['effort']!r}")
-    summary = _summary_mode(thinking, where, ledger)
+    summary = thinking.summary
+    if summary and summary not in SUMMARY_MODES and ledger.source != NAME:
+        what = "`none` is the default and was left out" if summary == "none" else f"{summary!r} became 'auto'"
+        ledger.note("thinking-mapped", where, f"the summary mode {what}")
+        summary = "" if summary == "none" else "auto"
     if summary:
         node["summary"] = summary
     if node or ledger.source == NAME:
@@ -225,20 +226,6 @@ def _reasoning_effort(thinking: Thinking, where: Path, ledger: Ledger) -> str:
     return ""
 
 
-SUMMARY_MODES = frozenset({"auto", "concise", "detailed"})
-
-
-def _summary_mode(thinking: Thinking, where: Path, ledger: Ledger) -> str:
-    show = thinking.summary
-    if not show or show in SUMMARY_MODES or ledger.source == NAME:
-        return show
-    if show == "none":
-        ledger.note("thinking-mapped", where, "the summary mode `none` is the default and was left out")
-        return ""
-    ledger.note("thinking-mapped", where, f"the summary mode {show!r} became 'auto'")
-    return "auto"
-
-
 def _write_text_settings(request: Request, out: Object, ledger: Ledger) -> None:
     settings = request.settings
     node: Object = {}
@@ -255,8 +242,7 @@ def _write_text_settings(request: Request, out: Object, ledger: Ledger) -> None:
 
 
 def _write_response_format(form: Format, where: Path, ledger: Ledger) -> Object:
-    wire = intact_wire(form.origin)
-    if wire is not None:
+    if (wire := intact_wire(form.origin)) is not None:
         return wire
     out: Object = {"type": FORMAT_TYPES[form.kind]}
     if form.kind == "schema":

@@ -28,15 +28,20 @@ from toolwire.core.provenance import restore_original_keys
 from toolwire.core.sse import write_event_frame
 from toolwire.protocols.openai_responses.content import write_citation
 from toolwire.protocols.openai_responses.items import (
-    can_write_provider_item,
     note_call_losses,
-    provider_id_prefix,
     write_call,
     write_call_item,
     write_provider_item,
     write_reasoning,
 )
-from toolwire.protocols.openai_responses.names import NAME, PROGRESS_STEPS, SHAPE_BY_KIND, CallShape, is_own
+from toolwire.protocols.openai_responses.names import (
+    NAME,
+    PROGRESS_STEPS,
+    PROVIDER_ITEM_BY_TOOL,
+    SHAPE_BY_KIND,
+    CallShape,
+    is_own,
+)
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     is_message_part,
@@ -492,8 +497,8 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
     match part:
         case Reasoning():
             return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger, sequence)
-        case ProviderCall(tool=tool) if can_write_provider_item(tool):
-            id = ids.assign_id(provider_id_prefix(tool), part.id, number)
+        case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
+            id = ids.assign_id(PROVIDER_ITEM_BY_TOOL[tool][1], part.id, number)
             return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:
             picture = write_image_item(part, ids.assign_id("ig_", "", number))

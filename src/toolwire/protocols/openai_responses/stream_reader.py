@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import filterfalse
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -47,8 +46,6 @@ from toolwire.protocols.openai_responses.content import read_citation, read_item
 from toolwire.protocols.openai_responses.errors import read_error_body
 from toolwire.protocols.openai_responses.items import SUMMARY_SEPARATOR, read_call, read_reasoning
 from toolwire.protocols.openai_responses.names import (
-    EVENT_KEYS,
-    KEEPALIVE_KEYS,
     NAME,
     REDUNDANT_EVENTS,
     RESPONSE_KEYS,
@@ -57,6 +54,15 @@ from toolwire.protocols.openai_responses.names import (
 )
 from toolwire.protocols.openai_responses.response import read_failure, read_finish, read_output_item, read_usage
 
+EVENT_KEYS = frozenset(
+    """type sequence_number response output_index item item_id content_index summary_index annotation_index
+    command_index partial_image_index part delta text refusal arguments name input annotation command code diff
+    output partial_image_b64 size quality background output_format message param error status stream_id logprobs
+    obfuscation""".split()
+)
+"""The keys of all events; others are unknown."""
+KEEPALIVE_KEYS = frozenset({"type", "sequence_number"})
+"""The keys of an empty keepalive event."""
 _EVENT_PATH: Path = (None, "event")
 _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 _STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
@@ -535,47 +541,43 @@ def _remaining_text(pieces: list[str], whole: str | None) -> str:
     return whole[len(sent) :] if whole and whole.startswith(sent) else ""
 
 
-_ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = MappingProxyType(
-    {
-        f"{shape.event}.{end}": shape.item_type
-        for shape in SHAPE_BY_CALL_TYPE.values()
-        if shape.event
-        for end in ("delta", "done")
-    }
-)
+_ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = {
+    f"{shape.event}.{end}": shape.item_type
+    for shape in SHAPE_BY_CALL_TYPE.values()
+    if shape.event
+    for end in ("delta", "done")
+}
 
 
-_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = MappingProxyType(
-    {
-        "response.created": StreamReader._read_lifecycle_event,
-        "response.queued": StreamReader._read_lifecycle_event,
-        "response.in_progress": StreamReader._read_lifecycle_event,
-        "response.output_item.added": StreamReader._read_item_added,
-        "response.output_item.done": StreamReader._read_item_done,
-        "response.content_part.added": StreamReader._read_part_added,
-        "response.content_part.done": StreamReader._read_part_done,
-        "response.output_text.delta": StreamReader._read_text_delta,
-        "response.output_text.done": StreamReader._read_text_done,
-        "response.output_text.annotation.added": StreamReader._read_annotation,
-        "response.refusal.delta": StreamReader._read_text_delta,
-        "response.refusal.done": StreamReader._read_text_done,
-        "response.function_call_arguments.delta": StreamReader._read_arguments_delta,
-        "response.function_call_arguments.done": StreamReader._read_arguments_done,
-        "response.custom_tool_call_input.delta": StreamReader._read_arguments_delta,
-        "response.custom_tool_call_input.done": StreamReader._read_arguments_done,
-        "response.reasoning_summary_text.delta": StreamReader._read_reasoning_text,
-        "response.reasoning_summary_text.done": StreamReader._read_reasoning_text,
-        "response.reasoning_text.delta": StreamReader._read_reasoning_text,
-        "response.reasoning_text.done": StreamReader._read_reasoning_text,
-        "response.reasoning.delta": StreamReader._read_reasoning_text,
-        "response.reasoning.done": StreamReader._read_reasoning_text,
-        "response.completed": StreamReader._read_terminal_event,
-        "response.incomplete": StreamReader._read_terminal_event,
-        "response.failed": StreamReader._read_terminal_event,
-        "response.cancelled": StreamReader._read_terminal_event,
-        "error": StreamReader._read_error,
-    }
-)
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = {
+    "response.created": StreamReader._read_lifecycle_event,
+    "response.queued": StreamReader._read_lifecycle_event,
+    "response.in_progress": StreamReader._read_lifecycle_event,
+    "response.output_item.added": StreamReader._read_item_added,
+    "response.output_item.done": StreamReader._read_item_done,
+    "response.content_part.added": StreamReader._read_part_added,
+    "response.content_part.done": StreamReader._read_part_done,
+    "response.output_text.delta": StreamReader._read_text_delta,
+    "response.output_text.done": StreamReader._read_text_done,
+    "response.output_text.annotation.added": StreamReader._read_annotation,
+    "response.refusal.delta": StreamReader._read_text_delta,
+    "response.refusal.done": StreamReader._read_text_done,
+    "response.function_call_arguments.delta": StreamReader._read_arguments_delta,
+    "response.function_call_arguments.done": StreamReader._read_arguments_done,
+    "response.custom_tool_call_input.delta": StreamReader._read_arguments_delta,
+    "response.custom_tool_call_input.done": StreamReader._read_arguments_done,
+    "response.reasoning_summary_text.delta": StreamReader._read_reasoning_text,
+    "response.reasoning_summary_text.done": StreamReader._read_reasoning_text,
+    "response.reasoning_text.delta": StreamReader._read_reasoning_text,
+    "response.reasoning_text.done": StreamReader._read_reasoning_text,
+    "response.reasoning.delta": StreamReader._read_reasoning_text,
+    "response.reasoning.done": StreamReader._read_reasoning_text,
+    "response.completed": StreamReader._read_terminal_event,
+    "response.incomplete": StreamReader._read_terminal_event,
+    "response.failed": StreamReader._read_terminal_event,
+    "response.cancelled": StreamReader._read_terminal_event,
+    "error": StreamReader._read_error,
+}
 _RESPONSE_EVENTS = frozenset(
     {
         *("response.created", "response.queued", "response.in_progress", "response.completed", "response.incomplete"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Raw
@@ -289,19 +288,17 @@ class StreamWriter:
         return out + self._write_item_end()
 
 
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
-    {
-        ResponseStart: StreamWriter._write_start,
-        PartStart: StreamWriter._write_part_start,
-        TextDelta: StreamWriter._write_delta,
-        ArgumentsDelta: StreamWriter._write_delta,
-        SealDelta: StreamWriter._write_delta,
-        CitationDelta: StreamWriter._write_delta,
-        PartEnd: StreamWriter._write_part_end,
-        UsageUpdate: StreamWriter._write_usage,
-        ChoiceEnd: StreamWriter._write_choice_end,
-        ResponseEnd: StreamWriter._write_response_end,
-        ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_opaque_event,
-    }
-)
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
+    ResponseStart: StreamWriter._write_start,
+    PartStart: StreamWriter._write_part_start,
+    TextDelta: StreamWriter._write_delta,
+    ArgumentsDelta: StreamWriter._write_delta,
+    SealDelta: StreamWriter._write_delta,
+    CitationDelta: StreamWriter._write_delta,
+    PartEnd: StreamWriter._write_part_end,
+    UsageUpdate: StreamWriter._write_usage,
+    ChoiceEnd: StreamWriter._write_choice_end,
+    ResponseEnd: StreamWriter._write_response_end,
+    ResponseFailed: StreamWriter._write_failure,
+    OpaqueEvent: StreamWriter._write_opaque_event,
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import is_
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -76,7 +75,7 @@ def read_tools(tools: list[Json], path: Path, reading: ReadContext) -> tuple[Any
 
 def _read_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     kind = require_text(node, "type", path)
-    reader = read_provider_tool if kind.startswith(WEB_SEARCH_PREFIX) else TOOL_READERS.get(kind)
+    reader = _read_web_search if kind.startswith(WEB_SEARCH_PREFIX) else TOOL_READERS.get(kind)
     return Opaque(kind, Origin(NAME, path, node)) if reader is None else reader(node, path, reading)
 
 
@@ -144,9 +143,7 @@ def _read_client_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool
     return Tool(wire_type, CLIENT_TOOL_DESCRIPTIONS[kind], CLIENT_TOOL_SCHEMAS[kind], kind=kind, origin=origin)
 
 
-def read_provider_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
-    if node["type"].startswith(WEB_SEARCH_PREFIX):
-        return _read_web_search(node, path, reading)
+def _read_provider_tool(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     tool = PROVIDER_TOOL_KINDS[node["type"]]
     auto = tool == "code_execution" and node.get("container") == {"type": "auto"}
     known = frozenset({"type", "container"}) if auto else frozenset({"type"})
@@ -181,15 +178,15 @@ def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple
     return tuple([limited if tool is used[0] else tool for tool in tools]), frozenset({"max_tool_calls"})
 
 
-CLIENT_TOOL_KINDS: Mapping[str, str] = MappingProxyType(
-    {kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")} | {"computer_use_preview": "computer"}
-)
+CLIENT_TOOL_KINDS: Mapping[str, str] = {kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")} | {
+    "computer_use_preview": "computer"
+}
 """The types of tools without a schema, and their kind."""
 
-TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = MappingProxyType(
+TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = (
     {"function": _read_function, "custom": _read_custom, "tool_search": _read_tool_search}
     | dict.fromkeys(CLIENT_TOOL_KINDS, _read_client_tool)
-    | dict.fromkeys(PROVIDER_TOOL_KINDS, read_provider_tool)
+    | dict.fromkeys(PROVIDER_TOOL_KINDS, _read_provider_tool)
 )
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -206,7 +203,11 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
     searches = any(isinstance(tool, ProviderTool) and tool.tool == "web_search" for tool in tools)
     for tool in tools:
         written = _write_tool(tool, ledger)
-        if written is None or (searches and is_web_fetch(tool)) or _is_already_written(tool, written, out):
+        # Two tools of another provider, such as web search and web fetch, may be one here.
+        if written is None or (
+            isinstance(tool, ProviderTool)
+            and ((searches and tool.tool == "web_fetch") or any(one.get("type") == written["type"] for one in out))
+        ):
             continue
         if not isinstance(tool, Tool) or not tool.namespace:
             group = None
@@ -217,11 +218,6 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
             out.append(group)
         group["tools"].append(written)
     return out
-
-
-def _is_already_written(tool: AnyTool, written: Object, out: list[Object]) -> bool:
-    """Two tools of another provider, such as web search and web fetch, may be one here."""
-    return isinstance(tool, ProviderTool) and any(other.get("type") == written["type"] for other in out)
 
 
 def _is_unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:
@@ -245,13 +241,12 @@ def _write_namespace(tool: Tool, wrapper: Object | None) -> Object:
 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
-    wire = intact_wire(tool.origin)
-    if wire is not None:
+    if (wire := intact_wire(tool.origin)) is not None:
         return wire
     if isinstance(tool, Opaque):
         ledger.note_opaque(tool)
         return None
-    out = write_provider_tool(tool, ledger) if isinstance(tool, ProviderTool) else _write_client_tool(tool, ledger)
+    out = _write_provider_tool(tool, ledger) if isinstance(tool, ProviderTool) else _write_client_tool(tool, ledger)
     if tool.cache is not None:
         ledger.note("cache-dropped", source_path(tool), "the cache breakpoint of a tool was left out")
     return None if out is None else restore_original_keys(out, tool.origin, NAME)
@@ -262,19 +257,18 @@ def _write_client_tool(tool: Tool, ledger: Ledger) -> Object:
         return {"type": "shell", "environment": {"type": "local"}}
     if tool.kind in CLIENT_TOOL_SCHEMAS:
         return {"type": tool.name if CLIENT_TOOL_KINDS.get(tool.name) == tool.kind else tool.kind}
-    out: Object = {"type": "tool_search", "execution": "client"}
-    if tool.kind != "search":
-        out = {"type": "custom" if tool.kind == "custom" else "function", "name": tool.name}
+    if tool.kind == "search":
+        fields = {"description": tool.description, "parameters": tool.parameters}
+        known = {key: value for key, value in fields.items() if value is not None}
+        return {"type": "tool_search", "execution": "client", **known}
+    out: Object = {"type": "custom" if tool.kind == "custom" else "function", "name": tool.name}
     if tool.description is not None:
         out["description"] = tool.description
-    if tool.kind == "search":
-        if tool.parameters is not None:
-            out["parameters"] = tool.parameters
-        return out
-    if tool.kind == "custom":
-        _write_custom_fields(tool, out, ledger)
-    else:
-        _write_function_fields(tool, out, ledger)
+    _write_definition(tool, out, ledger)
+    if tool.output is not None and tool.kind == "function":
+        out["output_schema"] = tool.output
+    elif tool.output is not None:
+        ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
     if tool.defer is not None and ledger.source == NAME:
         out["defer_loading"] = tool.defer
     elif tool.defer:
@@ -283,7 +277,14 @@ def _write_client_tool(tool: Tool, ledger: Ledger) -> Object:
     return out
 
 
-def _write_function_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
+def _write_definition(tool: Tool, out: Object, ledger: Ledger) -> None:
+    """Write the parameters of a function, or the grammar of a custom tool."""
+    if tool.kind == "custom":
+        if tool.grammar is not None:
+            out["format"] = {"type": "grammar", "syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
+        if tool.strict is not None:
+            ledger.note("no-counterpart", source_path(tool), f"`strict` of the custom tool {tool.name!r} was left out")
+        return
     if tool.parameters is not None or ledger.source != NAME:
         out["parameters"] = tool.parameters
     if tool.strict is not None:
@@ -292,26 +293,9 @@ def _write_function_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
         # OpenAI's default here is strict; every other protocol's is not.
         out["strict"] = False
         ledger.note("default-added", source_path(tool), f"`strict: false` was set on {tool.name!r}")
-    if tool.output is not None and tool.kind == "function":
-        out["output_schema"] = tool.output
-    elif tool.output is not None:
-        ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
 
 
-def _write_custom_fields(tool: Tool, out: Object, ledger: Ledger) -> None:
-    if tool.grammar is not None:
-        out["format"] = {"type": "grammar", "syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
-    if tool.strict is not None:
-        ledger.note("no-counterpart", source_path(tool), f"`strict` of the custom tool {tool.name!r} was left out")
-    if tool.output is not None:
-        ledger.note("no-counterpart", source_path(tool), f"the output schema of {tool.name!r} was left out")
-
-
-def is_web_fetch(tool: AnyTool) -> bool:
-    return isinstance(tool, ProviderTool) and tool.tool == "web_fetch"
-
-
-def write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
+def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
     known = "web_search" if tool.tool == "web_fetch" else tool.tool
     if known not in PROVIDER_TOOL_TYPES:
         ledger.note("tool-dropped", source_path(tool), f"the provider's tool {known!r} was left out")
@@ -324,19 +308,15 @@ def write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
     if known == "code_execution":
         out["container"] = {"type": "auto"}
     elif known == "web_search":
-        _write_web_search(tool, out)
+        if tool.allowed_domains:
+            out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+        if tool.location:
+            out["user_location"] = {"type": "approximate", **tool.location}
+        if tool.context_size:
+            out["search_context_size"] = tool.context_size
     if tool.blocked_domains:
         ledger.note("no-counterpart", source_path(tool), f"`blocked_domains` of {tool.tool!r} was left out")
     return out
-
-
-def _write_web_search(tool: ProviderTool, out: Object) -> None:
-    if tool.allowed_domains:
-        out["filters"] = {"allowed_domains": list(tool.allowed_domains)}
-    if tool.location:
-        out["user_location"] = {"type": "approximate", **tool.location}
-    if tool.context_size:
-        out["search_context_size"] = tool.context_size
 
 
 def write_provider_tool_settings(request: Request, out: Object, ledger: Ledger) -> None:
@@ -428,71 +408,54 @@ _STRING_SCHEMA: Object = {"type": "string"}
 _INTEGER_SCHEMA: Object = {"type": "integer"}
 _STRINGS_SCHEMA: Object = {"type": "array", "items": {"type": "string"}}
 
-CLIENT_TOOL_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "local_shell": "Runs one command on the user's machine and returns its output.",
-        "shell": "Runs shell commands, one after another, and returns stdout, stderr and exit code of each.",
-        "apply_patch": "Creates, updates or deletes one file. For updates and new files `diff` is a V4A diff.",
-        "computer": "Acts on the user's screen (click, type, scroll, …) and returns a screenshot.",
-    }
-)
 
-CLIENT_TOOL_SCHEMAS: Mapping[str, Object] = MappingProxyType(
-    {
-        "local_shell": {
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "enum": ["exec"]},
-                "command": {**_STRINGS_SCHEMA, "description": "The program and its arguments."},
-                "env": {"type": "object", "additionalProperties": {"type": "string"}},
-                "working_directory": _STRING_SCHEMA,
-                "timeout_ms": _INTEGER_SCHEMA,
-                "user": _STRING_SCHEMA,
-            },
-            "required": ["type", "command", "env"],
-        },
-        "shell": {
-            "type": "object",
-            "properties": {
-                "commands": {**_STRINGS_SCHEMA, "description": "Shell commands, run in this order."},
-                "timeout_ms": _INTEGER_SCHEMA,
-                "max_output_length": _INTEGER_SCHEMA,
-            },
-            "required": ["commands"],
-        },
-        "apply_patch": {
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-                "path": _STRING_SCHEMA,
-                "diff": {"type": "string", "description": "The diff; not for delete_file."},
-            },
-            "required": ["type", "path"],
-        },
-        "computer": {
-            "type": "object",
-            "properties": {
-                "type": {
-                    "type": "string",
-                    "enum": "click double_click drag keypress move screenshot scroll type wait".split(),
-                },
-                "x": _INTEGER_SCHEMA,
-                "y": _INTEGER_SCHEMA,
-                "button": {"type": "string", "enum": ["left", "right", "wheel", "back", "forward"]},
-                "scroll_x": _INTEGER_SCHEMA,
-                "scroll_y": _INTEGER_SCHEMA,
-                "text": {"type": "string", "description": "What to type."},
-                "keys": _STRINGS_SCHEMA,
-                "path": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {"x": _INTEGER_SCHEMA, "y": _INTEGER_SCHEMA},
-                        "required": ["x", "y"],
-                    },
-                },
-            },
-            "required": ["type"],
-        },
-    }
-)
+def _object_schema(required: list[str], **properties: Object) -> Object:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _enum_schema(values: str) -> Object:
+    return {"type": "string", "enum": values.split()}
+
+
+CLIENT_TOOL_DESCRIPTIONS: Mapping[str, str] = {
+    "local_shell": "Runs one command on the user's machine and returns its output.",
+    "shell": "Runs shell commands, one after another, and returns stdout, stderr and exit code of each.",
+    "apply_patch": "Creates, updates or deletes one file. For updates and new files `diff` is a V4A diff.",
+    "computer": "Acts on the user's screen (click, type, scroll, …) and returns a screenshot.",
+}
+
+CLIENT_TOOL_SCHEMAS: Mapping[str, Object] = {
+    "local_shell": _object_schema(
+        ["type", "command", "env"],
+        type=_enum_schema("exec"),
+        command={**_STRINGS_SCHEMA, "description": "The program and its arguments."},
+        env={"type": "object", "additionalProperties": {"type": "string"}},
+        working_directory=_STRING_SCHEMA,
+        timeout_ms=_INTEGER_SCHEMA,
+        user=_STRING_SCHEMA,
+    ),
+    "shell": _object_schema(
+        ["commands"],
+        commands={**_STRINGS_SCHEMA, "description": "Shell commands, run in this order."},
+        timeout_ms=_INTEGER_SCHEMA,
+        max_output_length=_INTEGER_SCHEMA,
+    ),
+    "apply_patch": _object_schema(
+        ["type", "path"],
+        type=_enum_schema("create_file update_file delete_file"),
+        path=_STRING_SCHEMA,
+        diff={"type": "string", "description": "The diff; not for delete_file."},
+    ),
+    "computer": _object_schema(
+        ["type"],
+        type=_enum_schema("click double_click drag keypress move screenshot scroll type wait"),
+        x=_INTEGER_SCHEMA,
+        y=_INTEGER_SCHEMA,
+        button=_enum_schema("left right wheel back forward"),
+        scroll_x=_INTEGER_SCHEMA,
+        scroll_y=_INTEGER_SCHEMA,
+        text={"type": "string", "description": "What to type."},
+        keys=_STRINGS_SCHEMA,
+        path={"type": "array", "items": _object_schema(["x", "y"], x=_INTEGER_SCHEMA, y=_INTEGER_SCHEMA)},
+    ),
+}
