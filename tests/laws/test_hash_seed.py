@@ -19,7 +19,7 @@ print([loss.what for loss in stream.losses])
 """
 TEXT = f"""
 from toolwire.core.losses import Ledger
-from toolwire.protocols.openai_chat.quirks import QUIRKS
+from toolwire.protocols.openai_chat.models import QUIRKS
 ledger = Ledger("anthropic", "openai-chat")
 part = {{"type": "text", "text": "a", {KEYS}}}
 QUIRKS["plain-text-content"].rewrite_body({{"messages": [{{"role": "user", "content": [part]}}]}}, "", ledger)

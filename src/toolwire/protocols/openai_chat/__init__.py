@@ -7,9 +7,8 @@ import re
 from toolwire.core.codec import Codec, Constraints
 from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
-from toolwire.protocols.openai_chat.models import supports_model, supports_provider_tool
+from toolwire.protocols.openai_chat.models import QUIRKS, supports_model, supports_provider_tool
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES
-from toolwire.protocols.openai_chat.quirks import QUIRKS
 from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec.structs import replace
@@ -35,22 +34,10 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.core.provenance import ReadContext, restore_original_keys
+from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import (
-    AUDIO_FORMATS,
-    AUDIO_MIMES,
-    CACHE_KEYS,
-    CITATION_KEYS,
-    MEDIA_KEYS,
-    NAME,
-    REFUSAL_KEYS,
-    TEXT_KEYS,
-    intact_wire,
-    is_own,
-    is_own_seal,
-    unknown_nested_keys,
-)
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
@@ -67,33 +54,25 @@ def read_content(value: Json, path: Path, reading: ReadContext) -> tuple[Part, .
         text = item.get("text") if type(item) is dict and len(item) == 2 else None
         if type(text) is str and item.get("type") == "text":
             parts.append(Text(text, (), None, None, Origin(NAME, at, item)))
-        else:
-            parts.append(_read_part(expect_object(item, at), at, reading))
+            continue
+        kind = require_text(expect_object(item, at), "type", at)
+        read = _PART_READERS.get(kind)
+        parts.append(read(item, at, reading) if read is not None else Opaque(kind, Origin(NAME, at, item)))
     return tuple(parts)
-
-
-def _read_part(node: Object, path: Path, reading: ReadContext) -> Part:
-    kind = require_text(node, "type", path)
-    reader = _PART_READERS.get(kind)
-    return reader(node, path, reading) if reader is not None else Opaque(kind, reading.whole_origin(node, path))
 
 
 def read_cache(node: Object) -> str | None:
     """The time to live of a cache breakpoint, "" for the default; None without one."""
-    for key in CACHE_KEYS:
-        mark = node.get(key)
-        if isinstance(mark, dict):
-            ttl = mark.get("ttl")
-            return ttl if isinstance(ttl, str) else ""
+    for key in names.CACHE_KEYS:
+        if isinstance(mark := node.get(key), dict):
+            return ttl if isinstance(ttl := mark.get("ttl"), str) else ""
     return None
 
 
-_CACHE_MARKS: Mapping[str, tuple[Object, tuple[str, ...]]] = MappingProxyType(
-    {
-        "prompt_cache_breakpoint": ({"mode": "explicit"}, ("30m", "12h")),
-        "cache_control": ({"type": "ephemeral"}, ("5m", "1h")),
-    }
-)
+_CACHE_MARKS: Mapping[str, tuple[Object, tuple[str, ...]]] = {
+    "prompt_cache_breakpoint": ({"mode": "explicit"}, ("30m", "12h")),
+    "cache_control": ({"type": "ephemeral"}, ("5m", "1h")),
+}
 
 
 def write_cache(out: Object, cache: str | None, where: Path, family: Family, ledger: Ledger) -> None:
@@ -110,7 +89,7 @@ def write_cache(out: Object, cache: str | None, where: Path, family: Family, led
 
 def _read_text(node: Object, path: Path, reading: ReadContext) -> Part:
     cache = read_cache(node) if len(node) > 2 else None
-    return Text(require_text(node, "text", path), cache=cache, origin=reading.read_origin(node, path, TEXT_KEYS))
+    return Text(require_text(node, "text", path), cache=cache, origin=reading.read_origin(node, path, names.TEXT_KEYS))
 
 
 def write_text(part: Text, family: Family, ledger: Ledger) -> Object:
@@ -120,10 +99,6 @@ def write_text(part: Text, family: Family, ledger: Ledger) -> Object:
     out: Object = {"type": "text", "text": part.text}
     write_cache(out, part.cache, source_path(part), family, ledger)
     return restore_original_keys(out, part.origin, NAME)
-
-
-def _read_refusal(node: Object, path: Path, reading: ReadContext) -> Part:
-    return Refusal(require_text(node, "refusal", path), origin=reading.read_origin(node, path, REFUSAL_KEYS))
 
 
 def _read_thinking_part(node: Object, path: Path, reading: ReadContext) -> Part:
@@ -143,24 +118,21 @@ def _read_thinking_part(node: Object, path: Path, reading: ReadContext) -> Part:
 def read_citations(node: Object, path: Path, reading: ReadContext, offset: int = 0) -> tuple[Citation, ...]:
     """The `annotations` of a message; `offset` is where their text begins in the whole content."""
     found = []
-    for item, at in items_with_paths(get_list(node, "annotations", path) or [], (path, "annotations")):
+    for number, item in enumerate(get_list(node, "annotations", path) or ()):
+        at = ((path, "annotations"), number)
         cited = item.get("url_citation") if isinstance(item, dict) else None
         if not isinstance(cited, dict):
-            reading.note_unknown_field((path, "annotations"), str(at[1]) if at else "")
+            reading.note_unknown_field((path, "annotations"), str(number))
             continue
-        texts = {key: value for key in ("url", "title", "content") if isinstance(value := cited.get(key), str)}
-        start, end = cited.get("start_index"), cited.get("end_index")
-        reading.read_origin(cited, (at, "url_citation"), CITATION_KEYS)
-        found.append(
-            Citation(
-                texts.get("url", ""),
-                texts.get("title", ""),
-                texts.get("content", ""),
-                start - offset if isinstance(start, int) and start >= offset else None,
-                end - offset if isinstance(end, int) and end >= offset else None,
-                reading.whole_origin(item, at) if not offset else None,
-            )
+        url, title, quote = (
+            text if isinstance(text := cited.get(key), str) else "" for key in ("url", "title", "content")
         )
+        start, end = (
+            place - offset if isinstance(place := cited.get(key), int) and place >= offset else None
+            for key in ("start_index", "end_index")
+        )
+        reading.read_origin(cited, (at, "url_citation"), names.CITATION_KEYS)
+        found.append(Citation(url, title, quote, start, end, None if offset else Origin(NAME, at, item)))
     return tuple(found)
 
 
@@ -185,13 +157,12 @@ def write_citation(citation: Citation, offset: int = 0, text_length: int = 0) ->
 
 def _read_media_object(node: Object, path: Path, reading: ReadContext, kind: str) -> tuple[Object, Origin]:
     """The object under the part's own key, or a bare URL instead of it, and the part's origin."""
-    known = frozenset({"type", kind, *CACHE_KEYS})
-    value = node.get(kind)
+    value: Json = node.get(kind)
     if isinstance(value, str):
-        return {"url": value}, reading.read_origin(node, path, known)
-    inner = expect_object(value, (path, kind))
-    reading.read_origin(inner, (path, kind), MEDIA_KEYS[kind])
-    return inner, reading.read_origin(node, path, known)
+        value = {"url": value}
+    else:
+        reading.read_origin(expect_object(value, (path, kind)), (path, kind), names.MEDIA_KEYS[kind])
+    return value, reading.read_origin(node, path, frozenset({"type", kind, *names.CACHE_KEYS}))
 
 
 def _make_url_reader(kind: Literal["image", "video"]) -> Callable[[Object, Path, ReadContext], Part]:
@@ -200,11 +171,10 @@ def _make_url_reader(kind: Literal["image", "video"]) -> Callable[[Object, Path,
     def read(node: Object, path: Path, reading: ReadContext) -> Part:
         inner, origin = _read_media_object(node, path, reading, key)
         url = require_text(inner, "url", (path, key))
-        detail, cache = get_text(inner, "detail", (path, key)) or "", read_cache(node)
+        detail = get_text(inner, "detail", (path, key)) or ""
         held = split_data_url(url)
-        if held is None:
-            return Media(kind, url=url, detail=detail, cache=cache, origin=origin)
-        return Media(kind, held[0], held[1], detail=detail, cache=cache, origin=origin)
+        mime, data = held or ("", "")
+        return Media(kind, mime, data, "" if held else url, detail=detail, cache=read_cache(node), origin=origin)
 
     return read
 
@@ -213,55 +183,46 @@ def _read_audio(node: Object, path: Path, reading: ReadContext) -> Part:
     inner, origin = _read_media_object(node, path, reading, "input_audio")
     at = (path, "input_audio")
     form = get_text(inner, "format", at) or ""
-    mime = AUDIO_MIMES.get(form, f"audio/{form}" if form else "")
+    mime = names.AUDIO_MIMES.get(form, f"audio/{form}" if form else "")
     return Media("audio", mime, require_text(inner, "data", at), cache=read_cache(node), origin=origin)
 
 
 def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
     inner, origin = _read_media_object(node, path, reading, "file")
     at = (path, "file")
-    data = get_text(inner, "file_data", at) or ""
+    data, id, name = (get_text(inner, key, at) or "" for key in ("file_data", "file_id", "filename"))
     mime, data = split_data_url(data) or ("", data)
-    return Media(
-        "file",
-        mime,
-        data,
-        file_id=get_text(inner, "file_id", at) or "",
-        name=get_text(inner, "filename", at) or "",
-        cache=read_cache(node),
-        origin=origin,
-    )
+    return Media("file", mime, data, file_id=id, name=name, cache=read_cache(node), origin=origin)
 
 
-_PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = MappingProxyType(
-    {
-        "text": _read_text,
-        "refusal": _read_refusal,
-        "thinking": _read_thinking_part,
-        "image_url": _make_url_reader("image"),
-        "video_url": _make_url_reader("video"),
-        "input_audio": _read_audio,
-        "file": _read_file,
-    }
-)
+_PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
+    "text": _read_text,
+    "refusal": lambda node, path, reading: Refusal(
+        require_text(node, "refusal", path), origin=reading.read_origin(node, path, names.REFUSAL_KEYS)
+    ),
+    "thinking": _read_thinking_part,
+    "image_url": _make_url_reader("image"),
+    "video_url": _make_url_reader("video"),
+    "input_audio": _read_audio,
+    "file": _read_file,
+}
 
 
 def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     wire = intact_wire(part.origin)
     if wire is not None:
         return wire
-    key = {"image": "image_url", "video": "video_url", "audio": "input_audio", "file": "file"}[part.kind]
-    inner = _MEDIA_WRITERS[part.kind](part, ledger) if part.kind != "video" or family.video or family.native else None
+    key, write = _MEDIA_WRITERS[part.kind]
+    inner = write(part, ledger) if part.kind != "video" or family.video or family.native else None
     if inner is None:
-        held = (
-            "held by another provider" if part.file_id else "given by its URL" if part.url else f"of type `{part.mime}`"
-        )
+        held = "given by its URL" if part.url else f"of type `{part.mime}`"
+        held = "held by another provider" if part.file_id else held
         ledger.note("media-dropped", source_path(part), f"a part of kind `{part.kind}` {held} was left out")
         return None
     if part.detail and key != "image_url":
         ledger.note("no-counterpart", source_path(part), f"the detail `{part.detail}` was left out")
     if is_own(part.origin):
-        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, MEDIA_KEYS[key])}
+        inner = {**inner, **unknown_nested_keys(part.origin.wire, key, names.MEDIA_KEYS[key])}
     out: Object = {"type": key, key: inner}
     write_cache(out, part.cache, source_path(part), family, ledger)
     return restore_original_keys(out, part.origin, NAME)
@@ -277,7 +238,7 @@ def _write_media_url(part: Media, _ledger: Ledger) -> Object | None:
 def _write_audio(part: Media, _ledger: Ledger) -> Object | None:
     if not part.data:
         return None
-    return {"data": part.data, "format": AUDIO_FORMATS.get(part.mime, part.mime.rpartition("/")[2])}
+    return {"data": part.data, "format": names.AUDIO_FORMATS.get(part.mime, part.mime.rpartition("/")[2])}
 
 
 def _write_file(part: Media, ledger: Ledger) -> Object | None:
@@ -293,9 +254,12 @@ def _write_file(part: Media, ledger: Ledger) -> Object | None:
     return None
 
 
-_MEDIA_WRITERS: Mapping[str, Callable[[Media, Ledger], Object | None]] = MappingProxyType(
-    {"image": _write_media_url, "video": _write_media_url, "audio": _write_audio, "file": _write_file}
-)
+_MEDIA_WRITERS: Mapping[str, tuple[str, Callable[[Media, Ledger], Object | None]]] = {
+    "image": ("image_url", _write_media_url),
+    "video": ("video_url", _write_media_url),
+    "audio": ("input_audio", _write_audio),
+    "file": ("file", _write_file),
+}
 
 
 # --- reasoning ------------------------------------------------------------------------------------------------------
@@ -309,20 +273,12 @@ def read_reasoning_detail(entry: Object, path: Path, reading: ReadContext) -> Re
     form = entry.get("type")
     if form not in ("reasoning.text", "reasoning.summary", "reasoning.encrypted"):
         return None
-    text = entry.get("summary" if form == "reasoning.summary" else "text")
-    sealed = entry.get("signature") or entry.get("data")
-    seal = None
-    if sealed:
+    text, seal = entry.get("summary" if form == "reasoning.summary" else "text"), None
+    if entry.get("signature") or entry.get("data"):
         seal = Seal(NAME, encode_text({key: value for key, value in entry.items() if key not in _DETAIL_CONTENT_KEYS}))
-    id = entry.get("id")
-    return Reasoning(
-        text if isinstance(text, str) else "",
-        "summary" if form == "reasoning.summary" else "raw",
-        form == "reasoning.encrypted",
-        seal,
-        id if isinstance(id, str) else "",
-        reading.whole_origin(entry, path),
-    )
+    text, id = (value if isinstance(value, str) else "" for value in (text, entry.get("id")))
+    kind: Literal["summary", "raw"] = "summary" if form == "reasoning.summary" else "raw"
+    return Reasoning(text, kind, form == "reasoning.encrypted", seal, id, reading.whole_origin(entry, path))
 
 
 def write_reasoning_detail(part: Reasoning, number: int) -> Object:
@@ -347,10 +303,10 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]
     `reasoning_details`, which repeat the text."""
     found: list[Part] = []
     at = (path, "reasoning_details")
-    for item, spot in items_with_paths(get_list(node, "reasoning_details", path) or [], at):
-        part = read_reasoning_detail(item, spot, reading) if isinstance(item, dict) else None
+    for number, item in enumerate(get_list(node, "reasoning_details", path) or ()):
+        part = read_reasoning_detail(item, (at, number), reading) if isinstance(item, dict) else None
         if part is None:
-            reading.note_unknown_field(at, str(spot[1]) if spot else "")
+            reading.note_unknown_field(at, str(number))
         else:
             found.append(part)
     known_text = "".join(part.text for part in found if isinstance(part, Reasoning))
@@ -372,12 +328,11 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]
 
 def mark_incomplete_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """The parts of an answer that was cut off; a call whose arguments are not whole JSON is marked."""
-    return tuple(
-        replace(part, incomplete=True)
-        if isinstance(part, Call) and has_incomplete_arguments(part.kind, part.arguments)
-        else part
-        for part in parts
-    )
+    out = list(parts)
+    for number, part in enumerate(parts):
+        if isinstance(part, Call) and has_incomplete_arguments(part.kind, part.arguments):
+            out[number] = replace(part, incomplete=True)
+    return tuple(out)
 
 
 def has_incomplete_arguments(kind: str, arguments: str) -> bool:

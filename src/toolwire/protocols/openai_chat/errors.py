@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import failure_kind_for_status, read_retry_after, read_retry_after_message, write_retry_after
@@ -13,50 +12,45 @@ from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME
 
-ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = MappingProxyType(
-    {
-        "invalid": ("invalid_request_error", None),
-        "context": ("invalid_request_error", "context_length_exceeded"),
-        "authentication": ("invalid_request_error", "invalid_api_key"),
-        "billing": ("insufficient_quota", "credit_balance_exhausted"),
-        "permission": ("invalid_request_error", "permission_denied"),
-        "not_found": ("invalid_request_error", "model_not_found"),
-        "timeout": ("server_error", "timeout"),
-        "conflict": ("invalid_request_error", None),
-        "too_large": ("invalid_request_error", "request_too_large"),
-        "unprocessable": ("invalid_request_error", None),
-        "rate": ("requests", "rate_limit_exceeded"),
-        "quota": ("insufficient_quota", "insufficient_quota"),
-        "cancelled": ("server_error", None),
-        "server": ("server_error", None),
-        "upstream": ("upstream_error", None),
-        "overloaded": ("service_unavailable_error", "server_is_overloaded"),
-        "deadline": ("server_error", "deadline_exceeded"),
-    }
-)
+ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = {
+    "invalid": ("invalid_request_error", None),
+    "context": ("invalid_request_error", "context_length_exceeded"),
+    "authentication": ("invalid_request_error", "invalid_api_key"),
+    "billing": ("insufficient_quota", "credit_balance_exhausted"),
+    "permission": ("invalid_request_error", "permission_denied"),
+    "not_found": ("invalid_request_error", "model_not_found"),
+    "timeout": ("server_error", "timeout"),
+    "conflict": ("invalid_request_error", None),
+    "too_large": ("invalid_request_error", "request_too_large"),
+    "unprocessable": ("invalid_request_error", None),
+    "rate": ("requests", "rate_limit_exceeded"),
+    "quota": ("insufficient_quota", "insufficient_quota"),
+    "cancelled": ("server_error", None),
+    "server": ("server_error", None),
+    "upstream": ("upstream_error", None),
+    "overloaded": ("service_unavailable_error", "server_is_overloaded"),
+    "deadline": ("server_error", "deadline_exceeded"),
+}
 """The `type` and the `code` that are written for each kind; without a code the failure's own is written."""
 
-KIND_BY_CODE: Mapping[str, str] = MappingProxyType(
-    {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code}
-    | {
-        "invalid_authentication": "authentication",
-        "DeploymentNotFound": "not_found",
-        "credit_balance_exhausted": "quota",
-        "organization_usage_limit_exceeded": "quota",
-        "billing_hard_limit_reached": "quota",
-        "rate_limit_error": "rate",
-        "slow_down": "rate",
-        "service_unavailable_error": "overloaded",
-        "overloaded_error": "overloaded",
-        "server_error": "server",
-        "upstream_error": "upstream",
-        "authentication_error": "authentication",
-        "permission_error": "permission",
-        "not_found_error": "not_found",
-        "invalid_request_error": "invalid",
-        "content_filter": "invalid",
-    }
-)
+KIND_BY_CODE: Mapping[str, str] = {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code} | {
+    "invalid_authentication": "authentication",
+    "DeploymentNotFound": "not_found",
+    "credit_balance_exhausted": "quota",
+    "organization_usage_limit_exceeded": "quota",
+    "billing_hard_limit_reached": "quota",
+    "rate_limit_error": "rate",
+    "slow_down": "rate",
+    "service_unavailable_error": "overloaded",
+    "overloaded_error": "overloaded",
+    "server_error": "server",
+    "upstream_error": "upstream",
+    "authentication_error": "authentication",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "invalid_request_error": "invalid",
+    "content_filter": "invalid",
+}
 """The kind of failure that a `code` or `type` stands for: those that are written, and those that are only read."""
 
 _CONTEXT_OVERFLOW = re.compile(
@@ -72,19 +66,19 @@ def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAP
     message = _text_field(error, "message") or _text_field(error, "detail") or _text_field(error, "error")
     if not message:
         message = body.strip()[:500] if isinstance(body, str) and body.strip() else ""
-    code, type_ = error.get("code"), _text_field(error, "type")
-    if not _is_error_status(status):
-        values = (error.get(key) for key in ("status_code", "status", "code"))
-        status = next((number for value in values if _is_error_status(number := _read_number(value))), 0)
-    code = code if isinstance(code, str) else ""
-    message = message or f"the provider answered with status {status}" if status else message or "the provider failed"
+    code, type_ = _text_field(error, "code"), _text_field(error, "type")
+    if not 400 <= status < 600:
+        numbers = (_read_number(error.get(key)) for key in ("status_code", "status", "code"))
+        status = next((number for number in numbers if 400 <= number < 600), 0)
+    message = message or (f"the provider answered with status {status}" if status else "the provider failed")
+    retry_after = read_retry_after(headers)
     return Failure(
         _failure_kind(code, type_, message, status),
         message,
         status,
         code or (type_ if type_ != "invalid_request_error" else ""),
         _text_field(error, "param"),
-        _read_retry_after(headers, message),
+        read_retry_after_message(message) if retry_after is None else retry_after,
         Origin(NAME, None, body) if isinstance(body, dict) and "error" in body else None,
     )
 
@@ -110,29 +104,19 @@ def _read_number(value: Json) -> int:
     return value if isinstance(value, int) else int(value) if isinstance(value, str) and value.isdecimal() else 0
 
 
-def _is_error_status(value: int) -> bool:
-    return 400 <= value < 600
-
-
 def _failure_kind(code: str, type_: str, message: str, status: int) -> str:
     kind = KIND_BY_CODE.get(code) or (
         "quota" if code.endswith("_spend_limit_exceeded") else KIND_BY_CODE.get(type_, "")
     )
-    by_status = failure_kind_for_status(status) if status else ""
     if kind in ("", "invalid") or (kind == "server" and status > 500):
         # `invalid_request_error` comes with almost every status, `server_error` with those above 500: the status
         # says more.
-        kind = by_status or kind or "server"
+        kind = (failure_kind_for_status(status) if status else kind) or "server"
     if kind == "quota" and status == 402:
         return "billing"
     if kind in ("invalid", "too_large") and code != "content_filter" and _CONTEXT_OVERFLOW.search(message):
         return "context"
     return kind
-
-
-def _read_retry_after(headers: Mapping[str, str], message: str) -> float | None:
-    seconds = read_retry_after(headers)
-    return read_retry_after_message(message) if seconds is None else seconds
 
 
 def write_error_body(failure: Failure) -> Object:
@@ -142,14 +126,8 @@ def write_error_body(failure: Failure) -> Object:
         return wire
     type_, code = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
-    return {
-        "error": {
-            "message": failure.message,
-            "type": type_,
-            "param": failure.param or None,
-            "code": code or own_code or None,
-        }
-    }
+    fields = {"message": failure.message, "type": type_, "param": failure.param or None}
+    return {"error": fields | {"code": code or own_code or None}}
 
 
 _ERROR_STATUSES = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))

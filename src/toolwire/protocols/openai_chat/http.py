@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo
 from toolwire.core.json_values import Object
@@ -11,33 +10,17 @@ from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/chat/completions"
 
-PATH_PREFIXES = (
-    "/v1/chat/",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/files",
-    "/v1/uploads",
-    "/v1/images",
-    "/v1/audio",
-    "/v1/videos",
-    "/v1/batches",
-    "/v1/moderations",
-    "/v1/fine_tuning",
-    "/v1/vector_stores",
-    "/v1/containers",
-    "/v1/evals",
-    "/v1/assistants",
-    "/v1/threads",
-    "/v1/realtime",
+_PATH_PREFIXES = tuple(
+    f"/v1/{name}"
+    for name in (
+        "chat/ completions embeddings files uploads images audio videos batches moderations fine_tuning vector_stores"
+        " containers evals assistants threads realtime"
+    ).split()
 )
 
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens")
 ).make_reader_and_writer()
-
-
-def _path(_model: str, _stream: bool) -> str:
-    return PATH
 
 
 def write_model_entry(card: ModelInfo) -> Object:
@@ -51,20 +34,13 @@ def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) ->
 
 
 HTTP = Http(
-    request_path=_path,
+    request_path=lambda _model, _stream: PATH,
     provider_tool_markers=(b'"web_search_options"',),
     history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
     sdk_base_url=("OpenAI", "OPENAI_BASE_URL", "/v1"),
-    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate")}),
-    path_prefixes=PATH_PREFIXES,
-    forwarded_headers=(
-        "openai-*",
-        "x-openai-*",
-        "x-client-request-id",
-        "idempotency-key",
-        "x-stainless-*",
-        "user-agent",
-    ),
+    fixed_endpoints={PATH: EndpointMatch("generate")},
+    path_prefixes=_PATH_PREFIXES,
+    forwarded_headers=tuple("openai-* x-openai-* x-client-request-id idempotency-key x-stainless-* user-agent".split()),
     returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
     heartbeat=b": keep-alive\n\n",
     read_rate_limits=read_rate_limits,

@@ -1,21 +1,25 @@
-"""What each OpenAI model accepts in Chat Completions, by its name: keys, reasoning efforts and roles; and how settings
-are written for it."""
+"""What each OpenAI model accepts in Chat Completions, by its name: keys, reasoning efforts and roles; how settings are
+written for it; and the quirks of compatible servers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import filterfalse
+from operator import is_
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
+from toolwire.core.codec import Quirk
 from toolwire.core.ir import Request, Settings, Thinking
-from toolwire.core.json_values import Object, Path
+from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim
-from toolwire.protocols.openai_chat.names import MAX_STOP_SEQUENCES, MAX_USER_LENGTH, NAME, USER_KEYS, is_own
+from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES, USER_KEYS, is_own
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -46,6 +50,7 @@ class Family(Struct, frozen=True, kw_only=True):
     """The client sent a Chat request: it knows its model, so nothing is adapted."""
 
 
+DEFAULT_FAMILY = Family()
 _OPENAI = Family(developer=True, efforts=(), video=False)
 _REASONING = replace(
     _OPENAI, max_tokens_key="max_completion_tokens", user_key="safety_identifier", efforts=EFFORTS, stop=False
@@ -81,22 +86,19 @@ _SEARCH_MODELS = re.compile(r"search|sonar|:online$")
 def family(model: str, native: bool = False) -> Family:
     """The family of a model. `vendor/model` is served by a compatible server (OpenRouter), which has no such limits."""
     vendor, _, name = model.lower().rpartition("/")
-    found = next((family for pattern, family in _FAMILIES if pattern.match(name)), Family())
+    found = next((family for pattern, family in _FAMILIES if pattern.match(name)), DEFAULT_FAMILY)
     if vendor and (found.no_effort_with_tools or not found.tools):
         found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
-        return replace(
-            found, native=True, reasoning_back=True, breakpoint=found.breakpoint or "prompt_cache_breakpoint"
-        )
+        breakpoint = found.breakpoint or "prompt_cache_breakpoint"
+        return replace(found, native=True, reasoning_back=True, breakpoint=breakpoint)
     return replace(found, search=True) if _SEARCH_MODELS.search(name) else found
 
 
 def supports_model(model: str, with_tools: bool) -> bool:
     """Some OpenAI models reason together with tools only in Responses, or accept tools only there."""
-    if not with_tools:
-        return True
     known = family(model)
-    return known.tools and not known.no_effort_with_tools
+    return not with_tools or (known.tools and not known.no_effort_with_tools)
 
 
 _REASONS_BY_DEFAULT = re.compile(r".*(?:deepseek(?!-chat)|qwq|qwen3\.[5-9]|-thinking|-reasoner)")
@@ -114,6 +116,8 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 
 # --- settings -------------------------------------------------------------------------------------------------------
 
+MAX_STOP_SEQUENCES = 4
+MAX_USER_LENGTH = 64
 _SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
 
 
@@ -143,15 +147,13 @@ def write_user(request: Request, user: str, out: Object, family: Family, ledger:
 def write_stop_sequences(
     settings: Settings, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger
 ) -> None:
+    where = settings.where.get("stop")
     if not family.stop and not family.native:
-        ledger.note(
-            "no-counterpart", settings.where.get("stop"), "`stop` was left out", "this model does not accept it"
-        )
+        ledger.note("no-counterpart", where, "`stop` was left out", "this model does not accept it")
         return
     out["stop"] = list(stop if family.native else stop[:MAX_STOP_SEQUENCES])
     if len(stop) > len(out["stop"]):
-        what = f"only {MAX_STOP_SEQUENCES} of {len(stop)} stop sequences were kept"
-        ledger.note("setting-clamped", settings.where.get("stop"), what)
+        ledger.note("setting-clamped", where, f"only {MAX_STOP_SEQUENCES} of {len(stop)} stop sequences were kept")
 
 
 def write_reasoning_effort(request: Request, out: Object, family: Family, has_tools: bool, ledger: Ledger) -> None:
@@ -187,3 +189,197 @@ def _reasoning_effort(asked: Thinking, where: Path, family: Family, ledger: Ledg
     if fitting != word:
         ledger.note("thinking-mapped", where, f"the effort `{word}` became `{fitting}`")
     return fitting
+
+
+# --- quirks: where compatible servers differ from OpenAI ------------------------------------------------------------
+
+# A rewriter returns the same body when nothing has to change. It never changes a body in place, because parts of it may
+# belong to the client's request.
+
+MAX_DESCRIPTION_LENGTH = 1024
+"""The longest tool description that old servers accept."""
+OPENAI_ONLY_KEYS: Mapping[str, Json] = {
+    "store": False, "metadata": {}, "prompt_cache_key": "", "prompt_cache_options": {}, "prompt_cache_retention": "",
+    "safety_identifier": "", "moderation": None, "prediction": None, "verbosity": "medium",
+}  # fmt: skip
+"""Keys that only OpenAI has, each with the default that can be left out without a note."""
+NOT_ACCEPTED = "this server does not accept it"
+
+
+def _request_path(ledger: Ledger, *keys: str | int) -> Path:
+    """A place in the client's request, where that was a Chat request too."""
+    path: Path = None
+    if ledger.source == ledger.target:
+        for key in keys:
+            path = (path, key)
+    return path
+
+
+Rewriter = Callable[[Object, str, Ledger], Object]
+"""Takes a body and the model's name."""
+NodeRewriter = Callable[[Object, int, Ledger], Object]
+"""Takes a message, a tool, or the inner object of a tool, and its number."""
+
+
+def _for_each(key: str, rewrite: NodeRewriter) -> Rewriter:
+    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
+        items = body.get(key)
+        if not isinstance(items, list):
+            return body
+        out = [rewrite(one, number, ledger) if isinstance(one, dict) else one for number, one in enumerate(items)]
+        return body if all(map(is_, out, items)) else body | {key: out}
+
+    return rewrite_body
+
+
+def _for_each_tool(rewrite: NodeRewriter) -> Rewriter:
+    def rewrite_tool(tool: Object, number: int, ledger: Ledger) -> Object:
+        kind = next((kind for kind in TOOL_SHAPES if isinstance(tool.get(kind), dict)), None)
+        inner = None if kind is None else rewrite(tool[kind], number, ledger)
+        return tool if kind is None or inner is tool[kind] else tool | {kind: inner}
+
+    return _for_each("tools", rewrite_tool)
+
+
+def _add_empty_content(message: Object, _number: int, _ledger: Ledger) -> Object:
+    if not message.get("tool_calls") or message.get("content") is not None:
+        return message
+    return message | {"content": ""}
+
+
+def _join_text_parts(message: Object, number: int, ledger: Ledger) -> Object:
+    content = message.get("content")
+    if not isinstance(content, list) or not all(
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
+    ):
+        return message
+    for place, part in enumerate(content):
+        for key in filterfalse({"type", "text"}.__contains__, part):
+            where = _request_path(ledger, "messages", number, "content", place, key)
+            ledger.note("no-counterpart", where, f"`{key}` of a text was left out", "this server accepts strings only")
+    return message | {"content": "\n".join(part["text"] for part in content)}
+
+
+def _replace_developer_role(message: Object, number: int, ledger: Ledger) -> Object:
+    if message.get("role") != "developer":
+        return message
+    where = _request_path(ledger, "messages", number, "role")
+    ledger.note("role-mapped", where, "the role `developer` became `system`", "this server has no role `developer`")
+    return message | {"role": "system"}
+
+
+def _shorten_description(tool: Object, number: int, ledger: Ledger) -> Object:
+    text = tool.get("description")
+    if not isinstance(text, str) or len(text) <= MAX_DESCRIPTION_LENGTH:
+        return tool
+    what = f"the description of `{_tool_name(tool)}` was cut to {MAX_DESCRIPTION_LENGTH:,} of {len(text):,} characters"
+    ledger.note("description-cut", _request_path(ledger, "tools", number), what)
+    return tool | {"description": text[: MAX_DESCRIPTION_LENGTH - 1] + "…"}
+
+
+def _drop_strict(tool: Object, number: int, ledger: Ledger) -> Object:
+    if "strict" not in tool:
+        return tool
+    if tool["strict"]:
+        where = _request_path(ledger, "tools", number)
+        ledger.note("no-counterpart", where, f"`strict` of `{_tool_name(tool)}` was left out", NOT_ACCEPTED)
+    return {key: value for key, value in tool.items() if key != "strict"}
+
+
+def _tool_name(tool: Object) -> str:
+    name = tool.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
+    if "max_completion_tokens" not in body:
+        return body
+    limit, other = body["max_completion_tokens"], body.get("max_tokens")
+    if limit is not None and other is not None and other != limit:
+        what = "`max_tokens` was replaced by `max_completion_tokens`"
+        ledger.note("no-counterpart", _request_path(ledger, "max_tokens"), what)
+    renamed = {"max_completion_tokens": "max_tokens"}
+    out = {renamed.get(key, key): value for key, value in body.items() if key != "max_tokens"}
+    return out if limit is not None else out | {"max_tokens": other}
+
+
+def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
+    """Leave these keys out; the given default values are left out without a note."""
+
+    def rewrite_body(body: Object, _model: str, ledger: Ledger) -> Object:
+        found = [key for key in keys if key in body]
+        if not found:
+            return body
+        for key in found:
+            if body[key] is not None and body[key] != keys[key]:
+                ledger.note("no-counterpart", _request_path(ledger, key), f"`{key}` was left out", NOT_ACCEPTED)
+        return {key: value for key, value in body.items() if key not in found}
+
+    return rewrite_body
+
+
+QUIRKS: Mapping[str, Quirk] = {
+    "nine-letter-ids": Quirk(
+        about="the ids of calls must be exactly nine letters and digits (Mistral)",
+        constraints={"call_id_pattern": re.compile(r"[A-Za-z0-9]{9}"), "max_call_id_length": 9},
+    ),
+    "function-tools-only": Quirk(
+        about="there are no custom tools; they are sent as functions",
+        constraints={"tool_kinds": frozenset({"function"})},
+    ),
+    "no-hosted-tools": Quirk(
+        about="the server runs no tools itself, not even a web search", constraints={"server_runs_tools": False}
+    ),
+    "empty-content": Quirk(
+        about="a message with calls needs `content`, if only an empty one",
+        rewrite_body=_for_each("messages", _add_empty_content),
+    ),
+    "plain-text-content": Quirk(
+        about="text must be a string, not a list of parts", rewrite_body=_for_each("messages", _join_text_parts)
+    ),
+    "short-descriptions": Quirk(
+        about=f"the description of a tool has at most {MAX_DESCRIPTION_LENGTH} characters",
+        rewrite_body=_for_each_tool(_shorten_description),
+    ),
+    "max-tokens-key": Quirk(
+        about="the limit on output tokens is called `max_tokens`", rewrite_body=_rename_max_tokens_key
+    ),
+    "no-developer-role": Quirk(
+        about="there is no role `developer`", rewrite_body=_for_each("messages", _replace_developer_role)
+    ),
+    "no-stream-options": Quirk(
+        about="`stream_options` is refused, so a stream may have no usage",
+        rewrite_body=_drop_keys({"stream_options": {}}),
+    ),
+    "system-first": Quirk(
+        about="system messages are refused after the first message; they are sent as the user's",
+        constraints={"mid_system_turns": "user"},
+    ),
+    "repeated-deltas": Quirk(
+        about="deltas repeat the id and name of their call, which SDKs would join: streams are rewritten",
+    ),
+    "sealed-reasoning": Quirk(
+        about="`reasoning_details` hold seals, which are stored for clients that do not send them back",
+        constraints={"seal_slots": frozenset({"reasoning"})},
+    ),
+    "sealed-calls": Quirk(
+        about="calls have seals in `extra_content`, which are stored for clients that do not send them back",
+        constraints={"seal_slots": frozenset({"reasoning", "call"})},
+    ),
+    "reasoning-back": Quirk(
+        about="`reasoning_content` must be sent back with calls; it is stored for clients that leave it out",
+        constraints={"needs_reasoning_returned": True},
+    ),
+    "thinking-unforced": Quirk(
+        about="a reasoning model cannot be forced to call a tool; `choice` in a rule says what to do instead",
+        constraints={"can_force_tools": can_force_call_unless_reasoning},
+    ),
+    "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
+    "no-parallel-flag": Quirk(
+        about="`parallel_tool_calls` is refused", rewrite_body=_drop_keys({"parallel_tool_calls": True})
+    ),
+    "no-store-fields": Quirk(
+        about="fields that only OpenAI has are refused: " + ", ".join(OPENAI_ONLY_KEYS),
+        rewrite_body=_drop_keys(OPENAI_ONLY_KEYS),
+    ),
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
 
 from msgspec import Struct
@@ -23,28 +22,25 @@ REQUEST_KEYS = frozenset(
     service_tier store metadata""".split()
 )
 STREAM_OPTIONS_KEYS = frozenset({"include_usage"})
-MESSAGE_KEYS = frozenset({"role", "content", "name"})
 ASSISTANT_KEYS = frozenset(
     """role content name refusal tool_calls function_call annotations images reasoning_content reasoning
     reasoning_details""".split()
 )
 REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
-TOOL_MESSAGE_KEYS = frozenset({"role", "content", "tool_call_id", "name"})
-MESSAGE_KEYS_BY_ROLE = dict.fromkeys(("system", "developer", "user"), MESSAGE_KEYS) | {
+MESSAGE_KEYS_BY_ROLE = {
+    **dict.fromkeys(("system", "developer", "user"), frozenset({"role", "content", "name"})),
     "assistant": ASSISTANT_KEYS,
-    "tool": TOOL_MESSAGE_KEYS,
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
 }
 CACHE_KEYS = ("prompt_cache_breakpoint", "cache_control")
 TEXT_KEYS = frozenset({"type", "text", *CACHE_KEYS})
 REFUSAL_KEYS = frozenset({"type", "refusal"})
-MEDIA_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "image_url": frozenset({"url", "detail"}),
-        "video_url": frozenset({"url"}),
-        "input_audio": frozenset({"data", "format"}),
-        "file": frozenset({"file_id", "file_data", "filename"}),
-    }
-)
+MEDIA_KEYS: Mapping[str, frozenset[str]] = {
+    "image_url": frozenset({"url", "detail"}),
+    "video_url": frozenset({"url"}),
+    "input_audio": frozenset({"data", "format"}),
+    "file": frozenset({"file_id", "file_data", "filename"}),
+}
 CALL_KEYS = frozenset({"id", "type", "function", "custom", "index", "extra_content"})
 TOOL_KEYS = frozenset({"type", "function", "custom", "cache_control"})
 
@@ -57,14 +53,12 @@ class ToolShape(Struct, frozen=True):
     tool_keys: frozenset[str]
 
 
-TOOL_SHAPES: Mapping[str, ToolShape] = MappingProxyType(
-    {
-        "function": ToolShape(
-            "arguments", frozenset({"name", "arguments"}), frozenset({"name", "description", "parameters", "strict"})
-        ),
-        "custom": ToolShape("input", frozenset({"name", "input"}), frozenset({"name", "description", "format"})),
-    }
-)
+TOOL_SHAPES: Mapping[str, ToolShape] = {
+    "function": ToolShape(
+        "arguments", frozenset({"name", "arguments"}), frozenset({"name", "description", "parameters", "strict"})
+    ),
+    "custom": ToolShape("input", frozenset({"name", "input"}), frozenset({"name", "description", "format"})),
+}
 """The kinds of tools that Chat has."""
 WEB_SEARCH_KEYS = frozenset({"search_context_size", "user_location"})
 JSON_SCHEMA_KEYS = frozenset({"name", "description", "schema", "strict"})
@@ -72,124 +66,85 @@ CITATION_KEYS = frozenset({"start_index", "end_index", "url", "title", "content"
 RESPONSE_KEYS = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
 CHUNK_KEYS = RESPONSE_KEYS | {"obfuscation"}
 CHOICE_KEYS = frozenset({"index", "message", "finish_reason"})
-CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "finish_reason"})
-IGNORABLE_CHUNK_CHOICE_KEYS = CHUNK_CHOICE_KEYS | {"stop_reason", "logprobs"}
-"""Keys of a chunk's choice that may be ignored in a delta, if its `logprobs` are null."""
+CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "finish_reason", "stop_reason"})
 DELTA_KEYS = ASSISTANT_KEYS - {"name"}
-USAGE_KEYS = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+USAGE_KEYS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-ROLES: Mapping[str, Role] = MappingProxyType(
-    {
-        "system": "system",
-        "developer": "developer",
-        "user": "user",
-        "assistant": "assistant",
-        "tool": "tool",
-        "function": "tool",
-    }
-)
+ROLES: Mapping[str, Role] = {
+    "system": "system", "developer": "developer", "user": "user", "assistant": "assistant", "tool": "tool",
+    "function": "tool",
+}  # fmt: skip
 
-FINISH_REASONS: Mapping[str, FinishKind] = MappingProxyType(
-    {"stop": "stop", "length": "length", "function_call": "calls", "tool_calls": "calls", "content_filter": "filter"}
-)
+FINISH_REASONS: Mapping[str, FinishKind] = {
+    "stop": "stop", "length": "length", "function_call": "calls", "tool_calls": "calls", "content_filter": "filter",
+}  # fmt: skip
 """OpenAI's finish reasons. Of two words for one kind the last is written."""
 LEGACY_CALLS_REASON = "function_call"
 """Written in place of `tool_calls` for clients that send the old `functions`."""
 
-KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = MappingProxyType(
-    {
-        **FINISH_REASONS,
-        # Words of compatible servers: Together, Mistral, Zhipu and others.
-        "eos": "stop",
-        "end_turn": "stop",
-        "max_tokens": "length",
-        "model_length": "length",
-        "tool_use": "calls",
-        "sensitive": "filter",
-        "safety": "filter",
-    }
-)
+KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = {
+    **FINISH_REASONS,
+    # Words of compatible servers: Together, Mistral, Zhipu and others.
+    "eos": "stop", "end_turn": "stop", "max_tokens": "length", "model_length": "length", "tool_use": "calls",
+    "sensitive": "filter", "safety": "filter",
+}  # fmt: skip
 """Every finish reason that is read."""
 
-COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
-    {
-        "refusal": "filter",
-        "sequence": "stop",
-        "pause": "stop",
-        "context": "length",
-        "malformed": "stop",
-        "other": "stop",
-    }
-)
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
+    "refusal": "filter", "sequence": "stop", "pause": "stop", "context": "length", "malformed": "stop", "other": "stop",
+}  # fmt: skip
 """Kinds that Chat has no finish reason for, and the kind they are written as."""
 
 _REASON_BY_EXACT_KIND = {kind: reason for reason, kind in FINISH_REASONS.items()}
-FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
-    _REASON_BY_EXACT_KIND | {kind: _REASON_BY_EXACT_KIND[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()}
-)
+FINISH_REASON_BY_KIND: Mapping[FinishKind, str] = _REASON_BY_EXACT_KIND | {
+    kind: _REASON_BY_EXACT_KIND[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()
+}
 """The finish reason that is written for each kind."""
 
 CUT_FINISH_KINDS = frozenset({"length", "filter"})
 """Kinds after which the last call may be incomplete."""
 
-CHOICE_MODES = MappingProxyType({"none": "none", "auto": "auto", "required": "required", "any": "required"})
+CHOICE_MODES: Mapping[str, str] = {"none": "none", "auto": "auto", "required": "required", "any": "required"}
 
-FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = MappingProxyType(
-    {"text": "text", "json_object": "json", "json_schema": "schema"}
-)
+FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = {
+    "text": "text", "json_object": "json", "json_schema": "schema",
+}  # fmt: skip
 FORMAT_TYPES = {kind: word for word, kind in FORMAT_KINDS.items()}
 
-AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
-    {
-        "audio/wav": "wav",
-        "audio/x-wav": "wav",
-        "audio/wave": "wav",
-        "audio/mpeg": "mp3",
-        "audio/mp3": "mp3",
-    }
-)
-AUDIO_MIMES: Mapping[str, str] = MappingProxyType({"wav": "audio/wav", "mp3": "audio/mpeg"})
+AUDIO_FORMATS: Mapping[str, str] = {
+    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3",
+}  # fmt: skip
+AUDIO_MIMES: Mapping[str, str] = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
-SEAL_KEY_BY_VENDOR: Mapping[str, str] = MappingProxyType({"google": "thought_signature"})
+SEAL_KEY_BY_VENDOR: Mapping[str, str] = {"google": "thought_signature"}
 """Vendors that put a seal into a call's `extra_content`, and the key of the seal."""
 
 FieldReader = Callable[[Object, str, Path], Json]
 
-COPIED_SETTINGS: Mapping[str, tuple[str, FieldReader]] = MappingProxyType(
-    {
-        "temperature": ("temperature", get_number),
-        "top_p": ("top_p", get_number),
-        "seed": ("seed", get_int),
-        "count": ("n", get_int),
-        "presence_penalty": ("presence_penalty", get_number),
-        "frequency_penalty": ("frequency_penalty", get_number),
-        "logprobs": ("logprobs", get_bool),
-        "top_logprobs": ("top_logprobs", get_int),
-        "parallel": ("parallel_tool_calls", get_bool),
-        "verbosity": ("verbosity", get_text),
-        "metadata": ("metadata", get_object),
-        "tier": ("service_tier", get_text),
-        "store": ("store", get_bool),
-        "cache_key": ("prompt_cache_key", get_text),
-    }
-)
+COPIED_SETTINGS: Mapping[str, tuple[str, FieldReader]] = {
+    "temperature": ("temperature", get_number),
+    "top_p": ("top_p", get_number),
+    "seed": ("seed", get_int),
+    "count": ("n", get_int),
+    "presence_penalty": ("presence_penalty", get_number),
+    "frequency_penalty": ("frequency_penalty", get_number),
+    "logprobs": ("logprobs", get_bool),
+    "top_logprobs": ("top_logprobs", get_int),
+    "parallel": ("parallel_tool_calls", get_bool),
+    "verbosity": ("verbosity", get_text),
+    "metadata": ("metadata", get_object),
+    "tier": ("service_tier", get_text),
+    "store": ("store", get_bool),
+    "cache_key": ("prompt_cache_key", get_text),
+}
 """Settings with one key each: by the field of `Settings`, the key and its reader."""
 
-SUPPORTED_SETTINGS: frozenset[str] = frozenset(COPIED_SETTINGS) | {
-    "max_tokens",
-    "stop",
-    "thinking",
-    "format",
-    "user",
-    "stream_usage",
-}
+SUPPORTED_SETTINGS = frozenset((*COPIED_SETTINGS, "max_tokens", "stop", "thinking", "format", "user", "stream_usage"))
 
 MAX_TOKENS_KEYS = ("max_completion_tokens", "max_tokens")
 USER_KEYS = ("safety_identifier", "user")
-MAX_STOP_SEQUENCES = 4
-MAX_USER_LENGTH = 64
 
 
 def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:

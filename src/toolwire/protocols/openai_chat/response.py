@@ -11,7 +11,6 @@ from toolwire.core.ir import (
     Choice,
     Finish,
     FinishKind,
-    Media,
     Opaque,
     Origin,
     Response,
@@ -39,9 +38,9 @@ from toolwire.core.provenance import ReadContext, partial_decoder, restore_origi
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media
 from toolwire.protocols.openai_chat.errors import read_failure, write_error_body
-from toolwire.protocols.openai_chat.messages import MessageSlots, read_message
-from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.models import DEFAULT_FAMILY
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own
+from toolwire.protocols.openai_chat.request import MessageSlots, read_message
 from toolwire.protocols.openai_chat.tools import uses_legacy_functions, write_call
 
 # --- finish reasons -------------------------------------------------------------------------------------------------
@@ -56,20 +55,16 @@ def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish
     return Finish(kind, raw, "", "", origin)
 
 
-class FinishReasonWriter:
+class FinishReasonWriter(Struct, eq=False):
     """Writes a finish reason that agrees with the content: clients look for calls only after `tool_calls`."""
 
-    __slots__ = ("has_calls", "has_refusal", "is_incomplete", "legacy")
-
-    def __init__(self, legacy: bool) -> None:
-        self.legacy = legacy
-        self.has_calls = False
-        self.is_incomplete = False
-        self.has_refusal = False
+    legacy: bool
+    has_calls: bool = False
+    is_incomplete: bool = False
+    has_refusal: bool = False
 
     def write(self, finish: Finish | None, where: Path, ledger: Ledger) -> str:
-        if finish is None:
-            finish = Finish("stop")
+        finish = finish or Finish("stop")
         kind = finish.kind
         if self.is_incomplete and kind in ("stop", "calls", "other", "pause"):
             kind = "length"
@@ -101,7 +96,7 @@ class FinishReasonWriter:
 
 # --- usage ----------------------------------------------------------------------------------------------------------
 
-_COUNT_KEYS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_USAGE_KEYS = frozenset(names.USAGE_KEYS)
 _USAGE_DETAILS: tuple[tuple[str, str, str], ...] = (
     ("cache_read", "prompt_tokens_details", "cached_tokens"),
     ("cache_write", "prompt_tokens_details", "cache_write_tokens"),
@@ -115,7 +110,7 @@ _VENDOR_CACHED_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_t
 def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Some servers (xAI) leave reasoning out of `completion_tokens`; their total shows it."""
     counts: dict[str, int | None] = {}
-    if not names.USAGE_KEYS.issuperset(node):
+    if not _USAGE_KEYS.issuperset(node):
         _note_unknown_counts(node, path, reading)
         for field, group, key in _USAGE_DETAILS:
             if isinstance(details := node.get(group), dict):
@@ -123,7 +118,7 @@ def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
         if counts.get("cache_read") is None:
             cached = (get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
             counts["cache_read"] = next(cached, None)
-    prompt, completion, total = get_ints(node, _COUNT_KEYS, path)
+    prompt, completion, total = get_ints(node, names.USAGE_KEYS, path)
     prompt, completion, reasoning = prompt or 0, completion or 0, counts.get("reasoning")
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
@@ -147,8 +142,6 @@ def write_usage(usage: Usage) -> Object:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
-    if usage.cache_read is None and usage.cache_write is None and usage.reasoning is None:
-        return out
     for field, group, key in _USAGE_DETAILS:
         count = getattr(usage, field)
         if count is not None:
@@ -163,12 +156,9 @@ MAX_TIMESTAMP = 10**15
 
 def read_created(node: Object, path: Path) -> int | None:
     """The time of creation. Some servers send fractions of a second; a number that is not a date is ignored."""
-    value = node.get("created")
-    if type(value) is int and 0 <= value < MAX_TIMESTAMP:
-        return value
     value = get_number(node, "created", path)
-    if value is None:
-        return None
+    if value is None or (type(value) is int and 0 <= value < MAX_TIMESTAMP):
+        return value
     seconds = to_float(value)
     return int(seconds) if abs(seconds) < MAX_TIMESTAMP else None
 
@@ -187,17 +177,12 @@ def read_response(body: Object) -> Response:
         choices.append(_read_choice(node, path, reading, number))
         if "error" in node and failure is None and isinstance(node["error"], dict):
             failure = read_failure(node, 0)
-    usage = get_object(body, "usage", None)
-    return Response(
-        get_text(body, "id", None) or "",
-        get_text(body, "model", None) or "",
-        read_created(body, None),
-        tuple(choices),
-        read_usage(usage, (None, "usage"), reading) if usage else None,
-        failure,
-        reading.read_origin(body, None, names.RESPONSE_KEYS),
-        tuple(reading.unknown_fields),
-    )
+    counts = get_object(body, "usage", None)
+    id, model = get_text(body, "id", None) or "", get_text(body, "model", None) or ""
+    created = read_created(body, None)
+    usage = read_usage(counts, (None, "usage"), reading) if counts else None
+    origin = reading.read_origin(body, None, names.RESPONSE_KEYS)
+    return Response(id, model, created, tuple(choices), usage, failure, origin, tuple(reading.unknown_fields))
 
 
 def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) -> Choice:
@@ -245,9 +230,8 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     legacy = legacy or (finish is not None and finish.raw == names.LEGACY_CALLS_REASON)
     where = source_path(choice)
     slots = MessageSlots(choice.parts, where, ledger)
-    reason = FinishReasonWriter(legacy)
-    reason.has_calls, reason.has_refusal = bool(slots.calls), bool(slots.refusals)
-    reason.is_incomplete = True in [call.incomplete for call in slots.calls]
+    is_incomplete = True in [call.incomplete for call in slots.calls]
+    reason = FinishReasonWriter(legacy, bool(slots.calls), is_incomplete, bool(slots.refusals))
     out: Object = {
         "index": choice.index,
         "message": _write_message(slots, ledger, legacy),
@@ -262,9 +246,8 @@ def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
     citations: list[Object] = []
     for part in slots.content:
         if isinstance(part, Text):
-            if part.citations:
-                # In Chat they count characters of the whole content.
-                citations += [write_citation(citation, len(text), len(part.text)) for citation in part.citations]
+            # In Chat they count characters of the whole content.
+            citations += [write_citation(citation, len(text), len(part.text)) for citation in part.citations]
             if part.seal is not None:
                 ledger.note("seal-dropped", source_path(part), "the seal of a text was left out")
             text += part.text
@@ -280,28 +263,17 @@ def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
     }
     if slots.reasoning:
         slots.write_reasoning(out, ledger)
-    if slots.media:
-        _write_images(slots.media, out, ledger)
-    if slots.calls and legacy:
-        _write_function_call(slots.calls, out, ledger)
-    elif slots.calls:
-        out["tool_calls"] = [write_call(call, ledger) for call in slots.calls]
-    return out
-
-
-def _write_images(media: list[Media], out: Object, ledger: Ledger) -> None:
-    images = [image for part in media if (image := write_media(part, _DEFAULT_FAMILY, ledger)) is not None]
+    images = [image for part in slots.media if (image := write_media(part, DEFAULT_FAMILY, ledger)) is not None]
     if images:
         out["images"] = images
-
-
-def _write_function_call(calls: list[Call], out: Object, ledger: Ledger) -> None:
-    out["function_call"] = write_call(calls[0], ledger, legacy=True)
-    for call in calls[1:]:
-        ledger.note("part-dropped", source_path(call), f"`function_call` holds one call: `{call.name}` was left out")
-
-
-_DEFAULT_FAMILY = Family()
+    if slots.calls and not legacy:
+        out["tool_calls"] = [write_call(call, ledger) for call in slots.calls]
+    elif slots.calls:
+        out["function_call"] = write_call(slots.calls[0], ledger, legacy=True)
+        for call in slots.calls[1:]:
+            what = f"`function_call` holds one call: `{call.name}` was left out"
+            ledger.note("part-dropped", source_path(call), what)
+    return out
 
 
 # --- a quick look -----------------------------------------------------------------------------------------------------

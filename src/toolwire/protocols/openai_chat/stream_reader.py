@@ -83,7 +83,8 @@ class StreamReader:
         """Recognises the next frame, if the last one was a delta and only the text differs."""
         self._failed_templates = 0
         """Templates made since one matched."""
-        self._add_repeat: Callable[[str], None] = _ignore_text
+        self._add_repeat: Callable[[str], None]
+        """Adds the text of a frame that the template recognised; set with the template."""
 
     def feed(self, data: bytes) -> list[ev.Event]:
         if self._ended:
@@ -93,7 +94,6 @@ class StreamReader:
         try:
             frames = self._splitter.feed(data)
         except sse.FrameTooLong as error:
-            self._frame = _SILENT_FRAME
             self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"))
             return out
         for frame in frames:
@@ -134,8 +134,14 @@ class StreamReader:
         self._frame_count += 1
         out, data = self._events, raw.data
         before = len(out)
-        if len(data) < _MIN_CHUNK_LENGTH and data.strip() in (DONE, b""):
-            self._read_marker(raw, path)
+        short = data.strip() if len(data) < _MIN_CHUNK_LENGTH else None
+        if short == DONE:
+            self._frame = _DONE_FRAME
+            self._end_response()
+            return
+        if short == b"":
+            self._frame = ev.SourceFrame(NAME, raw.event, None, silent=True)
+            out.append(ev.OpaqueEvent(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
             return
         try:
             chunk = decode(data, path)
@@ -182,55 +188,34 @@ class StreamReader:
         frame, kind = (raw, sse.FrameTemplate) if bare is None else (sse.Frame(None, bare), _PaddedTemplate)
         self._template = sse.make_frame_template(frame, text, find_text, excluded_start, kind)
 
-    def _read_marker(self, raw: sse.Frame, path: Path) -> None:
-        """Data that is not a chunk: `[DONE]`, or empty."""
-        if raw.data.strip():
-            self._frame = _DONE_FRAME
-            self._end_response()
-            return
-        self._frame = ev.SourceFrame(NAME, raw.event, None, silent=True)
-        self._events.append(ev.OpaqueEvent(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
-
-    def _fail_stream(self, failure: Failure) -> None:
+    def _fail_stream(self, failure: Failure, frame: ev.SourceFrame = _SILENT_FRAME) -> None:
         self._ended = True
-        self._events.append(ev.ResponseFailed(failure, _SILENT_FRAME))
+        self._events.append(ev.ResponseFailed(failure, frame))
 
     def _read_chunk(self, chunk: Object, path: Path) -> None:
         if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
-            self._read_error(chunk)
+            self._fail_stream(read_failure(chunk, 0), self._frame)
             return
         self._unknown_fields.add_unknown_keys("chunk", chunk, path)
         choices, usage = get_list(chunk, "choices", path) or [], get_object(chunk, "usage", path)
-        if not self._started and not self._start_response(chunk, path, bool(choices or usage)):
-            return
+        if not self._started:
+            if not (choices or usage or chunk.get("id")):
+                return  # Azure's first chunk has only the prompt's filter results, and no id
+            self._started, self._first_chunk = True, chunk
+            id, model = get_text(chunk, "id", path) or "", get_text(chunk, "model", path) or ""
+            self._events.append(ev.ResponseStart(id, model, read_created(chunk, path), None, None, self._frame))
         for number, choice in enumerate(choices):
             at = ((path, "choices"), number)
             node = expect_object(choice, at)
             if isinstance(node.get("error"), dict):
-                self._read_error(node)
+                self._fail_stream(read_failure(node, 0), self._frame)
                 return
             self._read_choice(node, at)
         if usage:
-            self._read_usage(usage, (path, "usage"))
-
-    def _read_error(self, node: Object) -> None:
-        self._ended = True
-        self._events.append(ev.ResponseFailed(read_failure(node, 0), self._frame))
-
-    def _start_response(self, chunk: Object, path: Path, has_content: bool) -> bool:
-        """Does the answer start here? Azure's first chunk has only the prompt's filter results, and no id."""
-        if not has_content and not chunk.get("id"):
-            return False
-        self._started, self._first_chunk = True, chunk
-        id, model = get_text(chunk, "id", path) or "", get_text(chunk, "model", path) or ""
-        self._events.append(ev.ResponseStart(id, model, read_created(chunk, path), None, None, self._frame))
-        return True
-
-    def _read_usage(self, usage: Object, path: Path) -> None:
-        reading = ReadContext(NAME)
-        self._events.append(ev.UsageUpdate(read_usage(usage, path, reading), self._frame))
-        for field in reading.unknown_fields:
-            self._unknown_fields.add_once("usage", field)
+            reading = ReadContext(NAME)
+            self._events.append(ev.UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
+            for field in reading.unknown_fields:
+                self._unknown_fields.add_once("usage", field)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)
@@ -283,14 +268,9 @@ class StreamReader:
         if choice.channel == channel and choice.channel_key == key and part is None:
             return
         self._end_open_part(choice)
-        for open_call in choice.calls:
-            if not open_call.is_closed and open_call.part_index >= 0 and open_call.is_complete():
-                self._end_call(open_call, False)
-        choice.channel, choice.channel_key, choice.open_part = (
-            channel,
-            key,
-            self._start_part(choice, part or _EMPTY_PARTS[channel]),
-        )
+        self._end_complete_calls(choice)
+        choice.channel, choice.channel_key = channel, key
+        choice.open_part = self._start_part(choice, part or _EMPTY_PARTS[channel])
         choice.part_offset = choice.text_length
 
     def _end_open_part(self, choice: OpenChoice) -> None:
@@ -343,11 +323,7 @@ class StreamReader:
 
     def _add_reasoning_detail(self, choice: OpenChoice, part: Reasoning, number: Json) -> None:
         key = (part.form, number)
-        if (
-            part.hidden
-            or choice.channel != "reasoning"
-            or (choice.channel_key is not None and choice.channel_key != key)
-        ):
+        if part.hidden or choice.channel != "reasoning" or choice.channel_key not in (None, key):
             self._open_part(choice, "reasoning", key, Reasoning("", part.form, part.hidden, id=part.id))
         choice.channel_key = key
         if part.text:
@@ -388,9 +364,8 @@ class StreamReader:
         added = read_arguments(given)
         if open_call.is_closed:
             if added.strip() and not open_call.text.startswith(added):
-                raise Malformed(
-                    path, f"more arguments for the call of `{open_call.name}`, whose arguments are complete"
-                )
+                what = f"more arguments for the call of `{open_call.name}`, whose arguments are complete"
+                raise Malformed(path, what)
             inner[key] = ""
             self._chunk_changed = True
             return
@@ -401,23 +376,22 @@ class StreamReader:
                 self._events.append(ev.ArgumentsDelta(open_call.part_index, text, self._frame))
         elif open_call.name:
             self._start_call(choice, open_call)
-        seal = (
-            read_seal(delta, path, ReadContext(NAME))
-            if "extra_content" in delta and open_call.part_index >= 0
-            else None
-        )
-        if seal is not None:
+        started = open_call.part_index >= 0
+        if "extra_content" in delta and started and (seal := read_seal(delta, path, ReadContext(NAME))) is not None:
             self._events.append(ev.SealDelta(open_call.part_index, seal, self._frame))
 
     def _start_call(self, choice: OpenChoice, call: OpenCall) -> None:
         """Start a call once its name is known; calls before it that are complete end here."""
         self._end_open_part(choice)
-        for other in choice.calls:
-            if other is not call and not other.is_closed and other.part_index >= 0 and other.is_complete():
-                self._end_call(other, False)
+        self._end_complete_calls(choice)
         call.part_index = self._start_part(choice, Call(call.id, call.name, "", call.kind))
         if call.text:
             self._events.append(ev.ArgumentsDelta(call.part_index, call.text, self._frame))
+
+    def _end_complete_calls(self, choice: OpenChoice) -> None:
+        for call in choice.calls:
+            if not call.is_closed and call.part_index >= 0 and call.is_complete():
+                self._end_call(call, False)
 
     def _end_call(self, call: OpenCall, incomplete: bool) -> None:
         call.is_closed = True
@@ -438,7 +412,7 @@ class StreamReader:
             self._end_open_part(choice)
             self._end_choice(choice)
         self._ended = True
-        self._events.append(ev.ResponseEnd(self._unknown_fields.as_tuple(), self._frame))
+        self._events.append(ev.ResponseEnd(tuple(self._unknown_fields.found.values()), self._frame))
 
     def _end_choice(self, choice: OpenChoice) -> None:
         finish = choice.finish
@@ -461,8 +435,9 @@ class StreamReader:
         """Send arguments that were held back until it was clear what they are."""
         already_sent, text = call.holds_placeholder, call.release_held_back()
         if text:
-            head: Object = {key: self._first_chunk[key] for key in _HEAD_KEYS if key in self._first_chunk}
-            late: Object = head | {"choices": [choice.write_arguments_choice(call, text)]}
+            late: Object = {key: self._first_chunk[key] for key in _HEAD_KEYS if key in self._first_chunk}
+            delta = {"tool_calls": [{"index": call.call_index, "function": {"arguments": text}}]}
+            late["choices"] = [{"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}]
             frame = self._frame if already_sent else ev.SourceFrame(NAME, None, late)
             self._events.append(ev.ArgumentsDelta(call.part_index, text, frame))
 
@@ -499,10 +474,6 @@ def _find_repeated_call(delta: Object, choice: OpenChoice) -> OpenCall | None:
 def _has_only(node: Object, *keys: str) -> bool:
     """Are all other values empty, or strings, which are read the same way in every chunk?"""
     return not [key for key, value in node.items() if value and type(value) is not str and key not in keys]
-
-
-def _ignore_text(text: str) -> None:
-    """Before the first delta."""
 
 
 def _invalid_stream(problem: str) -> Failure:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from toolwire.core import json_values
+from msgspec import Struct, field
+
 from toolwire.core.ir import Finish, UnknownField
-from toolwire.core.json_values import Json, Malformed, Object, Path
+from toolwire.core.json_values import Json, Malformed, Object, Path, is_object_text
 from toolwire.core.provenance import is_nonempty
-from toolwire.protocols.openai_chat.names import CALL_KEYS, CHUNK_KEYS, DELTA_KEYS, IGNORABLE_CHUNK_CHOICE_KEYS
+from toolwire.protocols.openai_chat.names import CALL_KEYS, CHUNK_CHOICE_KEYS, CHUNK_KEYS, DELTA_KEYS
 
 _MAX_UNKNOWN_KEYS = 1024
 """Limits the memory that a stream with ever new keys can take."""
-_CHOICE_KEYS = IGNORABLE_CHUNK_CHOICE_KEYS - {"logprobs"}
+_KNOWN_KEYS = {"chunk": CHUNK_KEYS, "choice": CHUNK_CHOICE_KEYS, "delta": DELTA_KEYS, "call": CALL_KEYS}
 
 
-class UnknownFields:
+class UnknownFields(Struct, eq=False):
     """The unknown fields of a stream. Each key is reported once for each kind of node."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], UnknownField] = {}
-        self._known_keys = {"chunk": CHUNK_KEYS, "choice": _CHOICE_KEYS, "delta": DELTA_KEYS, "call": CALL_KEYS}
+    found: dict[tuple[str, str], UnknownField] = {}
+    _known_keys: dict[str, frozenset[str]] = field(default_factory=_KNOWN_KEYS.copy)
 
     def add_unknown_keys(self, kind: str, node: Object, path: Path) -> None:
         known = self._known_keys[kind]
@@ -27,47 +27,30 @@ class UnknownFields:
         for key, value in node.items():
             if key not in known and is_nonempty(value) and len(known) < _MAX_UNKNOWN_KEYS:
                 known = self._known_keys[kind] = known | {key}
-                self._found[kind, key] = UnknownField(path, key)
+                self.found[kind, key] = UnknownField(path, key)
 
-    def add_once(self, kind: str, field: UnknownField, key: str | None = None) -> None:
+    def add_once(self, kind: str, unknown: UnknownField, key: str | None = None) -> None:
         """An unknown field that a reader found; the first of its kind and key is kept."""
-        self._found.setdefault((kind, field.key if key is None else key), field)
-
-    def as_tuple(self) -> tuple[UnknownField, ...]:
-        return tuple(self._found.values())
+        self.found.setdefault((kind, unknown.key if key is None else key), unknown)
 
 
-class OpenCall:
+class OpenCall(Struct, eq=False):
     """A call whose arguments may still grow."""
 
-    __slots__ = (
-        "_pieces",
-        "call_index",
-        "held_back",
-        "id",
-        "is_closed",
-        "kind",
-        "length",
-        "name",
-        "part_index",
-        "sends_whole_text",
-    )
-
-    def __init__(self, id: str, name: str, kind: str, call_index: int) -> None:
-        self._pieces: list[str] = []
-        self.call_index = call_index
-        """Its position among the calls of the choice."""
-        self.id = id
-        self.name = name
-        self.kind = kind
-        self.part_index = -1
-        self.length = 0
-        """The length of its arguments so far."""
-        self.held_back: str | None = None
-        """Argument text that is held until it is clear whether it repeats earlier text (see `find_new_text`)."""
-        self.sends_whole_text = False
-        """Does every delta hold all arguments so far?"""
-        self.is_closed = False
+    id: str
+    name: str
+    kind: str
+    call_index: int
+    """Its position among the calls of the choice."""
+    part_index: int = -1
+    length: int = 0
+    """The length of its arguments so far."""
+    held_back: str | None = None
+    """Argument text that is held until it is clear whether it repeats earlier text (see `find_new_text`)."""
+    sends_whole_text: bool = False
+    """Does every delta hold all arguments so far?"""
+    is_closed: bool = False
+    _pieces: list[str] = []
 
     @property
     def text(self) -> str:
@@ -153,46 +136,30 @@ class OpenCall:
         pending, self.held_back = self.held_back, None
         if pending is None:
             return ""
-        if self.length and not json_values.is_object_text(self.text + pending):
+        if self.length and not is_object_text(self.text + pending):
             pending = pending[self.length :]
         self.add_delta(pending)
         return pending
 
     def is_complete(self) -> bool:
         """Are the arguments a complete JSON object? Then no more can follow."""
-        return (
-            self.kind != "custom"
-            and self.text.endswith("}")
-            and self.held_back is None
-            and json_values.is_object_text(self.text)
-        )
+        if self.kind == "custom" or self.held_back is not None:
+            return False
+        return self.text.endswith("}") and is_object_text(self.text)
 
 
-class OpenChoice:
+class OpenChoice(Struct, eq=False):
     """One choice: its open text part, and its calls."""
 
-    __slots__ = (
-        "calls",
-        "calls_by_index",
-        "channel",
-        "channel_key",
-        "finish",
-        "index",
-        "open_part",
-        "part_offset",
-        "text_length",
-    )
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.channel = ""
-        self.channel_key: Json = None
-        self.open_part = -1
-        self.calls: list[OpenCall] = []
-        self.calls_by_index: dict[int | str, OpenCall] = {}
-        self.finish: Finish | None = None
-        self.part_offset = 0
-        self.text_length = 0
+    index: int
+    channel: str = ""
+    channel_key: Json = None
+    open_part: int = -1
+    calls: list[OpenCall] = []
+    calls_by_index: dict[int | str, OpenCall] = {}
+    finish: Finish | None = None
+    part_offset: int = 0
+    text_length: int = 0
 
     def count_text(self, text: str) -> None:
         """Citations count positions in the answer's text, without reasoning and refusals."""
@@ -203,11 +170,6 @@ class OpenChoice:
         self.calls.append(call)
         self.calls_by_index[-len(self.calls) if index is None else index] = call
         return call
-
-    def write_arguments_choice(self, call: OpenCall, text: str) -> Object:
-        """The choice of a chunk for arguments that were held back until the end."""
-        delta = {"tool_calls": [{"index": call.call_index, "function": {"arguments": text}}]}
-        return {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": None}
 
     def find_call(self, index: int | str | None, id: str, name: str) -> OpenCall | None:
         """The call that a delta belongs to; None for a new one. Raises Malformed where it would be a guess."""

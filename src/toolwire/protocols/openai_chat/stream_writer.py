@@ -8,80 +8,50 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct, field
+
+from toolwire.core import events as ev
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import truncated_stream_failure
-from toolwire.core.events import (
-    ArgumentsDelta,
-    ChoiceEnd,
-    CitationDelta,
-    Event,
-    OpaqueEvent,
-    PartEnd,
-    PartStart,
-    ResponseEnd,
-    ResponseFailed,
-    ResponseStart,
-    SealDelta,
-    SourceFrame,
-    TextDelta,
-    UsageUpdate,
-)
 from toolwire.core.ir import Call, Citation, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.content import write_citation, write_media, write_reasoning_detail
 from toolwire.protocols.openai_chat.errors import write_error_body
-from toolwire.protocols.openai_chat.messages import note_dropped_part
-from toolwire.protocols.openai_chat.models import Family
+from toolwire.protocols.openai_chat.models import DEFAULT_FAMILY
 from toolwire.protocols.openai_chat.names import DONE, NAME, is_own_seal
+from toolwire.protocols.openai_chat.request import note_dropped_part
 from toolwire.protocols.openai_chat.response import FinishReasonWriter, write_usage
 from toolwire.protocols.openai_chat.tools import note_call_losses, uses_legacy_functions, write_seal
 
-_DELTA_PREFIXES: Mapping[type, bytes] = MappingProxyType(
-    {Text: b'{"content":', Refusal: b'{"refusal":', Reasoning: b'{"reasoning_content":'}
-)
-_DEFAULT_FAMILY = Family()
+_DELTA_PREFIXES: Mapping[type, bytes] = {
+    Text: b'{"content":',
+    Refusal: b'{"refusal":',
+    Reasoning: b'{"reasoning_content":',
+}
 
 
-class _OpenPart:
+class _OpenPart(Struct, eq=False):
     """A part that was started."""
 
-    __slots__ = (
-        "call_index",
-        "choice",
-        "citations",
-        "counts_text",
-        "delta_prefix",
-        "delta_suffix",
-        "has_arguments",
-        "held_back",
-        "incomplete",
-        "is_ended",
-        "part",
-        "seal",
-        "text_offset",
-    )
-
-    def __init__(self, part: Any, choice: _OpenChoice) -> None:
-        self.part = part
-        self.choice = choice
-        self.delta_prefix = b""
-        """The bytes of a chunk before the text of a delta; empty for a call that waits."""
-        self.delta_suffix = b""
-        """The bytes after the text."""
-        self.counts_text = isinstance(part, Text)
-        self.call_index = -1
-        self.held_back: list[str] = []
-        self.has_arguments = False
-        self.is_ended = False
-        self.incomplete = False
-        self.seal: Seal | None = None
-        self.citations: list[Citation] = []
-        self.text_offset = choice.text_length
+    part: Any
+    choice: _OpenChoice
+    text_offset: int
+    counts_text: bool
+    delta_prefix: bytes = b""
+    """The bytes of a chunk before the text of a delta; empty for a call that waits."""
+    delta_suffix: bytes = b""
+    """The bytes after the text."""
+    call_index: int = -1
+    held_back: list[str] = []
+    has_arguments: bool = False
+    is_ended: bool = False
+    incomplete: bool = False
+    seal: Seal | None = None
+    citations: list[Citation] = []
 
     def write_delta(self, text: str) -> bytes:
         """A delta with this text; only for a part that has a prefix."""
@@ -90,34 +60,18 @@ class _OpenPart:
         return self.delta_prefix + encode(text) + self.delta_suffix
 
 
-class _OpenChoice:
-    """One choice."""
-
-    __slots__ = (
-        "call_count",
-        "chunk_prefix",
-        "citation_count",
-        "detail_count",
-        "finish_reason",
-        "index",
-        "is_started",
-        "open_call",
-        "text_length",
-        "waiting_calls",
-    )
-
-    def __init__(self, index: int, legacy: bool, chunk_prefix: bytes) -> None:
-        self.index = index
-        self.chunk_prefix = chunk_prefix + str(index).encode() + b',"delta":'
-        """The bytes of its chunks before the delta."""
-        self.is_started = False
-        self.call_count = 0
-        self.open_call: _OpenPart | None = None
-        self.waiting_calls: deque[_OpenPart] = deque()
-        self.finish_reason = FinishReasonWriter(legacy)
-        self.text_length = 0
-        self.citation_count = 0
-        self.detail_count = 0
+class _OpenChoice(Struct, eq=False):
+    index: int
+    finish_reason: FinishReasonWriter
+    chunk_prefix: bytes
+    """The bytes of its chunks before the delta."""
+    is_started: bool = False
+    call_count: int = 0
+    open_call: _OpenPart | None = None
+    waiting_calls: deque[_OpenPart] = field(default_factory=deque)
+    text_length: int = 0
+    citation_count: int = 0
+    detail_count: int = 0
 
 
 class StreamWriter:
@@ -134,32 +88,32 @@ class StreamWriter:
         self._usage: Usage | None = None
         self._choices: dict[int, _OpenChoice] = {}
         self._open_parts: dict[int, _OpenPart] = {}
-        self._last_frame: SourceFrame | None = None
+        self._last_frame: ev.SourceFrame | None = None
         self._ended = False
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: ev.Event) -> bytes:
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(event, frame)
-        if self._ended and not isinstance(event, OpaqueEvent):
+        if self._ended and not isinstance(event, ev.OpaqueEvent):
             return b""
         return _EVENT_WRITERS[type(event)](self, event)
 
-    def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
+    def delta_writer(self, kind: type[ev.TextDelta | ev.ArgumentsDelta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts[index]
-        if not open_part.delta_prefix or (kind is ArgumentsDelta and not open_part.has_arguments):
+        if not open_part.delta_prefix or (kind is ev.ArgumentsDelta and not open_part.has_arguments):
             return None
         return open_part.write_delta
 
     def close(self) -> bytes:
         if self._ended:
             return b""
-        return self._write_failure(ResponseFailed(truncated_stream_failure()))
+        return self._write_failure(ev.ResponseFailed(truncated_stream_failure()))
 
-    def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
+    def _write_verbatim(self, event: ev.Event, frame: ev.SourceFrame) -> bytes:
         """Write a frame of a Chat provider as it came, once. Only a failure may have no frame."""
-        if isinstance(event, (ResponseEnd, ResponseFailed)):
-            if frame.silent and isinstance(event, ResponseFailed):
+        if isinstance(event, (ev.ResponseEnd, ev.ResponseFailed)):
+            if frame.silent and isinstance(event, ev.ResponseFailed):
                 return self._write_failure(event)
             self._ended = True
         if frame is self._last_frame or frame.silent:
@@ -173,7 +127,7 @@ class StreamWriter:
     def _write_chunk(self, choice: _OpenChoice, delta: Json, finish: bytes = b"null") -> bytes:
         return choice.chunk_prefix + encode(delta) + b',"logprobs":null,"finish_reason":' + finish + self._chunk_suffix
 
-    def _write_start(self, event: ResponseStart) -> bytes:
+    def _write_start(self, event: ev.ResponseStart) -> bytes:
         context = self._context
         self._response_id = event.id or ids.derive_id("chatcmpl-", context.seed)
         head: Object = {
@@ -189,15 +143,15 @@ class StreamWriter:
     def _choice(self, index: int) -> _OpenChoice:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _OpenChoice(index, self._legacy, self._chunk_prefix + b'{"index":')
+            prefix = b'%b{"index":%d,"delta":' % (self._chunk_prefix, index)
+            choice = self._choices[index] = _OpenChoice(index, FinishReasonWriter(self._legacy), prefix)
         return choice
 
-    def _write_choice_start(self, choice: _OpenChoice, content: str | None = "") -> bytes:
+    def _write_choice_start(self, choice: _OpenChoice, content: bytes = b'""') -> bytes:
         """The first chunk of a choice, with the role; the choices before it must have theirs first."""
         if choice.is_started:
             return b""
-        fields = b'"","refusal":null' if content is not None else b'null,"refusal":null'
-        return self._write_choice_prefix(choice) + fields + self._delta_suffix
+        return self._write_choice_prefix(choice) + content + b',"refusal":null' + self._delta_suffix
 
     def _write_choice_prefix(self, choice: _OpenChoice) -> bytes:
         """The first chunks of the choices before this one, then the bytes of its first chunk before the content."""
@@ -209,23 +163,22 @@ class StreamWriter:
 
     # --- parts ---
 
-    def _write_part_start(self, event: PartStart) -> bytes:
+    def _write_part_start(self, event: ev.PartStart) -> bytes:
         choice = self._choice(event.choice)
         part = event.part
-        open_part = self._open_parts[event.index] = _OpenPart(part, choice)
+        open_part = _OpenPart(part, choice, choice.text_length, isinstance(part, Text))
+        self._open_parts[event.index] = open_part
         if isinstance(part, Call):
             return self._write_call_start(open_part, part)
         field = _DELTA_PREFIXES.get(type(part))
         if field is not None and isinstance(part, (Text, Refusal, Reasoning)):
             return self._write_text_start(open_part, part, field)
         if isinstance(part, Media):
-            image = write_media(part, _DEFAULT_FAMILY, self._ledger)
-            return (
-                self._write_choice_start(choice) + self._write_chunk(choice, {"images": [image]})
-                if image is not None
-                else b""
-            )
-        note_dropped_part(part, self._ledger)
+            image = write_media(part, DEFAULT_FAMILY, self._ledger)
+            if image is not None:
+                return self._write_choice_start(choice) + self._write_chunk(choice, {"images": [image]})
+        else:
+            note_dropped_part(part, self._ledger)
         return b""
 
     def _write_text_start(self, open_part: _OpenPart, part: Text | Refusal | Reasoning, field: bytes) -> bytes:
@@ -237,22 +190,21 @@ class StreamWriter:
         if choice.call_count and part.text is not None:
             what = "text, thinking and calls are no longer in the order they were made"
             self._ledger.note("order-changed", source_path(part), what)
-        out = self._write_choice_start(choice, None if isinstance(part, Refusal) else "")
+        out = self._write_choice_start(choice, b"null" if isinstance(part, Refusal) else b'""')
         if part.text:
             out += open_part.delta_prefix + encode(part.text) + self._delta_suffix
             choice.text_length += len(part.text)
         if isinstance(part, Text):
-            for citation in part.citations:
-                open_part.citations.append(citation)
+            open_part.citations += part.citations
         if isinstance(part, (Text, Reasoning)) and part.seal is not None:
             out += self._write_part_seal(open_part, part.seal)
         return out
 
-    def _write_text(self, event: TextDelta) -> bytes:
+    def _write_text(self, event: ev.TextDelta) -> bytes:
         open_part = self._open_parts[event.index]
         return open_part.write_delta(event.text) if open_part.delta_prefix else b""
 
-    def _write_citation(self, event: CitationDelta) -> bytes:
+    def _write_citation(self, event: ev.CitationDelta) -> bytes:
         open_part = self._open_parts[event.index]
         if isinstance(open_part.part, Text):
             open_part.citations.append(event.citation)
@@ -260,7 +212,7 @@ class StreamWriter:
             self._ledger.note("citation-dropped", source_path(event.citation), "a source was left out")
         return b""
 
-    def _write_seal(self, event: SealDelta) -> bytes:
+    def _write_seal(self, event: ev.SealDelta) -> bytes:
         return self._write_part_seal(self._open_parts[event.index], event.seal)
 
     def _write_part_seal(self, open_part: _OpenPart, seal: Seal) -> bytes:
@@ -276,7 +228,7 @@ class StreamWriter:
             return self._write_chunk(choice, {"reasoning_details": [detail]})
         return b""
 
-    def _write_part_end(self, event: PartEnd) -> bytes:
+    def _write_part_end(self, event: ev.PartEnd) -> bytes:
         open_part = self._open_parts.pop(event.index)
         choice = open_part.choice
         if isinstance(open_part.part, Call):
@@ -284,7 +236,14 @@ class StreamWriter:
             choice.finish_reason.is_incomplete = choice.finish_reason.is_incomplete or event.incomplete
             if open_part is not choice.open_call:
                 return b""
-            return self._write_waiting_calls(choice, self._write_call_end(open_part))
+            out = self._write_call_end(open_part)
+            while choice.waiting_calls:
+                waiting = choice.waiting_calls.popleft()
+                out += self._write_announcement(waiting)
+                if not waiting.is_ended:
+                    break
+                out += self._write_call_end(waiting)
+            return out
         if not open_part.citations:
             return b""
         # The SDK merges lists by `index`; OpenAI sends the first annotations without it.
@@ -327,19 +286,14 @@ class StreamWriter:
         else:
             id = call.id or ids.derive_id("call_", self._response_id, choice.index, open_part.call_index)
             kind = b'"custom"' if custom else b'"function"'
-            lead, inner, tail = (
-                b'"tool_calls":[{"index":' + str(open_part.call_index).encode() + b",",
-                kind + b":{",
-                b"}}]",
-            )
+            lead, inner, tail = b'"tool_calls":[{"index":%d,' % open_part.call_index, kind + b":{", b"}}]"
             named = b'"id":' + encode(id) + b',"type":' + kind + b"," + inner + b'"name":'
         open_part.delta_prefix = choice.chunk_prefix + b"{" + lead + inner + key
         open_part.delta_suffix = tail + self._delta_suffix
-        out = (
-            choice.chunk_prefix + b"{"
-            if choice.is_started
-            else self._write_choice_prefix(choice) + b'null,"refusal":null,'
-        )
+        if choice.is_started:
+            out = choice.chunk_prefix + b"{"
+        else:
+            out = self._write_choice_prefix(choice) + b'null,"refusal":null,'
         out += lead + named + encode(call.name) + b"," + key + b'""' + open_part.delta_suffix
         held, open_part.held_back = "".join(open_part.held_back), []
         return out + self._write_arguments_text(open_part, held) if held else out
@@ -348,86 +302,69 @@ class StreamWriter:
         open_part.has_arguments = True
         return open_part.write_delta(text)
 
-    def _write_arguments(self, event: ArgumentsDelta) -> bytes:
+    def _write_arguments(self, event: ev.ArgumentsDelta) -> bytes:
         open_part = self._open_parts[event.index]
-        text = event.text
-        if not text or open_part.call_index < 0:
+        if open_part.call_index < 0 or not event.text:
             return b""
         if open_part.delta_prefix:
-            return self._write_arguments_text(open_part, text)
-        open_part.held_back.append(text)
+            return self._write_arguments_text(open_part, event.text)
+        open_part.held_back.append(event.text)
         return b""
 
     def _write_call_end(self, open_part: _OpenPart) -> bytes:
         """Write `{}` for a call without arguments: the empty text is not JSON."""
         out = b""
-        if (
-            not open_part.has_arguments
-            and not open_part.incomplete
-            and (open_part.part.kind != "custom" or self._legacy)
-        ):
+        has_json_arguments = open_part.part.kind != "custom" or self._legacy
+        if has_json_arguments and not open_part.has_arguments and not open_part.incomplete:
             out = self._write_arguments_text(open_part, "{}")
         if open_part.seal is not None:
             # The SDK refuses a delta of a call without `arguments`, so they are empty.
-            sealed = {
-                "index": open_part.call_index,
-                "function": {"arguments": ""},
-                "extra_content": write_seal(open_part.seal),
-            }
+            sealed = {"index": open_part.call_index, "function": {"arguments": ""}}
+            sealed["extra_content"] = write_seal(open_part.seal)
             out += self._write_chunk(open_part.choice, {"tool_calls": [sealed]})
         open_part.choice.open_call = None
         return out
 
-    def _write_waiting_calls(self, choice: _OpenChoice, out: bytes) -> bytes:
-        while choice.waiting_calls and choice.open_call is None:
-            open_part = choice.waiting_calls.popleft()
-            out += self._write_announcement(open_part)
-            if open_part.is_ended:
-                out += self._write_call_end(open_part)
-        return out
-
     # --- the end ---
 
-    def _write_choice_end(self, event: ChoiceEnd) -> bytes:
+    def _write_choice_end(self, event: ev.ChoiceEnd) -> bytes:
         choice = self._choice(event.choice)
         out = self._write_choice_start(choice)
         word = choice.finish_reason.write(event.finish, source_path(event.finish), self._ledger)
         return out + self._write_chunk(choice, {}, encode(word))
 
-    def _write_usage(self, event: UsageUpdate) -> bytes:
+    def _write_usage(self, event: ev.UsageUpdate) -> bytes:
         self._usage = event.usage
         return b""
 
-    def _write_response_end(self, _event: ResponseEnd) -> bytes:
+    def _write_response_end(self, _event: ev.ResponseEnd) -> bytes:
         self._ended = True
         out = b""
         if self._wants_usage and self._usage is not None:
             out = self._chunk_prefix + b'],"usage":' + encode(write_usage(self._usage)) + b"}\n\n"
         return out + sse.write_data_frame(DONE)
 
-    def _write_failure(self, event: ResponseFailed) -> bytes:
+    def _write_failure(self, event: ev.ResponseFailed) -> bytes:
         self._ended = True
         return sse.write_data_frame(encode(write_error_body(event.failure)))
 
-    def _write_opaque_event(self, event: OpaqueEvent) -> bytes:
+    def _write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
         if not event.is_ignorable:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""
 
 
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
-    {
-        ResponseStart: StreamWriter._write_start,
-        PartStart: StreamWriter._write_part_start,
-        TextDelta: StreamWriter._write_text,
-        ArgumentsDelta: StreamWriter._write_arguments,
-        SealDelta: StreamWriter._write_seal,
-        CitationDelta: StreamWriter._write_citation,
-        PartEnd: StreamWriter._write_part_end,
-        UsageUpdate: StreamWriter._write_usage,
-        ChoiceEnd: StreamWriter._write_choice_end,
-        ResponseEnd: StreamWriter._write_response_end,
-        ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_opaque_event,
-    }
-)
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
+    ev.ResponseStart: StreamWriter._write_start,
+    ev.PartStart: StreamWriter._write_part_start,
+    ev.TextDelta: StreamWriter._write_text,
+    ev.ArgumentsDelta: StreamWriter._write_arguments,
+    ev.SealDelta: StreamWriter._write_seal,
+    ev.CitationDelta: StreamWriter._write_citation,
+    ev.PartEnd: StreamWriter._write_part_end,
+    ev.UsageUpdate: StreamWriter._write_usage,
+    ev.ChoiceEnd: StreamWriter._write_choice_end,
+    ev.ResponseEnd: StreamWriter._write_response_end,
+    ev.ResponseFailed: StreamWriter._write_failure,
+    ev.OpaqueEvent: StreamWriter._write_opaque_event,
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from toolwire.core.ir import (
     AnyTool,
     Call,
@@ -29,22 +31,11 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
+from toolwire.core.provenance import ReadContext, restore_original_keys
+from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import read_cache, write_cache
 from toolwire.protocols.openai_chat.models import Family
-from toolwire.protocols.openai_chat.names import (
-    CALL_KEYS,
-    CHOICE_MODES,
-    NAME,
-    SEAL_KEY_BY_VENDOR,
-    TOOL_KEYS,
-    TOOL_SHAPES,
-    WEB_SEARCH_KEYS,
-    intact_wire,
-    is_own,
-    is_own_seal,
-    unknown_nested_keys,
-)
+from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 
 
 def uses_legacy_functions(request: Request | None) -> bool:
@@ -61,21 +52,25 @@ def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
     found: list[AnyTool] = []
     for number, item in enumerate(get_list(body, "tools", None) or ()):
         found.append(_read_tool(item, ((None, "tools"), number), reading))
-    if "functions" in body:
-        for item, path in items_with_paths(get_list(body, "functions", None) or [], (None, "functions")):
-            node = expect_object(item, path)
-            origin = reading.read_origin(node, path, TOOL_SHAPES["function"].tool_keys)
-            found.append(_read_tool_fields(node, path, "function", None, origin, reading))
+    for number, item in enumerate(get_list(body, "functions", None) or ()):
+        at = ((None, "functions"), number)
+        origin = reading.read_origin(expect_object(item, at), at, names.TOOL_SHAPES["function"].tool_keys)
+        found.append(_read_tool_fields(item, at, "function", None, origin, reading))
     search = get_object(body, "web_search_options", None)
     if search is not None:
-        found.append(_read_web_search(search, (None, "web_search_options"), reading))
+        path = (None, "web_search_options")
+        location = get_object(search, "user_location", path)
+        near = get_object(location, "approximate", (path, "user_location")) if location else None
+        size = get_text(search, "search_context_size", path) or ""
+        origin = reading.read_origin(search, path, names.WEB_SEARCH_KEYS)
+        found.append(ProviderTool("web_search", location=near, context_size=size, origin=origin))
     return tuple(found)
 
 
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     node = expect_object(value, path)
     kind = get_text(node, "type", path) or "function"
-    shape = TOOL_SHAPES.get(kind)
+    shape = names.TOOL_SHAPES.get(kind)
     if shape is None:
         return Opaque(kind, reading.whole_origin(node, path))
     at = (path, kind)
@@ -83,7 +78,7 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     if not shape.tool_keys.issuperset(inner):
         reading.read_origin(inner, at, shape.tool_keys)
     cache = read_cache(node) if len(node) > 2 else None
-    return _read_tool_fields(inner, at, kind, cache, reading.read_origin(node, path, TOOL_KEYS), reading)
+    return _read_tool_fields(inner, at, kind, cache, reading.read_origin(node, path, names.TOOL_KEYS), reading)
 
 
 def _read_tool_fields(
@@ -109,25 +104,16 @@ def _read_grammar(node: Object, path: Path, reading: ReadContext) -> Grammar | N
     return Grammar(require_text(grammar, "syntax", at), require_text(grammar, "definition", at))
 
 
-def _read_web_search(node: Object, path: Path, reading: ReadContext) -> ProviderTool:
-    location = get_object(node, "user_location", path)
-    near = get_object(location, "approximate", (path, "user_location")) if location else None
-    size = get_text(node, "search_context_size", path) or ""
-    origin = reading.read_origin(node, path, WEB_SEARCH_KEYS)
-    return ProviderTool("web_search", location=near, context_size=size, origin=origin)
-
-
 def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
     """The keys of a request that declare its tools: `tools`, the old `functions`, `web_search_options`."""
     out: Object = {}
     for tool in tools:
         wire = intact_wire(tool.origin)
         if isinstance(tool, Tool):
-            if tool.kind == "function" and is_own(tool.origin) and TOOL_KEYS.isdisjoint(tool.origin.wire):
+            if tool.kind == "function" and is_own(tool.origin) and names.TOOL_KEYS.isdisjoint(tool.origin.wire):
                 # It was read from the old `functions`, which hold only the inner object.
-                out.setdefault("functions", []).append(
-                    wire or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
-                )
+                wire = wire or restore_original_keys(_write_tool_fields(tool), tool.origin, NAME)
+                out.setdefault("functions", []).append(wire)
             else:
                 out.setdefault("tools", []).append(wire or _write_tool(tool, family, ledger))
         elif isinstance(tool, ProviderTool):
@@ -145,8 +131,7 @@ def _write_tool_fields(tool: Tool) -> Object:
         out["description"] = tool.description
     if tool.kind == "custom":
         if tool.grammar is not None:
-            grammar = {"syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
-            out["format"] = {"type": "grammar", "grammar": grammar}
+            out["format"] = {"type": "grammar", "grammar": asdict(tool.grammar)}
         return out
     if tool.parameters is not None:
         out["parameters"] = tool.parameters
@@ -166,13 +151,13 @@ def _write_tool(tool: Tool, family: Family, ledger: Ledger) -> Object:
         _write_tool_extras(tool, out, family, ledger)
     if not is_own(tool.origin):
         return out
-    inner |= unknown_nested_keys(tool.origin.wire, kind, TOOL_SHAPES[kind].tool_keys)
+    inner |= unknown_nested_keys(tool.origin.wire, kind, names.TOOL_SHAPES[kind].tool_keys)
     return restore_original_keys(out, tool.origin, NAME)
 
 
 def _kind_as_written(tool: Tool | ToolName | Call) -> str:
     """Chat has two kinds of tools; every other kind is written as a function."""
-    return tool.kind if tool.kind in TOOL_SHAPES else "function"
+    return tool.kind if tool.kind in names.TOOL_SHAPES else "function"
 
 
 def _write_tool_extras(tool: Tool, out: Object, family: Family, ledger: Ledger) -> None:
@@ -217,7 +202,7 @@ def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
     value, path = body.get(key), (None, key)
     origin = Origin(NAME, path, value)
     if isinstance(value, str):
-        mode = CHOICE_MODES.get(value)
+        mode = names.CHOICE_MODES.get(value)
         return ToolChoice(mode, (), False, origin) if mode else None  # type: ignore[arg-type]
     if not isinstance(value, dict):
         return None
@@ -231,7 +216,7 @@ def read_tool_choice(body: Object, reading: ReadContext) -> ToolChoice | None:
     named = _read_tool_name(value)
     if named is not None:
         return ToolChoice("one", (named,), origin=origin)
-    mode = CHOICE_MODES.get(get_text(value, "type", path) or "")
+    mode = names.CHOICE_MODES.get(get_text(value, "type", path) or "")
     return ToolChoice(mode, origin=origin) if mode else None  # type: ignore[arg-type]
 
 
@@ -242,6 +227,11 @@ def _read_tool_name(item: Json) -> ToolName | None:
     inner = item.get(kind)
     name = inner.get("name") if isinstance(inner, dict) else item.get("name")
     return ToolName(name, kind) if isinstance(name, str) else None
+
+
+def _write_tool_name(tool: ToolName) -> Object:
+    kind = _kind_as_written(tool)
+    return {"type": kind, kind: {"name": tool.name}}
 
 
 def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
@@ -260,11 +250,6 @@ def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
         ledger.note("choice-weakened", source_path(choice), "`function_call` has no `required`")
         return key, "auto"
     return key, "required" if mode == "one" else mode
-
-
-def _write_tool_name(tool: ToolName) -> Object:
-    kind = _kind_as_written(tool)
-    return {"type": kind, kind: {"name": tool.name}}
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -286,7 +271,7 @@ def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
             return Call(id, name, arguments, "function", "", "", None, None, False, False, Origin(NAME, path, node))
     custom = node.get("type") == "custom" or (inner is None and node.get("custom") is not None)
     kind = "custom" if custom else "function"
-    shape = TOOL_SHAPES[kind]
+    shape = names.TOOL_SHAPES[kind]
     if not custom and "function" not in node and "type" not in node:
         origin = reading.read_origin(node, path, shape.call_keys)
         return Call("", require_text(node, "name", path), read_arguments(node.get(shape.payload_key)), origin=origin)
@@ -300,7 +285,7 @@ def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
         read_arguments(inner.get(shape.payload_key)),
         kind,
         seal=read_seal(node, path, reading),
-        origin=reading.read_origin(node, path, CALL_KEYS),
+        origin=reading.read_origin(node, path, names.CALL_KEYS),
     )
 
 
@@ -311,7 +296,7 @@ def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
         return None
     found = None
     for vendor, box in boxes.items():
-        key = SEAL_KEY_BY_VENDOR.get(vendor)
+        key = names.SEAL_KEY_BY_VENDOR.get(vendor)
         value = box.get(key) if key is not None and isinstance(box, dict) else None
         if isinstance(value, str) and value:
             found = Seal(f"{NAME}@{vendor}", value)
@@ -321,20 +306,19 @@ def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
 
 
 def write_seal(seal: Seal) -> Object:
-    vendor, key = next(iter(SEAL_KEY_BY_VENDOR.items()))
+    vendor, key = next(iter(names.SEAL_KEY_BY_VENDOR.items()))
     return {vendor: {key: seal.value}}
 
 
 def write_call(call: Call, ledger: Ledger, legacy: bool = False) -> Object:
-    ours = is_own(call.origin)
-    if call.is_plain and not ours and not legacy:
+    if call.is_plain and not is_own(call.origin) and not legacy:
         return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
     wire = intact_wire(call.origin)
     if wire is not None and legacy == ("function" not in wire and "custom" not in wire):
         return wire
     note_call_losses(call, ledger)
     kind = "function" if legacy else _kind_as_written(call)
-    shape = TOOL_SHAPES[kind]
+    shape = names.TOOL_SHAPES[kind]
     blank = kind == "function" and not call.arguments.strip() and not call.incomplete
     inner: Object = {"name": call.name, shape.payload_key: "{}" if blank else call.arguments}
     if legacy:
