@@ -8,30 +8,14 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.core.ir import Failure
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
 from toolwire.core.rate_limits import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
 """In the middle of a stream there is no status. Some clients retry because of the words "connection error"."""
 FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
-    {
-        400: "invalid",
-        401: "authentication",
-        402: "billing",
-        403: "permission",
-        404: "not_found",
-        408: "timeout",
-        409: "conflict",
-        413: "too_large",
-        422: "unprocessable",
-        429: "rate",
-        499: "cancelled",
-        500: "server",
-        502: "upstream",
-        503: "overloaded",
-        504: "deadline",
-        529: "overloaded",
-    }
+    # The first kind of a status is the usual one. Anthropic says 529 where others say 503.
+    {status: kind for kind, status in reversed([*STATUS_BY_FAILURE_KIND.items()])} | {529: "overloaded"}
 )
 """The kind of failure for a status, where the body says nothing more exact."""
 

@@ -197,15 +197,14 @@ class StreamChecker(Struct, eq=False):
 
     def check_event(self, event: Event) -> Failure | None:
         """None, or a Failure that says how the event breaks the grammar."""
-        check = CHECKS_BY_STATE[self.state].get(type(event), _misplaced_event_failure)
+        checks, kind = CHECKS_BY_STATE[self.state], type(event)
+        if kind not in checks:
+            return _grammar_failure(f"{kind.__name__} is not allowed here: the stream is {self.state}")
+        check = checks[kind]
         return None if check is None else check(self, event)
 
-    def _check_response_start(self, event: ResponseStart) -> Failure | None:
-        self.state = "open"
-        return None
-
-    def _check_response_failed(self, event: ResponseFailed) -> Failure | None:
-        self.state = "done"
+    def _check_start_or_failure(self, event: ResponseStart | ResponseFailed) -> Failure | None:
+        self.state = "open" if type(event) is ResponseStart else "done"
         return None
 
     def _check_delta(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta) -> Failure | None:
@@ -254,28 +253,21 @@ class StreamChecker(Struct, eq=False):
         return None
 
 
-def _misplaced_event_failure(checker: StreamChecker, event: Event) -> Failure | None:
-    return _grammar_failure(f"{type(event).__name__} is not allowed here: the stream is {checker.state}")
-
-
 CHECKS_BY_STATE: Mapping[StreamState, Mapping[type, Callable[[StreamChecker, Any], Failure | None] | None]] = {
     "new": {
-        ResponseStart: StreamChecker._check_response_start,
-        ResponseFailed: StreamChecker._check_response_failed,
+        ResponseStart: StreamChecker._check_start_or_failure,
+        ResponseFailed: StreamChecker._check_start_or_failure,
         OpaqueEvent: None,
     },
     "open": {
         PartStart: StreamChecker._check_part_start,
-        TextDelta: StreamChecker._check_delta,
-        ArgumentsDelta: StreamChecker._check_delta,
-        SealDelta: StreamChecker._check_delta,
-        CitationDelta: StreamChecker._check_delta,
+        **dict.fromkeys(PARTS_BY_DELTA, StreamChecker._check_delta),
         PartEnd: StreamChecker._check_part_end,
         UsageUpdate: None,
         ChoiceEnd: StreamChecker._check_choice_end,
         OpaqueEvent: None,
         ResponseEnd: StreamChecker._check_response_end,
-        ResponseFailed: StreamChecker._check_response_failed,
+        ResponseFailed: StreamChecker._check_start_or_failure,
     },
     "done": {OpaqueEvent: None},
 }
@@ -328,47 +320,39 @@ class Fold(Struct, eq=False):
     """Was there a seal, or thinking (which may be sealed)?"""
 
     def add_event(self, event: Event) -> None:
-        add = _ADD_METHODS.get(type(event))
-        if add is not None:
-            add(self, event)
+        match event:
+            case TextDelta() | ArgumentsDelta():
+                self._part_builders[event.index].text_pieces.append(event.text)
+            case PartStart(index, part, choice):
+                self._part_builders[index] = _PartBuilder(part, choice)
+                if type(part) is Reasoning or getattr(part, "seal", None) is not None:
+                    self.may_have_seals = True
+            case PartEnd():
+                self._part_builders[event.index].incomplete = event.incomplete
+            case SealDelta():
+                self._part_builders[event.index].seal = event.seal
+                self.may_have_seals = True
+            case CitationDelta():
+                self._part_builders[event.index].citations.append(event.citation)
+            case _:
+                self._add_response_event(event)
+
+    def _add_response_event(self, event: Event) -> None:
+        match event:
+            case ResponseStart():
+                self._response_start, self.usage = event, event.usage
+            case UsageUpdate():
+                self.usage = event.usage
+            case ChoiceEnd():
+                self._finishes[event.choice] = event.finish
+            case ResponseEnd():
+                self.ended = True
+            case ResponseFailed():
+                self.failure = event.failure
 
     def text_appender(self, index: int) -> Callable[[str], None]:
         """A function that adds the text of further deltas to an open part."""
         return self._part_builders[index].text_pieces.append
-
-    def _add_text(self, event: TextDelta | ArgumentsDelta) -> None:
-        self._part_builders[event.index].text_pieces.append(event.text)
-
-    def _start_part(self, event: PartStart) -> None:
-        part = event.part
-        self._part_builders[event.index] = _PartBuilder(part, event.choice)
-        if type(part) is Reasoning or getattr(part, "seal", None) is not None:
-            self.may_have_seals = True
-
-    def _end_part(self, event: PartEnd) -> None:
-        self._part_builders[event.index].incomplete = event.incomplete
-
-    def _set_seal(self, event: SealDelta) -> None:
-        self._part_builders[event.index].seal = event.seal
-        self.may_have_seals = True
-
-    def _add_citation(self, event: CitationDelta) -> None:
-        self._part_builders[event.index].citations.append(event.citation)
-
-    def _start_response(self, event: ResponseStart) -> None:
-        self._response_start, self.usage = event, event.usage
-
-    def _set_usage(self, event: UsageUpdate) -> None:
-        self.usage = event.usage
-
-    def _finish_choice(self, event: ChoiceEnd) -> None:
-        self._finishes[event.choice] = event.finish
-
-    def _end_response(self, event: ResponseEnd) -> None:
-        self.ended = True
-
-    def _fail_response(self, event: ResponseFailed) -> None:
-        self.failure = event.failure
 
     def current_part(self, index: int) -> Part:
         """One part so far."""
@@ -382,21 +366,6 @@ class Fold(Struct, eq=False):
         choices = tuple(Choice(index, tuple(parts[index]), self._finishes.get(index)) for index in sorted(parts))
         start = self._response_start
         return Response(start.id, start.model, start.created, choices, self.usage, self.failure, start.origin)
-
-
-_ADD_METHODS: Mapping[type, Callable[..., None]] = {
-    TextDelta: Fold._add_text,
-    ArgumentsDelta: Fold._add_text,
-    PartStart: Fold._start_part,
-    PartEnd: Fold._end_part,
-    SealDelta: Fold._set_seal,
-    CitationDelta: Fold._add_citation,
-    ResponseStart: Fold._start_response,
-    UsageUpdate: Fold._set_usage,
-    ChoiceEnd: Fold._finish_choice,
-    ResponseEnd: Fold._end_response,
-    ResponseFailed: Fold._fail_response,
-}
 
 
 def fold(events: Iterable[Event]) -> Response:

@@ -65,14 +65,13 @@ def unescape_id(id: str) -> str:
     if not id.startswith(ESCAPE_PREFIX) or not _ESCAPED_ID.fullmatch(id):
         return ""
     try:
-        original = _ESCAPE_RUN.sub(lambda run: _decode_escapes(run[0]), id[len(ESCAPE_PREFIX) :])
+        original = _ESCAPE_RUN.sub(
+            lambda run: bytes.fromhex(run[0].replace("-", "")).decode("utf-8", _UNICODE_ERRORS),
+            id[len(ESCAPE_PREFIX) :],
+        )
     except UnicodeDecodeError:
         return ""
     return original if escape_id(original, SAFE_ID_PATTERN, len(id)) == id else ""
-
-
-def _decode_escapes(run: str) -> str:
-    return bytes.fromhex(run.replace("-", "")).decode("utf-8", _UNICODE_ERRORS)
 
 
 _EMPTY_HASH = blake2s(digest_size=12)

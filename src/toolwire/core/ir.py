@@ -581,20 +581,12 @@ def strip_origins(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(strip_origins, value))
     if isinstance(value, Struct):
-        fields = {
-            name: strip_origins(getattr(value, name))
-            for name in value.__struct_fields__
-            if name not in PROVENANCE_FIELDS
-        }
-        if "origin" in value.__struct_fields__ and not _has_optional_origin(type(value)):
+        names = value.__struct_fields__
+        fields = {name: strip_origins(getattr(value, name)) for name in names if name not in PROVENANCE_FIELDS}
+        if "origin" in names[: len(names) - len(value.__struct_defaults__)]:
             fields["origin"] = replace(value.origin, path=None)  # type: ignore[attr-defined]
         return type(value)(**fields)
     return value
-
-
-def _has_optional_origin(kind: type[Struct]) -> bool:
-    position = kind.__struct_fields__.index("origin")
-    return position >= len(kind.__struct_fields__) - len(kind.__struct_defaults__)
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:

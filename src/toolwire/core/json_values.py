@@ -295,15 +295,10 @@ Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 def parse_body(body: Body, max_bytes: int = MAX_BYTES) -> Json:
     """The JSON value of a body."""
-    if isinstance(body, (dict, list)):
-        return _check_encodable(body)
-    return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=max_bytes)
-
-
-def _check_encodable(body: Json) -> Json:
-    """A body that the caller parsed can hold text that cannot be encoded as UTF-8."""
+    if not isinstance(body, (dict, list)):
+        return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=max_bytes)
     try:
-        encode(body)
+        encode(body)  # a body that the caller parsed can hold text that cannot be encoded as UTF-8
     except RecursionError:
         raise Malformed(None, "the JSON is nested too deeply") from None
     except UnicodeEncodeError as bad:

@@ -195,8 +195,9 @@ LossSummary: TypeAlias = tuple[str, str, str]
 
 def summarise_losses(ledgers: Iterable[Ledger | None]) -> list[LossSummary]:
     """All losses of several translations, in order, each once per ledger."""
-    summaries: list[LossSummary] = []
-    for ledger in ledgers:
-        if ledger is not None:
-            summaries += dict.fromkeys([(code, json_pointer(place), what) for code, place, what in ledger.notes])
-    return summaries
+    return [
+        summary
+        for ledger in ledgers
+        if ledger is not None
+        for summary in dict.fromkeys([(code, json_pointer(place), what) for code, place, what in ledger.notes])
+    ]

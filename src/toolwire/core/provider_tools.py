@@ -65,9 +65,8 @@ def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | No
     """A result of an earlier turn, for a provider that accepts only its own."""
     found = provider_result_text(result)
     if not found.strip():
-        ledger.note(
-            "part-dropped", source_path(result), f"an empty result of the provider's tool `{result.tool}` was left out"
-        )
+        what = f"an empty result of the provider's tool `{result.tool}` was left out"
+        ledger.note("part-dropped", source_path(result), what)
         return None
     ledger.note("hosted-as-text", source_path(result), f"the result of the provider's tool `{result.tool}` became text")
     return Text(f"[{result.tool} found]\n{found}")
@@ -92,7 +91,11 @@ def as_provider_call(call: Call, result: Result, tool: str) -> tuple[ProviderCal
 
 def find_sources(text: str) -> tuple[Citation, ...]:
     """The URLs in a text, with their titles: from JSON, Markdown links, labelled lines, or bare."""
-    pairs = list(_find_listed_urls(_parse_json(text), 0))
+    try:
+        decoded = decode(text) if text.lstrip()[:1] in ("{", "[") else None
+    except Malformed:
+        decoded = None
+    pairs = list(_find_listed_urls(decoded, 0))
     if not pairs:
         pairs = [(url, title) for title, url in _MARKDOWN_LINK.findall(text)]
         pairs += [*_find_labelled_urls(text), *((url, "") for url in _BARE_URL.findall(text))]
@@ -101,13 +104,6 @@ def find_sources(text: str) -> tuple[Citation, ...]:
         url = url.rstrip(_TRAILING_PUNCTUATION)
         titles[url] = titles.get(url) or title.strip()
     return tuple(Citation(url, title) for url, title in list(titles.items())[:MAX_SOURCES])
-
-
-def _parse_json(text: str) -> Json:
-    try:
-        return decode(text) if text.lstrip()[:1] in ("{", "[") else None
-    except Malformed:
-        return None
 
 
 def _find_labelled_urls(text: str) -> Iterator[tuple[str, str]]:

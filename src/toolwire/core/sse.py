@@ -103,7 +103,7 @@ class SseSplitter:
             # Without a CR, frames end at "\n\n"; a partial frame stays in the buffer.
             *blocks, rest = held.split(b"\n\n")
             self._buffer = bytearray(rest)
-            return self._read_blocks(blocks)
+            return [frame for block in blocks if (frame := self._read_block(block)) is not None]
         # A CR at the very end may be half of a CRLF: keep it for the next bytes.
         half = held.endswith(b"\r")
         held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -111,17 +111,10 @@ class SseSplitter:
         self._buffer = bytearray(rest + b"\r" if half else rest)
         return [frame for line in lines if (frame := self._read_line(line)) is not None]
 
-    def _read_blocks(self, blocks: list[bytes]) -> list[Frame]:
-        frames: list[Frame] = []
-        for block in blocks:
-            if block.startswith(self._last_head) and (data := block[len(self._last_head) :]).find(b"\n") < 0:
-                frames.append(Frame(self._last_event_name, data))
-            elif (frame := self._read_block(block)) is not None:
-                frames.append(frame)
-        return frames
-
     def _read_block(self, block: bytes) -> Frame | None:
         """The frame of a block of lines without the blank line that ends it."""
+        if block.startswith(self._last_head) and (data := block[len(self._last_head) :]).find(b"\n") < 0:
+            return Frame(self._last_event_name, data)
         simple = _match_simple_frame(block)
         if simple is not None:
             name, data = simple.groups()
@@ -136,9 +129,7 @@ class SseSplitter:
             if not self._data_lines:
                 self._event_name = None
                 return None
-            frame = Frame(
-                self._event_name, b"\n".join(self._data_lines) if len(self._data_lines) > 1 else self._data_lines[0]
-            )
+            frame = Frame(self._event_name, b"\n".join(self._data_lines))
             self._event_name, self._data_lines, self._data_size = None, [], 0
             return frame
         if line.startswith(b"data:"):

@@ -36,6 +36,9 @@ _UNITS_PER_EXTRA_BYTE = 5
 
 REQUEST_TOKENS, TURN_TOKENS, CALL_TOKENS, RESULT_TOKENS, TOOL_TOKENS = 16, 4, 40, 30, 24
 """The overhead of each, at the provider where it is highest."""
+_CALL_UNITS, _RESULT_UNITS, _TOOL_UNITS = (
+    tokens * _UNITS_PER_TOKEN for tokens in (CALL_TOKENS, RESULT_TOKENS, TOOL_TOKENS)
+)
 TOOLS_PREAMBLE_TOKENS = 640
 """The provider's own instructions about tools, which are added when there is at least one."""
 PROVIDER_TOOL_TOKENS = 500
@@ -65,12 +68,8 @@ def estimate_tokens(request: Request) -> int:
         total += THINKING_TOKENS * _UNITS_PER_TOKEN
     form = request.settings.format
     if form is not None and form.schema is not None:
-        total += (
-            FORMAT_TOKENS * _UNITS_PER_TOKEN
-            + _json_units(form.schema)
-            + _text_units(form.name)
-            + _text_units(form.description)
-        )
+        total += FORMAT_TOKENS * _UNITS_PER_TOKEN + _json_units(form.schema)
+        total += _text_units(form.name) + _text_units(form.description)
     return -(-total // _UNITS_PER_TOKEN)
 
 
@@ -86,18 +85,7 @@ def _json_units(value: Json) -> int:
 
 
 def _parts_units(parts: tuple[Part, ...]) -> int:
-    total = 0
-    for part in parts:
-        total += _UNITS_BY_PART_TYPE[type(part)](part)
-    return total
-
-
-def _text_part_units(part: Text) -> int:
-    return _text_units(part.text) + _seal_units(part.seal)
-
-
-def _refusal_units(part: Refusal) -> int:
-    return _text_units(part.text)
+    return sum([_UNITS_BY_PART_TYPE[type(part)](part) for part in parts])
 
 
 def _seal_units(seal: Seal | None) -> int:
@@ -119,70 +107,39 @@ def _media_units(part: Media) -> int:
     return max(least, size // bytes_each if bytes_each else 0) * _UNITS_PER_TOKEN
 
 
-def _call_units(part: Call) -> int:
-    return (
-        CALL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name) + _text_units(part.arguments) + _seal_units(part.seal)
-    )
-
-
-def _result_units(part: Result) -> int:
-    return RESULT_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name) + _parts_units(part.content)
-
-
-def _provider_call_units(part: ProviderCall) -> int:
-    return CALL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.arguments)
-
-
 def _provider_result_units(part: ProviderResult) -> int:
-    visible = sum(
-        _text_units(source.title) + _text_units(source.url) + _text_units(source.quote) for source in part.sources
-    )
+    found = [text for source in part.sources for text in (source.title, source.url, source.quote)]
+    visible = sum(map(_text_units, [*found, part.text, part.error]))
     # The wire may carry the pages that were found in encrypted form.
     sealed = _json_units(part.origin.wire) if part.origin is not None else 0
-    return RESULT_TOKENS * _UNITS_PER_TOKEN + max(visible + _text_units(part.text) + _text_units(part.error), sealed)
+    return _RESULT_UNITS + max(visible, sealed)
 
 
 def _tool_units(tool: AnyTool) -> int:
     if isinstance(tool, ProviderTool):
         return PROVIDER_TOOL_TOKENS * _UNITS_PER_TOKEN
     if isinstance(tool, Opaque):
-        return TOOL_TOKENS * _UNITS_PER_TOKEN + _json_units(tool.origin.wire)
-    total = (
-        TOOL_TOKENS * _UNITS_PER_TOKEN
-        + _text_units(tool.name)
-        + _text_units(tool.description or "")
-        + _text_units(tool.namespace_description)
-    )
+        return _TOOL_UNITS + _json_units(tool.origin.wire)
+    total = _TOOL_UNITS + _text_units(tool.name) + _text_units(tool.description or "")
+    total += _text_units(tool.namespace_description)
     if tool.grammar is not None:
         total += _text_units(tool.grammar.definition)
     return total + _json_units(tool.parameters) + _json_units(tool.output)
 
 
-def _tools_added_units(part: ToolsAdded) -> int:
-    return sum(map(_tool_units, part.tools))
-
-
-def _tool_reference_units(part: ToolReference) -> int:
-    return TOOL_TOKENS * _UNITS_PER_TOKEN + _text_units(part.name)
-
-
-def _opaque_units(part: Opaque) -> int:
-    return _json_units(part.origin.wire)
-
-
 _UNITS_BY_PART_TYPE: Mapping[type, Callable[[Any], int]] = {
-    Text: _text_part_units,
-    Refusal: _refusal_units,
+    Text: lambda part: _text_units(part.text) + _seal_units(part.seal),
+    Refusal: lambda part: _text_units(part.text),
     Reasoning: _sealed_text_units,
     Summary: _sealed_text_units,
     Media: _media_units,
-    Call: _call_units,
-    Result: _result_units,
-    ProviderCall: _provider_call_units,
+    Call: lambda part: _CALL_UNITS + _text_units(part.name) + _text_units(part.arguments) + _seal_units(part.seal),
+    Result: lambda part: _RESULT_UNITS + _text_units(part.name) + _parts_units(part.content),
+    ProviderCall: lambda part: _CALL_UNITS + _text_units(part.arguments),
     ProviderResult: _provider_result_units,
-    ToolsAdded: _tools_added_units,
-    ToolReference: _tool_reference_units,
-    Opaque: _opaque_units,
+    ToolsAdded: lambda part: sum(map(_tool_units, part.tools)),
+    ToolReference: lambda part: _TOOL_UNITS + _text_units(part.name),
+    Opaque: lambda part: _json_units(part.origin.wire),
 }
 
 
