@@ -556,6 +556,16 @@ def is_same(new: Sequence[object], old: Sequence[object]) -> bool:
     return len(new) == len(old) and all(map(is_, new, old))
 
 
+def with_fields(node: Node, **fields: Any) -> Node:
+    """The node with these fields; the same object where all of them are its own."""
+    changes = {
+        name: new
+        for name, new in fields.items()
+        if new is not (old := getattr(node, name)) and not (type(new) is tuple and is_same(new, old))
+    }
+    return replace_fields(node, **changes) if changes else node
+
+
 def with_parts(turn: Turn, parts: Sequence[Part]) -> Turn:
     """The turn with these parts; the same object where they are its own."""
     return turn if is_same(parts, turn.parts) else replace_fields(turn, parts=tuple(parts))

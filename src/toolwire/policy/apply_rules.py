@@ -16,6 +16,7 @@ from toolwire.core.ir import (
     Request,
     Result,
     Seal,
+    Settings,
     Text,
     Tool,
     ToolChoice,
@@ -26,6 +27,7 @@ from toolwire.core.ir import (
     is_same,
     replace_fields,
     source_path,
+    with_fields,
     with_parts,
 )
 from toolwire.core.json_values import Malformed, decode_object_or_none, encode_text
@@ -55,7 +57,10 @@ FUNCTION = "function"
 
 
 def apply_rules(
-    request: Request, rules: Sequence[Rule], ledger: Ledger, can_force_tools: CanForceTools | None = None
+    request: Request,
+    rules: Sequence[Rule],
+    ledger: Ledger,
+    can_force_tools: Callable[[str, bool | None], bool] | None = None,
 ) -> tuple[Request, PolicyUndo]:
     """The request as the model sees it, and how calls in the answer are changed back. Raises `Malformed` where a rule
     refuses the request. `can_force_tools` is that of the provider's constraints."""
@@ -63,36 +68,13 @@ def apply_rules(
         return request, NOTHING_TO_UNDO
     application = _RuleApplication(request, rules, ledger)
     tools = application.change_tools(request.tools)
-    changes: dict[str, Any] = {}
-    if not is_same(tools, request.tools):
-        changes["tools"] = tools
     turns = tuple(application.change_turn(turn) for turn in request.turns)
-    if changes or not is_same(turns, request.turns):
-        turns = tuple(map(mark_unruled_seals, turns))
-    if not is_same(turns, request.turns):
-        changes["turns"] = turns
+    if not is_same(tools, request.tools) or not is_same(turns, request.turns):
+        turns = tuple(with_parts(turn, [*map(_mark_unruled_seal, turn.parts)]) for turn in turns)
     choice = adjust_tool_choice(request, tools, rules, application.rename_chosen_tool, ledger, can_force_tools)
-    if choice is not request.choice:
-        changes["choice"] = choice
-    parallel = _parallel_setting(request, application)
-    if parallel is not None:
-        changes["settings"] = replace_fields(request.settings, parallel=parallel)
-    if changes:
-        request = replace_fields(request, **changes)
-    return application.change_instructions(request), application.build_undo()
-
-
-def _parallel_setting(request: Request, application: _RuleApplication) -> bool | None:
-    """The `parallel` of the last rule that matches one of the tools; None where it changes nothing."""
-    rule = next(
-        (rule for rule in reversed(application.rules) if rule.parallel is not None and application.has_tool_for(rule)),
-        None,
-    )
-    if rule is None or rule.parallel is request.settings.parallel:
-        return None
-    what = "several calls in one turn were allowed" if rule.parallel else "only one call in a turn was allowed"
-    application.note_loss("policy-setting", request.settings.where.get("parallel"), what, rule)
-    return rule.parallel
+    settings = application.change_settings(request.settings)
+    changed = with_fields(request, tools=tools, turns=turns, choice=choice, settings=settings)
+    return application.change_instructions(changed), application.build_undo()
 
 
 class _RuleApplication:
@@ -103,7 +85,8 @@ class _RuleApplication:
         self.rules = rules
         self.ledger = ledger
         self.effects: dict[ToolName, ToolEffects] = {}
-        self.declared_tools = (*request.tools, *(tool for part in _added_tools(request) for tool in part.tools))
+        added = (part for turn in request.turns for part in turn.parts if type(part) is ToolsAdded)
+        self.declared_tools = (*request.tools, *(tool for part in added for tool in part.tools))
         self.dropped_tools: dict[ToolKey, Rule] = {}
         """Removed tools, each with the rule that removed it."""
         self.model_names: dict[ToolKey, str] = {}
@@ -119,14 +102,20 @@ class _RuleApplication:
         self.ledger.note(code, where, what, _rule_label(rule))
 
     def effects_on(self, tool: ToolName) -> ToolEffects:
-        found = self.effects.get(tool)
-        if found is None:
-            found = self.effects[tool] = tool_effects(self.rules, tool)
-        return found
+        if tool not in self.effects:
+            self.effects[tool] = tool_effects(self.rules, tool)
+        return self.effects[tool]
 
-    def has_tool_for(self, rule: Rule) -> bool:
-        """Does the rule match one of the tools?"""
-        return any(matches_tool(rule, tool_name(tool)) for tool in self.declared_tools)
+    def change_settings(self, settings: Settings) -> Settings:
+        """The settings with the `parallel` of the last rule that matches one of the tools."""
+        names = [tool_name(tool) for tool in self.declared_tools]
+        setting = (rule for rule in reversed(self.rules) if rule.parallel is not None)
+        rule = next((rule for rule in setting if any(matches_tool(rule, name) for name in names)), None)
+        if rule is None or rule.parallel is settings.parallel:
+            return settings
+        what = "several calls in one turn were allowed" if rule.parallel else "only one call in a turn was allowed"
+        self.note_loss("policy-setting", settings.where.get("parallel"), what, rule)
+        return replace_fields(settings, parallel=rule.parallel)
 
     # --- which tools are left, and their names ---
 
@@ -273,27 +262,22 @@ class _RuleApplication:
         shape = effect.shape
         if shape is None:
             return None
-        for tool in self.declared_tools:
-            if isinstance(tool, Tool) and tool_name(tool) == name:
-                return shape.restrict_to_schema(tool.parameters)
-        return shape
+        declared = (tool for tool in self.declared_tools if isinstance(tool, Tool) and tool_name(tool) == name)
+        tool = next(declared, None)
+        return shape if tool is None else shape.restrict_to_schema(tool.parameters)
 
     def change_result(self, result: Result) -> Part:
         changes = self._name_changes(ToolName(result.name, result.kind, result.namespace)) if result.name else {}
         content = tuple(
             self.change_reference(part) if isinstance(part, ToolReference) else part for part in result.content
         )
-        if not is_same(content, result.content):
-            changes["content"] = content
-        return replace_fields(result, **changes) if changes else result
+        return with_fields(result, **changes, content=content)
 
     def change_reference(self, part: ToolReference) -> Part:
-        changes = self._name_changes(ToolName(part.name))
-        return replace_fields(part, **changes) if changes else part
+        return with_fields(part, **self._name_changes(ToolName(part.name)))
 
     def change_added_tools(self, part: ToolsAdded) -> Part:
-        tools = self.change_tools(part.tools)
-        return part if is_same(tools, part.tools) else replace_fields(part, tools=tools)
+        return with_fields(part, tools=self.change_tools(part.tools))
 
     # --- instructions ---
 
@@ -399,10 +383,6 @@ def _find_clash(keys: Sequence[ToolKey], wanted: Mapping[ToolKey, str]) -> ToolK
     return None
 
 
-def _added_tools(request: Request) -> list[ToolsAdded]:
-    return [part for turn in request.turns for part in turn.parts if type(part) is ToolsAdded]
-
-
 _PART_STEPS: dict[type, Callable[..., Part]] = {
     Call: _RuleApplication.change_call,
     Result: _RuleApplication.change_result,
@@ -413,8 +393,6 @@ _PART_STEPS: dict[type, Callable[..., Part]] = {
 
 # --- the limit of tools, and the tool choice ----------------------------------------------------------------------
 
-CanForceTools = Callable[[str, bool | None], bool]
-"""As `Constraints.can_force_tools`."""
 RenameTool = Callable[[ToolName], ToolName | None]
 
 
@@ -442,7 +420,7 @@ def adjust_tool_choice(
     rules: Sequence[Rule],
     rename_tool: RenameTool,
     ledger: Ledger,
-    can_force_tools: CanForceTools | None,
+    can_force_tools: Callable[[str, bool | None], bool] | None,
 ) -> ToolChoice | None:
     """The tool choice with new names, without removed tools, and weakened where the model cannot be forced."""
     choice = request.choice
@@ -457,7 +435,7 @@ def adjust_tool_choice(
     if (
         rule is None
         or can_force_tools is None
-        or not _requires_call(choice)
+        or not (choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required))
         or can_force_tools(request.model, _is_thinking(request))
     ):
         return choice
@@ -469,10 +447,6 @@ def adjust_tool_choice(
     if choice.mode == "allowed":
         return replace_fields(choice, required=False)
     return replace_fields(choice, mode="auto", tools=())
-
-
-def _requires_call(choice: ToolChoice) -> bool:
-    return choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
 
 
 def _is_thinking(request: Request) -> bool | None:
@@ -488,20 +462,20 @@ def _rename_choice(choice: ToolChoice, rename_tool: RenameTool, ledger: Ledger) 
     tools = tuple(new for tool in choice.tools if (new := rename_tool(tool)) is not None)
     if tools == choice.tools:
         return choice
-    removed = [tool.name for tool in choice.tools if rename_tool(tool) is None]
+    removed = ", ".join(f"`{tool.name}`" for tool in choice.tools if rename_tool(tool) is None)
+    changes: dict[str, Any] = {"tools": tools}
     if not removed:
-        names = ", ".join(tool.name for tool in tools)
-        ledger.note("policy-choice", source_path(choice), f"the tool choice names {names}")
-        return replace_fields(choice, tools=tools)
-    listed = ", ".join(f"`{name}`" for name in removed)
-    if tools:
-        ledger.note("policy-choice", source_path(choice), f"{listed} was removed from the tool choice")
-        return replace_fields(choice, tools=tools)
-    if choice.mode == "allowed":
-        ledger.note("policy-choice", source_path(choice), f"no call is allowed: only {listed} was, and it was removed")
-        return replace_fields(choice, mode="none", tools=(), required=False)
-    ledger.note("policy-choice", source_path(choice), f"the tool choice of {listed} became `auto`")
-    return replace_fields(choice, mode="auto", tools=())
+        what = f"the tool choice names {', '.join(tool.name for tool in tools)}"
+    elif tools:
+        what = f"{removed} was removed from the tool choice"
+    elif choice.mode == "allowed":
+        what = f"no call is allowed: only {removed} was, and it was removed"
+        changes |= {"mode": "none", "required": False}
+    else:
+        what = f"the tool choice of {removed} became `auto`"
+        changes["mode"] = "auto"
+    ledger.note("policy-choice", source_path(choice), what)
+    return replace_fields(choice, **changes)
 
 
 _UNRULED_MARK = "-"
@@ -509,13 +483,9 @@ _DETAILED_MAKER = re.compile("[/@]")
 """Matches makers that say more than the protocol."""
 
 
-def mark_unruled_seals(turn: Turn) -> Turn:
-    """Mark seals without an envelope as made without rules, before the rules changed the tools. A gateway, which knows
-    the digest of its rules, then does not send them; the library alone does."""
-    return with_parts(turn, [*map(_mark_unruled_seal, turn.parts)])
-
-
 def _mark_unruled_seal(part: Part) -> Part:
+    """Mark a seal without an envelope as made without rules, before the rules changed the tools. A gateway, which knows
+    the digest of its rules, then does not send it; the library alone does."""
     seal = part.seal if isinstance(part, (Call, Reasoning, Text)) else None
     if seal is None or not seal.value or _DETAILED_MAKER.search(seal.maker) or read_envelope(seal.value) is not None:
         return part

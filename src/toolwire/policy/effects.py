@@ -91,20 +91,14 @@ def _parse_json_text(value: Json) -> Json:
         return value
 
 
-def _multiply_by(factor: int) -> Callable[[Json], Json]:
-    def multiply(value: Json) -> Json:
-        return value if isinstance(value, bool) or not isinstance(value, (int, float)) else value * factor
-
-    return multiply
+def _to_milliseconds(value: Json) -> Json:
+    return value * 1000 if type(value) in (int, float) else value
 
 
-def _divide_by(factor: int) -> Callable[[Json], Json]:
-    def divide(value: Json) -> Json:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return value
-        return value // factor if isinstance(value, int) and value % factor == 0 else value / factor
-
-    return divide
+def _to_seconds(value: Json) -> Json:
+    if type(value) not in (int, float):
+        return value
+    return value // 1000 if isinstance(value, int) and value % 1000 == 0 else value / 1000
 
 
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
@@ -211,10 +205,10 @@ CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
             joined_parameter=URL_PARAMETER,
         ),
         "seconds-milliseconds": Conversion(
-            _multiply_by(1000), _divide_by(1000), _NUMBER_SCHEMA, "the client has seconds, the model milliseconds"
+            _to_milliseconds, _to_seconds, _NUMBER_SCHEMA, "the client has seconds, the model milliseconds"
         ),
         "milliseconds-seconds": Conversion(
-            _divide_by(1000), _multiply_by(1000), _NUMBER_SCHEMA, "the client has milliseconds, the model seconds"
+            _to_seconds, _to_milliseconds, _NUMBER_SCHEMA, "the client has milliseconds, the model seconds"
         ),
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, Turn, is_same, replace_fields, with_parts
+from toolwire.core.ir import AnyTool, Part, Request, Text, Tool, ToolsAdded, replace_fields, with_fields, with_parts
 
 SHELL_TOOLS = (
     "shell exec_command shell_command local_shell container.exec bash Bash run_shell_command run_terminal_cmd"
@@ -76,7 +76,7 @@ class ToolMentions:
     def __init__(self, replacements: Mapping[str, str | None]) -> None:
         self._replacements = replacements
         self.found_names: set[str] = set()
-        distinctive = [name for name in replacements if _is_distinctive(name)]
+        distinctive = [name for name in replacements if not name.isalpha() or any(map(str.isupper, name[1:]))]
         every = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
         alone = "|".join(map(re.escape, sorted(distinctive, key=len, reverse=True)))
         quoted = rf"(?P<open>[`\"'])(?P<quoted>{every})(?P=open)(?P<plural>e?s\b)?"
@@ -101,29 +101,14 @@ class ToolMentions:
         return new
 
 
-def _is_distinctive(name: str) -> bool:
-    return not name.isalpha() or any(char.isupper() for char in name[1:])
-
-
 def clean_mentions(request: Request, mentions: ToolMentions) -> Request:
     """The request with the names of tools replaced in its instructions and in descriptions of tools."""
-    system = _clean_parts(request.system, mentions)
-    tools = _clean_tools(request.tools, mentions)
-    turns = tuple(_clean_turn(turn, mentions) for turn in request.turns)
-    changes: dict[str, object] = {}
-    if system is not request.system:
-        changes["system"] = system
-    if tools is not request.tools:
-        changes["tools"] = tools
-    if not is_same(turns, request.turns):
-        changes["turns"] = turns
-    return replace_fields(request, **changes) if changes else request
-
-
-def _clean_turn(turn: Turn, mentions: ToolMentions) -> Turn:
-    if turn.role not in _SYSTEM_ROLES:
-        return turn
-    return with_parts(turn, _clean_parts(turn.parts, mentions))
+    turns = tuple(
+        with_parts(turn, _clean_parts(turn.parts, mentions)) if turn.role in _SYSTEM_ROLES else turn
+        for turn in request.turns
+    )
+    system, tools = _clean_parts(request.system, mentions), _clean_tools(request.tools, mentions)
+    return with_fields(request, system=system, tools=tools, turns=turns)
 
 
 def _clean_parts(parts: tuple[Part, ...], mentions: ToolMentions) -> tuple[Part, ...]:
@@ -131,10 +116,10 @@ def _clean_parts(parts: tuple[Part, ...], mentions: ToolMentions) -> tuple[Part,
     for part in parts:
         if isinstance(part, Text) and (text := mentions.replace_names(part.text)) != part.text:
             part = replace_fields(part, text=text)
-        elif isinstance(part, ToolsAdded) and (tools := _clean_tools(part.tools, mentions)) is not part.tools:
-            part = replace_fields(part, tools=tools)
+        elif isinstance(part, ToolsAdded):
+            part = with_fields(part, tools=_clean_tools(part.tools, mentions))
         out.append(part)
-    return parts if is_same(out, parts) else tuple(out)
+    return tuple(out)
 
 
 def _clean_tools(tools: tuple[AnyTool, ...], mentions: ToolMentions) -> tuple[AnyTool, ...]:
@@ -143,7 +128,7 @@ def _clean_tools(tools: tuple[AnyTool, ...], mentions: ToolMentions) -> tuple[An
         old = tool.description if isinstance(tool, Tool) else None
         new = mentions.replace_names(old) if old else old
         out.append(tool if new == old else replace_fields(tool, description=new))
-    return tools if is_same(out, tools) else tuple(out)
+    return tuple(out)
 
 
 def shorten_description(text: str, limit: int) -> str:
