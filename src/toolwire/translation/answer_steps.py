@@ -56,27 +56,6 @@ from toolwire.schema import ConvertedSchema, restore_arguments
 from toolwire.translation.request_steps.tools import FREEFORM, ToolNameMap, convert_argument_text, unwrap_freeform_input
 
 
-class AnswerContext(Struct, frozen=True):
-    """What the steps need to know about the exchange."""
-
-    client: Codec
-    provider: Codec
-    tool_names: ToolNameMap
-    used_call_ids: frozenset[str]
-    """Call ids of the request, which new ids must not repeat."""
-    seed: str = ""
-    """What made-up ids are derived from."""
-    maker: str = ""
-    """As `Options.maker`."""
-    has_request: bool = True
-    """Is the client's request known?"""
-    uses_memory: bool = False
-    """Does a store keep what the client's protocol cannot carry?"""
-    stamp_seals: bool = False
-    """As `Options.stamp_seals`."""
-    policy_undo: PolicyUndo = NOTHING_TO_UNDO
-
-
 class SealSlots(Struct, frozen=True):
     """Where the seals of an answer go in the client's protocol; the same for all answers between two protocols."""
 
@@ -126,19 +105,6 @@ class OpenPart(Struct, eq=False):
     schema_conversion: ConvertedSchema | None = None
     """How parameters were renamed for the provider."""
 
-    def unwrap_arguments(self) -> None:
-        """Restore the arguments of a complete call to those of the client's tool."""
-        if self.is_freeform:
-            self.pieces = [unwrap_freeform_input("".join(self.pieces))]
-        elif self.schema_conversion is not None:
-            self.pieces = [convert_argument_text("".join(self.pieces), self.schema_conversion, restore_arguments)]
-
-    @property
-    def has_broken_arguments(self) -> bool:
-        """Are the arguments of a complete call not a JSON object?"""
-        text = "".join(self.pieces)
-        return self.part.kind != FREEFORM and bool(text.strip()) and not is_object_text(text)
-
 
 CUTS = ("length", "context")
 """Finish kinds that may have cut off a call."""
@@ -153,9 +119,24 @@ def finish_with_calls(finish: Finish) -> Finish:
 class AnswerSteps(Struct, eq=False):
     """Turns each event of the provider into the events for the client's writer."""
 
-    context: AnswerContext
+    client: Codec
+    provider: Codec
     ledger: Ledger
     seal_slots: SealSlots
+    tool_names: ToolNameMap
+    used_call_ids: frozenset[str]
+    """Call ids of the request, which new ids must not repeat."""
+    seed: str = ""
+    """What made-up ids are derived from."""
+    maker: str = ""
+    """As `Options.maker`."""
+    has_request: bool = True
+    """Is the client's request known?"""
+    uses_memory: bool = False
+    """Does a store keep what the client's protocol cannot carry?"""
+    stamp_seals: bool = False
+    """As `Options.stamp_seals`."""
+    policy_undo: PolicyUndo = NOTHING_TO_UNDO
     next_index: int = 0
     open_parts: dict[int, OpenPart] = {}
     choices_with_calls: list[int] = []
@@ -189,9 +170,6 @@ class AnswerSteps(Struct, eq=False):
         """The ids of a choice's calls as the client gets them."""
         return [open_part.part.id for open_part in self.client_calls if open_part.choice == choice]
 
-    def translate_event(self, event: Event) -> list[Event]:
-        return [] if self.failure is not None else EVENT_STEPS[type(event)](self, event)
-
     def pass_event(self, event: ResponseStart | UsageUpdate | OpaqueEvent) -> list[Event]:
         rewrite = not self.seal_slots.is_cross_protocol and event.frame is not None and self._is_rewritten
         return [replace(event, frame=None) if rewrite else event]
@@ -199,12 +177,12 @@ class AnswerSteps(Struct, eq=False):
     @property
     def needs_stamps(self) -> bool:
         """Must seals be put into envelopes within one protocol?"""
-        return self.context.stamp_seals and not self.seal_slots.is_cross_protocol
+        return self.stamp_seals and not self.seal_slots.is_cross_protocol
 
     @property
     def _is_rewritten(self) -> bool:
         """Is an answer in the client's protocol changed, so that its frames cannot be written back verbatim?"""
-        return self.context.tool_names.has_changes or self.needs_stamps or bool(self.context.policy_undo)
+        return self.tool_names.has_changes or self.needs_stamps or bool(self.policy_undo)
 
     # --- parts ---
 
@@ -216,26 +194,25 @@ class AnswerSteps(Struct, eq=False):
             seal = getattr(part, "seal", None)
             if seal is not None:
                 part = replace(part, seal=None)
-        elif self.context.stamp_seals and isinstance(part, (Reasoning, Text, Call)):
+        elif self.stamp_seals and isinstance(part, (Reasoning, Text, Call)):
             part = replace_fields(part, seal=None if part.seal is None else self._wrap_seal_in_place(part, part.seal))
         if type(part) is Call:
             open_part = self._start_call(part, choice, seal)
         else:
             if self.pending_entries and type(part) is Text:
-                out += self._make_carrier_part(Text(""), self.pending_entries, choice)
-                self.pending_entries = []
+                out += self._flush_pending_entries(choice)
             # Hidden thinking is nothing but its seal, which the store keeps.
-            hide = slots.has_no_slot and type(part) is Reasoning and part.hidden and self.context.uses_memory
+            hide = slots.has_no_slot and type(part) is Reasoning and part.hidden and self.uses_memory
             open_part = OpenPart(part, -1, choice, [], seal, is_hidden=hide)
         self.open_parts[event.index] = open_part
         return out if open_part.is_held or open_part.is_hidden else out + self._emit_part_start(open_part)
 
     def _start_call(self, call: Call, choice: int, seal: Seal | None) -> OpenPart:
         """A new call as the client knows it."""
-        names, undo = self.context.tool_names, self.context.policy_undo
+        conversions, undo = self.tool_names.schema_conversions, self.policy_undo
         part = self._restore_call(call, choice)
         freeform = part.kind == FREEFORM and call.kind != FREEFORM
-        conversion = names.schema_conversions.get(call.name) if names.schema_conversions else None
+        conversion = conversions.get(call.name) if conversions else None
         needs_policy = False
         if undo:
             needs_policy = undo.needs_whole_call(part)
@@ -284,13 +261,10 @@ class AnswerSteps(Struct, eq=False):
 
     def add_seal(self, event: SealDelta) -> list[Event]:
         open_part = self.open_parts[event.index]
-        if not self.seal_slots.is_cross_protocol:
-            seal = self._wrap_seal_in_place(open_part.part, event.seal) if self.needs_stamps else event.seal
-            if not open_part.is_held:
-                return [SealDelta(open_part.index, seal)]
-            open_part.seal = seal
-            return []
-        open_part.seal = event.seal
+        seal = self._wrap_seal_in_place(open_part.part, event.seal) if self.needs_stamps else event.seal
+        if not self.seal_slots.is_cross_protocol and not open_part.is_held:
+            return [SealDelta(open_part.index, seal)]
+        open_part.seal = seal
         return []
 
     def end_part(self, event: PartEnd) -> list[Event]:
@@ -303,14 +277,17 @@ class AnswerSteps(Struct, eq=False):
             out += self._place_seal(open_part) if slots.is_cross_protocol else [SealDelta(open_part.index, seal)]
         elif kind is Reasoning and (slots.in_reasoning_beside or slots.on_next_part):
             # An empty seal names the maker, so that no other provider gets this thinking as its own.
-            out += self._place_reasoning_seal(open_part, Seal(self.context.maker or self.context.provider.name, ""))
+            out += self._place_reasoning_seal(open_part, Seal(self.maker or self.provider.name, ""))
         if self.pending_entries and (kind is Call or kind is Text):
-            out.append(self._take_pending_envelope(open_part.index))
+            out.append(SealDelta(open_part.index, self._make_envelope(self.pending_entries)))
+            self.pending_entries = []
         if open_part.is_hidden:
             return out
-        if kind is Call and slots.is_cross_protocol and not open_part.is_freeform and open_part.has_broken_arguments:
-            self.broken_call = open_part
-            return out
+        if kind is Call and slots.is_cross_protocol and not open_part.is_freeform and open_part.part.kind != FREEFORM:
+            arguments = "".join(open_part.pieces)
+            if arguments.strip() and not is_object_text(arguments):
+                self.broken_call = open_part
+                return out
         out.append(PartEnd(open_part.index, event.incomplete))
         if seal is not None and slots.in_reasoning_beside and kind is Text:
             out += self._make_seal_carrier("before", seal, open_part.choice)
@@ -319,7 +296,11 @@ class AnswerSteps(Struct, eq=False):
     def _release_call(self, open_part: OpenPart, incomplete: bool) -> list[Event]:
         """Write a held call that is complete: first its seal, then the call with its arguments restored."""
         out: list[Event] = []
-        open_part.unwrap_arguments()
+        if open_part.is_freeform:
+            open_part.pieces = [unwrap_freeform_input("".join(open_part.pieces))]
+        elif open_part.schema_conversion is not None:
+            arguments = "".join(open_part.pieces)
+            open_part.pieces = [convert_argument_text(arguments, open_part.schema_conversion, restore_arguments)]
         if open_part.needs_policy and (refused := self._apply_policy(open_part, incomplete)) is not None:
             return refused
         if open_part.seal is not None and self.seal_slots.in_reasoning_beside:
@@ -329,7 +310,7 @@ class AnswerSteps(Struct, eq=False):
 
     def _apply_policy(self, open_part: OpenPart, incomplete: bool) -> list[Event] | None:
         """Undo the policy's changes of a complete call. None, or what is written instead of a refused call."""
-        restored = self.context.policy_undo.restore_call(
+        restored = self.policy_undo.restore_call(
             replace(open_part.part, arguments="".join(open_part.pieces)), self.ledger, incomplete
         )
         if isinstance(restored, Call):
@@ -338,9 +319,7 @@ class AnswerSteps(Struct, eq=False):
             return None
         self.refused_calls.append(restored)
         self.client_calls.remove(open_part)
-        if open_part.choice in self.choices_with_calls and not any(
-            other.choice == open_part.choice for other in self.client_calls
-        ):
+        if open_part.choice in self.choices_with_calls and not self.call_ids(open_part.choice):
             self.choices_with_calls.remove(open_part.choice)
         if not restored.fatal:
             return []
@@ -358,44 +337,38 @@ class AnswerSteps(Struct, eq=False):
     def _restore_call(self, call: Call, choice: int) -> Call:
         if choice not in self.choices_with_calls:
             self.choices_with_calls.append(choice)
-        context = self.context
         fields: dict[str, Any] = {}
-        original = context.tool_names.client_tool(call.name) if context.tool_names.names else None
+        original = self.tool_names.client_tool(call.name) if self.tool_names.names else None
         if original is not None:
             fields = {"name": original.name, "kind": original.kind, "namespace": original.namespace}
-            if call.name not in context.tool_names.names:
+            if call.name not in self.tool_names.names:
                 self.ledger.note("name-rewritten", source_path(call), f"`{call.name}` was read as `{original.name}`")
         if self.seal_slots.is_cross_protocol:
             id = self._client_call_id(call)
             if id != call.id:
                 fields["id"] = id
-            if not context.has_request:
-                self.ledger.note(
-                    "request-missing", source_path(call), f"`{call.name}` keeps the name that the provider used"
-                )
-        if not fields:
-            return call
-        return replace_fields(call, **fields)
+            if not self.has_request:
+                what = f"`{call.name}` keeps the name that the provider used"
+                self.ledger.note("request-missing", source_path(call), what)
+        return replace_fields(call, **fields) if fields else call
 
     def restore_whole_call(self, call: Call, choice: int) -> Call:
         """A whole call of which only the name and the id can differ."""
         restored = self._restore_call(call, choice)
-        if self.context.uses_memory:
+        if self.uses_memory:
             self.client_calls.append(OpenPart(restored, -1, choice, [restored.arguments]))
         return restored
 
     def _client_call_id(self, call: Call) -> str:
         """The id of a call for the client: legal in its protocol, and unique in the conversation."""
-        context, id = self.context, call.id
-        rules = context.client.constraints
-        used = id in context.used_call_ids or id in self.used_ids
+        id, rules = call.id, self.client.constraints
+        used = id in self.used_call_ids or id in self.used_ids
         if not id:
-            count = len(context.used_call_ids.union(self.used_ids))
-            id = ids.derive_id("call_", context.seed, count, call.name)
+            id = ids.derive_id("call_", self.seed, len(self.used_call_ids.union(self.used_ids)), call.name)
             self.ledger.note("id-added", source_path(call), f"the call of `{call.name}` got the id `{id}`")
         elif used or not ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
             self.has_renamed_ids = True
-            salt = f"#{len(context.used_call_ids.union(self.used_ids))}" if used else ""
+            salt = f"#{len(self.used_call_ids.union(self.used_ids))}" if used else ""
             escaped = "" if used else ids.escape_id(id, rules.call_id_pattern, rules.max_call_id_length)
             limit = min(rules.max_call_id_length, ids.MAX_SAFE_ID_LENGTH)
             id = escaped or ids.make_legal_id(id, rules.call_id_pattern, limit, salt)
@@ -406,7 +379,7 @@ class AnswerSteps(Struct, eq=False):
     # --- seals ---
 
     def _with_maker(self, seal: Seal) -> Seal:
-        return Seal(self.context.maker, seal.value) if self.context.maker else seal
+        return Seal(self.maker, seal.value) if self.maker else seal
 
     def _place_seal(self, open_part: OpenPart) -> list[Event]:
         """Put the seal of a part that ends where the client's protocol can carry it."""
@@ -443,11 +416,12 @@ class AnswerSteps(Struct, eq=False):
         return self._make_envelope([entry])
 
     def _make_envelope(self, entries: list[EnvelopeEntry]) -> Seal:
-        return Seal(self.context.client.name, write_envelope(entries))
+        return Seal(self.client.name, write_envelope(entries))
 
-    def _take_pending_envelope(self, index: int) -> Event:
+    def _flush_pending_entries(self, choice: int) -> list[Event]:
+        """An empty text that carries the seals which wait for a part."""
         entries, self.pending_entries = self.pending_entries, []
-        return SealDelta(index, self._make_envelope(entries))
+        return self._make_carrier_part(Text(""), entries, choice)
 
     def _make_seal_carrier(self, position: Any, seal: Seal, choice: int) -> list[Event]:
         """An empty reasoning part that carries the seal of the part beside it."""
@@ -465,7 +439,7 @@ class AnswerSteps(Struct, eq=False):
     def _note_unslotted_seals(self, choice: int | None) -> None:
         """Report the seals that the client cannot carry, when their choice has ended (None: all choices)."""
         for number, part in [pair for pair in self.unslotted_parts if choice is None or pair[0] == choice]:
-            if not self.context.uses_memory:
+            if not self.uses_memory:
                 code, what = "seal-dropped", "a seal was left out; a gateway with a store would keep it"
             elif number in self.choices_with_calls and isinstance(part, (Call, Reasoning, Text)):
                 code, what = "seal-kept", "a seal was stored until its turn comes back"
@@ -480,23 +454,19 @@ class AnswerSteps(Struct, eq=False):
             self._note_unslotted_seals(event.choice)
         out = self._end_broken_call(finish.kind in CUTS)
         if self.pending_entries:
-            out += self._make_carrier_part(Text(""), self.pending_entries, event.choice)
-            self.pending_entries = []
+            out += self._flush_pending_entries(event.choice)
         if self.seal_slots.is_cross_protocol and event.choice in self.choices_with_calls:
             finish = finish_with_calls(finish)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
-        out.append(ChoiceEnd(finish, event.choice))
-        return out
+        return [*out, ChoiceEnd(finish, event.choice)]
 
     def end_response(self, event: ResponseEnd) -> list[Event]:
         if event.unknown_fields and (self.seal_slots.is_cross_protocol or self._is_rewritten):
             self.ledger.note_unknown_fields(event.unknown_fields)
         if self.unslotted_parts:
             self._note_unslotted_seals(None)
-        out = self._end_broken_call(False)
-        out.append(ResponseEnd(event.unknown_fields))
-        return out
+        return [*self._end_broken_call(False), ResponseEnd(event.unknown_fields)]
 
     def fail_response(self, event: ResponseFailed) -> list[Event]:
         self.choices_with_calls.clear()
@@ -523,12 +493,15 @@ EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
 
 def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
     """A whole answer as the client gets it."""
-    if steps.seal_slots.is_cross_protocol and _has_only_text_and_functions(response, steps.context):
+    if steps.seal_slots.is_cross_protocol and _has_only_text_and_functions(response, steps):
         # Only tool names, call ids and finish reasons can differ. As events this answer would take 15 µs more, and two
         # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
         choices = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
         return response if is_same(choices, response.choices) else replace(response, choices=choices)
-    events = [out for event in unfold(response) for out in steps.translate_event(event)]
+    events: list[Event] = []
+    for event in unfold(response):
+        if steps.failure is None:
+            events += EVENT_STEPS[type(event)](steps, event)
     folded = fold(events)
     origins = {choice.index: _origin_not_verbatim(choice.origin) for choice in response.choices}
     choices = tuple(replace(choice, origin=origins.get(choice.index)) for choice in folded.choices)
@@ -537,9 +510,9 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
     )
 
 
-def _has_only_text_and_functions(response: Response, context: AnswerContext) -> bool:
-    """Is the answer only text and complete function calls, without seals or policy?"""
-    choices, has_policy = response.choices, bool(context.policy_undo)
+def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool:
+    """Is the answer only text and complete calls of functions with the client's parameters, without seals or policy?"""
+    choices, names, has_policy = response.choices, steps.tool_names, bool(steps.policy_undo)
     for choice in choices:
         # Arguments that are not an object matter only where the finish reason says that they may be cut off.
         uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
@@ -547,19 +520,14 @@ def _has_only_text_and_functions(response: Response, context: AnswerContext) -> 
             if type(part) is Call:
                 if not part.is_plain or not (uncut or is_object_text(part.arguments)):
                     return False
-                if has_policy or not _is_client_function(part, context.tool_names):
+                if has_policy or part.name in names.schema_conversions:
+                    return False
+                original = names.client_tool(part.name) if names.names else None
+                if original is not None and original.kind != "function":
                     return False
             elif type(part) is not Text or part.seal is not None:
                 return False
     return True
-
-
-def _is_client_function(call: Call, tool_names: ToolNameMap) -> bool:
-    """Is the tool a function for the client too, with the same parameters?"""
-    if call.name in tool_names.schema_conversions:
-        return False
-    original = tool_names.client_tool(call.name) if tool_names.names else None
-    return original is None or original.kind == "function"
 
 
 def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:

@@ -26,7 +26,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO
 from toolwire.translation import signature_memory, tool_rounds
-from toolwire.translation.answer_steps import AnswerContext, AnswerSteps, seal_slots_between, translate_whole_answer
+from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.prepare_request import NO_CALL_IDS, prepare_request
 from toolwire.translation.request_steps.restore_turns import restore_turns
@@ -336,9 +336,11 @@ class Exchange:
         return bool(self._policy_undo)
 
     def _make_answer_steps(self, seed: str, ledger: Ledger) -> AnswerSteps:
-        context = AnswerContext(
+        return AnswerSteps(
             self.client,
             self.provider,
+            ledger,
+            seal_slots_between(self.client, self.provider),
             self._tool_names,
             self._used_call_ids,
             seed=self.seed or seed,
@@ -348,7 +350,6 @@ class Exchange:
             stamp_seals=self.options.stamp_seals,
             policy_undo=self._policy_undo.without_retries,
         )
-        return AnswerSteps(context, ledger, seal_slots_between(self.client, self.provider))
 
     def writer_context(self, seed: str) -> WriteContext:
         return WriteContext(self._client_request, self.now, self.seed or seed)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
-    CitationDelta,
     Event,
     Fold,
     OpaqueEvent,
-    PartEnd,
-    PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
-    SealDelta,
     StreamChecker,
     TextDelta,
     UsageUpdate,
@@ -67,9 +63,6 @@ class StreamTranslation:
         self._text_sinks: tuple[Callable[[str], None], ...] = ()
         """Collect their texts."""
 
-    def _reset_reader(self) -> None:
-        self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None
-
     @property
     def has_complete_call(self) -> bool:
         """Has a complete tool call come?"""
@@ -95,22 +88,21 @@ class StreamTranslation:
         return self.rounds is not None and self.rounds.needs_next_round
 
     def feed(self, data: bytes) -> bytes:
-        return b"".join(map(self._feed_frame, split_after_frames(data)))
-
-    def _feed_frame(self, data: bytes) -> bytes:
-        """Translate bytes that hold one frame, or a part of one."""
-        delta = self._last_delta
-        if delta is not None:
-            text = self._reader.read_repeat(data)
-            if text is not None:
-                return self._translate_repeat(delta, text)
-        return self._translate_events(self._reader.feed(data))
+        out: list[bytes] = []
+        for piece in split_after_frames(data):
+            delta = self._last_delta
+            text = None if delta is None else self._reader.read_repeat(piece)
+            if delta is None or text is None:
+                out.append(self._translate_events(self._reader.feed(piece)))
+            else:
+                out.append(self._translate_repeat(delta, text))
+        return b"".join(out)
 
     def feed_whole_response(self, body: Body) -> bytes:
         """Translate a whole answer that the provider sent although a stream was requested."""
         provider, options = self._exchange.provider, self._exchange.options
         response = provider.read_response(expect_object(parse_body(body, options.max_bytes), None))
-        self._reset_reader()
+        self._reader, self._last_delta = provider.make_stream_reader(), None
         out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
 
@@ -138,7 +130,7 @@ class StreamTranslation:
         """The request that continues the answer."""
         if self.rounds is None:
             raise ValueError("this stream has only one round")
-        self._reset_reader()
+        self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None
         return self._exchange.next_request(self.rounds, results)
 
     def _translate_events(self, events: list[Event]) -> bytes:
@@ -156,16 +148,13 @@ class StreamTranslation:
         self._last_delta = self._delta_writer = None
         fault = self._checker.check_event(event)
         if fault is not None:
-            return self._write_grammar_failure(ResponseFailed(fault))
-        tapped = _TAPS[kind]
-        if tapped is None:
-            self.has_content = True
+            self.failure, event = fault, ResponseFailed(fault)
         else:
-            tapped(self, event)
+            self._observe_event(event)
         if self._fold is not None:
             self._fold.add_event(event)
         steps = self._steps
-        if steps is None:
+        if steps is None or fault is not None:
             return self._write_events([event])
         out = self._write_events(EVENT_STEPS[kind](steps, event))
         if steps.failure is not None:
@@ -178,7 +167,12 @@ class StreamTranslation:
         """Translate one more delta of the same part, of which only the text is known."""
         write = self._delta_writer
         if write is None:
-            write = self._find_delta_writer(delta)
+            assert self._steps is not None
+            target, self._text_sinks = self._steps.delta_target(delta)
+            if self._fold is not None:
+                self._text_sinks = (*self._text_sinks, self._fold.text_appender(delta.index))
+            # The text of a part that is held back is only collected.
+            write = (lambda _: b"") if target < 0 else self._writer.delta_writer(type(delta), target)
             if write is None:
                 return self._translate_event(type(delta)(delta.index, text))
             self._delta_writer = write
@@ -186,59 +180,18 @@ class StreamTranslation:
             add_text(text)
         return write(text)
 
-    def _find_delta_writer(self, delta: TextDelta | ArgumentsDelta) -> DeltaWriter | None:
-        assert self._steps is not None
-        target, self._text_sinks = self._steps.delta_target(delta)
-        if self._fold is not None:
-            self._text_sinks = (*self._text_sinks, self._fold.text_appender(delta.index))
-        return _write_nothing if target < 0 else self._writer.delta_writer(type(delta), target)
-
-    def _write_grammar_failure(self, event: ResponseFailed) -> bytes:
-        self.failure = event.failure
-        if self._fold is not None:
-            self._fold.add_event(event)
-        return self._write_events([event])
-
     def _write_events(self, events: list[Event]) -> bytes:
         if self.rounds is not None and not self._first_seal:
             self._first_seal = next(filter(None, map(signature_memory.seal_of_event, events)), "")
         return b"".join(map(self._writer.write, events))
 
-    def _on_usage(self, event: ResponseStart | UsageUpdate) -> None:
-        self.usage = event.usage
-
-    def _on_choice_end(self, event: ChoiceEnd) -> None:
-        self.has_content = True
-        self.finishes += (event.finish.kind,)
-
-    def _on_response_end(self, event: ResponseEnd) -> None:
-        self.has_content = self.ended = True
-
-    def _on_response_failed(self, event: ResponseFailed) -> None:
-        self.failure = event.failure
-
-
-def _write_nothing(text: str) -> bytes:
-    """For a part that is held back: its text is only collected."""
-    return b""
-
-
-def _ignore_event(stream: StreamTranslation, event: OpaqueEvent) -> None:
-    """An event that only one protocol knows is not content."""
-
-
-_TAPS: Mapping[type, Callable[[StreamTranslation, Any], None] | None] = {
-    ResponseStart: StreamTranslation._on_usage,
-    PartStart: None,
-    TextDelta: None,
-    ArgumentsDelta: None,
-    SealDelta: None,
-    CitationDelta: None,
-    PartEnd: None,
-    UsageUpdate: StreamTranslation._on_usage,
-    ChoiceEnd: StreamTranslation._on_choice_end,
-    ResponseEnd: StreamTranslation._on_response_end,
-    ResponseFailed: StreamTranslation._on_response_failed,
-    OpaqueEvent: _ignore_event,
-}
-"""What to keep of each event; None where it only counts as content."""
+    def _observe_event(self, event: Event) -> None:
+        if isinstance(event, (ResponseStart, UsageUpdate)):
+            self.usage = event.usage
+        elif isinstance(event, ResponseFailed):
+            self.failure = event.failure
+        elif not isinstance(event, OpaqueEvent):  # an event that only one protocol knows is not content
+            self.has_content = True
+            self.ended = isinstance(event, ResponseEnd)
+            if isinstance(event, ChoiceEnd):
+                self.finishes += (event.finish.kind,)

@@ -8,7 +8,6 @@ are intercepted, the model gets their results, and all rounds are joined to one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,35 +66,16 @@ class InterceptedCall(Struct, frozen=True):
     """Why it is refused; "" where the server runs it."""
 
 
-class CallInterceptor(Protocol):
-    """Decides which calls do not reach the client. Names are the provider's."""
-
-    def may_intercept(self, name: str) -> bool:
-        """Could a call of this tool be intercepted? Then it is held back until its arguments are complete."""
-
-    def decide(self, call: Call) -> str | None:
-        """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""
-
-    def to_runner_call(self, call: Call) -> Call:
-        """The call with the name and arguments of the tool that the server runs."""
-
-
 def add_usage(first: Usage | None, second: Usage | None) -> Usage | None:
     """The tokens of both: every round is billed."""
     if first is None or second is None:
         return first or second
-    return Usage(
-        first.input + second.input,
-        first.output + second.output,
-        _add_counts(first.cache_read, second.cache_read),
-        _add_counts(first.cache_write, second.cache_write),
-        _add_counts(first.reasoning, second.reasoning),
-        _add_counts(first.total, second.total),
-    )
-
-
-def _add_counts(first: int | None, second: int | None) -> int | None:
-    return second if first is None else first if second is None else first + second
+    counts = {
+        name: sum(given)
+        for name in Usage.__struct_fields__
+        if name != "origin" and (given := [n for n in (getattr(first, name), getattr(second, name)) if n is not None])
+    }
+    return Usage(**counts)
 
 
 class Round(Struct, frozen=True):
@@ -110,7 +90,7 @@ class Rounds:
 
     def __init__(
         self,
-        interceptor: CallInterceptor | None = None,
+        interceptor: ServerCallInterceptor | None = None,
         provider_pauses: bool = False,
         shown_tools: frozenset[str] = frozenset(),
         keep_seals: bool = True,
@@ -166,18 +146,14 @@ class Rounds:
                 out.append(event)
             elif kind is ChoiceEnd or kind is ResponseEnd:
                 if kind is ChoiceEnd:
-                    self.needs_next_round = self._is_pause(event)  # type: ignore[arg-type]
+                    paused = self._provider_pauses and event.finish.kind == PAUSE  # type: ignore[union-attr]
+                    self.needs_next_round = paused or (bool(self.intercepted) and not self._has_client_call)
                 if not self.needs_next_round:
                     self._fold.add_event(event)
                     out.append(event)
             else:
                 out += self._hold_or_pass(self._renumber_event(event))
         return out if self._keep_seals else [stripped for event in out for stripped in self._strip_seals(event)]
-
-    def _is_pause(self, end: ChoiceEnd) -> bool:
-        return (self._provider_pauses and end.finish.kind == PAUSE) or (
-            bool(self.intercepted) and not self._has_client_call
-        )
 
     def _renumber_event(self, event: Event) -> Event:
         """The event as part of the joined answer: its index continues, and its usage includes earlier rounds."""
@@ -190,43 +166,38 @@ class Rounds:
             return event
         if type(event) is PartStart:
             self._next_index = max(self._next_index, self._index_offset + index + 1)
-            if self._interceptor is not None and isinstance(event.part, Call):
-                event = self._ensure_call_id(event, event.part)
+            call = event.part
+            if self._interceptor is not None and isinstance(call, Call):
+                # Some servers send no ids, or the same ones in every answer; the next request needs unique ones.
+                if not call.id or call.id in self._call_ids:
+                    id = ids.derive_id("call_", self._fold.response.id, call.id, len(self._call_ids), call.name)
+                    call = replace(call, id=id)
+                    event = replace(event, part=call, frame=None)
+                self._call_ids.add(call.id)
         if self._index_offset:
             event = replace(event, index=self._index_offset + index, frame=None)
         self._fold.add_event(event)
-        return event
-
-    def _ensure_call_id(self, event: PartStart, call: Call) -> PartStart:
-        """Some servers send no ids, or the same ones in every answer; the next request needs unique ones."""
-        id = call.id
-        if not id or id in self._call_ids:
-            id = ids.derive_id("call_", self._fold.response.id, id, len(self._call_ids), call.name)
-            event = replace(event, part=replace(call, id=id), frame=None)
-        self._call_ids.add(id)
         return event
 
     def _strip_seals(self, event: Event) -> list[Event]:
         """An event without seals, and without ids that refer to sealed parts."""
         index: int | None = getattr(event, "index", None)
         if type(event) is PartStart:
-            return self._strip_part_start(event, event.part)
+            part = event.part
+            if isinstance(part, Reasoning) and not part.hidden:
+                self._reasoning_indexes.add(event.index)
+                return [replace(event, part=replace_fields(part, seal=None, id=""))]
+            if isinstance(part, Reasoning):
+                self._hidden_indexes.add(event.index)
+                return []
+            if isinstance(part, Call):
+                return [replace(event, part=replace_fields(part, seal=None, item_id=""))]
+            return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
         if type(event) is SealDelta or index in self._hidden_indexes:
             return []
         if type(event) is PartEnd and event.index in self._reasoning_indexes and self._placeholder_seal is not None:
             return [SealDelta(event.index, self._placeholder_seal), event]
         return [event]
-
-    def _strip_part_start(self, event: PartStart, part: Part) -> list[Event]:
-        if isinstance(part, Reasoning):
-            if part.hidden:
-                self._hidden_indexes.add(event.index)
-                return []
-            self._reasoning_indexes.add(event.index)
-            return [replace(event, part=replace_fields(part, seal=None, id=""))]
-        if isinstance(part, Call):
-            return [replace(event, part=replace_fields(part, seal=None, item_id=""))]
-        return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
 
     def _hold_or_pass(self, event: Event) -> list[Event]:
         """Hold back the events of a call that may be intercepted."""
@@ -234,22 +205,22 @@ class Rounds:
         held = self._held_events.get(index) if index is not None else None
         if held is not None and index is not None:
             held.append(event)
-            return self._release_or_intercept(index) if type(event) is PartEnd else []
+            if type(event) is not PartEnd:
+                return []
+            call, interceptor = self._fold.current_part(index), self._interceptor
+            refusal = interceptor.decide(call) if interceptor is not None and isinstance(call, Call) else None
+            del self._held_events[index]
+            if refusal is None or not isinstance(call, Call):
+                self._has_client_call = True
+                return held
+            self.intercepted.append(InterceptedCall(call, refusal))
+            return []
         if type(event) is PartStart and isinstance(event.part, Call):
             if self._interceptor is not None and self._interceptor.may_intercept(event.part.name):
                 self._held_events[event.index] = [event]
                 return []
             self._has_client_call = True
         return [event]
-
-    def _release_or_intercept(self, index: int) -> list[Event]:
-        held, call = self._held_events.pop(index), self._fold.current_part(index)
-        refusal = self._interceptor.decide(call) if self._interceptor is not None and isinstance(call, Call) else None
-        if refusal is None or not isinstance(call, Call):
-            self._has_client_call = True
-            return held
-        self.intercepted.append(InterceptedCall(call, refusal))
-        return []
 
     def resume(self, results: Sequence[Result] = ()) -> None:
         """Start the next round: after these results, or, after a pause, in the same turn."""
@@ -310,12 +281,11 @@ class Rounds:
         for one in self.intercepted:
             call = one.call
             if one.refusal or over_limit:
-                out.append(refusal_result(one, one.refusal or NO_MORE_CALLS))
+                result = Result(call.id, (Text(one.refusal or NO_MORE_CALLS),), True)
             else:
                 result = next(remaining)
-                out.append(
-                    replace(result, id=call.id, name=_result_name(call), kind=call.kind, namespace=call.namespace)
-                )
+            name = "" if call.id else call.name  # only a result without an id needs the tool's name
+            out.append(replace(result, id=call.id, name=name, kind=call.kind, namespace=call.namespace))
         return tuple(out)
 
     def turns(self) -> tuple[Turn, ...]:
@@ -344,25 +314,12 @@ def summarise_call(call: Call, result: Result) -> str:
     size = sum(len(part.text) for part in result.content if isinstance(part, Text))
     media = sum(not isinstance(part, Text) for part in result.content)
     outcome = "failed" if result.error else f"{size:,} characters" + (f" and {media} media" if media else "")
-    arguments = (
-        call.arguments if len(call.arguments) <= MAX_SHOWN_ARGUMENTS else f"{call.arguments[:MAX_SHOWN_ARGUMENTS]}…"
-    )
-    return f"{call.name}({arguments}): {outcome}"
-
-
-def refusal_result(intercepted: InterceptedCall, why: str) -> Result:
-    """The result of a call that was not run."""
-    call = intercepted.call
-    return Result(call.id, (Text(why),), True, _result_name(call), call.kind, call.namespace)
-
-
-def _result_name(call: Call) -> str:
-    """Only a result without an id needs the tool's name."""
-    return "" if call.id else call.name
+    more = "…" if len(call.arguments) > MAX_SHOWN_ARGUMENTS else ""
+    return f"{call.name}({call.arguments[:MAX_SHOWN_ARGUMENTS]}{more}): {outcome}"
 
 
 class ServerCallInterceptor:
-    """Intercepts calls of tools that the server added, and calls that the policy refuses."""
+    """Intercepts calls of tools that the server added, and calls that the policy refuses. Names are the provider's."""
 
     def __init__(self, tool_names: ToolNameMap, policy_undo: PolicyUndo, added_tool_names: frozenset[str]) -> None:
         self._tool_names = tool_names
@@ -372,6 +329,7 @@ class ServerCallInterceptor:
         """Tools whose arguments were refused once. The second time the client gets the call, and a loss reports it."""
 
     def may_intercept(self, name: str) -> bool:
+        """Could a call of this tool be intercepted? Then it is held back until its arguments are complete."""
         call = self.restore_call(Call("", name))
         return self.is_added_tool(call) or self._policy_undo.can_refuse_tool(call)
 
@@ -384,6 +342,7 @@ class ServerCallInterceptor:
         )
 
     def decide(self, call: Call) -> str | None:
+        """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""
         call = self.restore_call(call)
         if self.is_added_tool(call):
             return ""
@@ -397,6 +356,7 @@ class ServerCallInterceptor:
         return restored.reason
 
     def to_runner_call(self, call: Call) -> Call:
+        """The call with the name and arguments of the tool that the server runs."""
         restored = self._policy_undo.restore_call(self.restore_call(call), Ledger("", ""))
         return replace(restored.call if isinstance(restored, RefusedCall) else restored, origin=None)
 
