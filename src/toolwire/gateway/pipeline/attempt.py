@@ -6,19 +6,19 @@ An answer that needs further rounds (it paused, or it calls tools that the gatew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolwire.core.codec import Codec
-from toolwire.core.ir import Failure, Response, Result
+from toolwire.core.ir import Failure, Result
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.gateway.loopback.model import LoopbackSource, answer_request
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
+    AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
     PreparedRequest,
@@ -29,7 +29,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.runtime import Upstream
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -37,13 +37,12 @@ from toolwire.translation.tool_rounds import Rounds
 MAX_RESPONSE = 256 * 1024 * 1024
 FIRST_CONTENT_SECONDS = 15.0
 """How long the start of a stream waits for its first content, where no heartbeat is set."""
-STREAM_CONTENT_TYPE = "text/event-stream"
 MAX_PAUSES = 16
 REFUSED_ROUNDS = 2
 """Rounds after the last one in which every tool call is refused. A model that still calls tools then is given up."""
 
 
-async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> Reply | StartedStream | AttemptFailed:
+async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> AttemptAnswer:
     """Send the request, and read the whole response, or a stream up to its first content."""
     upstream, record = prepared.upstream, call.record
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
@@ -52,7 +51,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> Re
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     record.upstream_request_id = response.headers.get(upstream.codec.http.request_id_header, "")
-    answer: Reply | StartedStream | AttemptFailed
+    answer: AttemptAnswer
     if response.status >= 300:
         answer = await _read_error_response(call, prepared, response)
     elif call.stream:
@@ -81,16 +80,12 @@ def send_request(
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
-    return LoopbackSource(
-        answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
-    )
+    answer = answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
+    return LoopbackSource(answer)
 
 
 async def _capture_exchange(
-    capture: ExchangeCapture,
-    upstream: Upstream,
-    body: bytes,
-    sending: Coroutine[Any, Any, UpstreamResponse | TransportError],
+    capture: ExchangeCapture, upstream: Upstream, body: bytes, sending: Awaitable[UpstreamResponse | TransportError]
 ) -> UpstreamResponse | TransportError:
     """Copy request and response for the log."""
     url = f"{upstream.address_label}{upstream.path}"
@@ -153,13 +148,13 @@ async def _read_whole_response(
     if not isinstance(data, bytes):
         if isinstance(data, TransportError):
             return error_replies.transport_error(call, upstream, data)
-        return error_replies.provider_error(data, error_replies.error_reply(call.client_codec, data))
-    is_stream = not data.startswith(b"{") and _is_stream_response(data, headers)
+        return error_replies.provider_failure(call, data, {})
+    is_stream = not data.startswith(b"{") and (
+        _looks_like_stream(data) or (_has_stream_type(response) and not data.lstrip().startswith(b"{"))
+    )
     try:
         if prepared.is_passthrough and not is_stream:
-            reply = Reply(200, client_response_headers(call, upstream, headers, ()), data)
-            failed = _peek_passthrough_response(upstream.codec, data, record)
-            return reply if failed is None else _failed_passthrough(call, failed, reply)
+            return _pass_response(call, upstream, headers, data)
         exchange = prepared.exchange
         translation = exchange.translate_streamed_response(data) if is_stream else exchange.translate_response(data)
     except Malformed as bad:
@@ -208,33 +203,31 @@ def _looks_like_stream(data: bytes) -> bool:
     return data.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
-def _is_stream_response(data: bytes, headers: Mapping[str, str]) -> bool:
-    has_stream_type = headers.get("content-type", "").startswith(STREAM_CONTENT_TYPE)
-    return _looks_like_stream(data) or (has_stream_type and not data.lstrip().startswith(b"{"))
+def _has_stream_type(response: UpstreamResponse) -> bool:
+    return response.headers.get("content-type", "").startswith("text/event-stream")
 
 
-def _peek_passthrough_response(codec: Codec, data: bytes, record: ExchangeRecord) -> Response | None:
-    """Record usage and model of a response that passes through. The response, if it is a failure. Raises Malformed if
-    it is not a response at all."""
+def _pass_response(
+    call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str], data: bytes
+) -> Reply | AttemptFailed:
+    """Record usage and model of a response that passes through. Raises Malformed if it is not a response at all."""
+    codec, record = upstream.codec, call.record
+    reply = Reply(200, client_response_headers(call, upstream, headers, ()), data)
     try:
         peek = codec.peek_response(data)
     except Malformed:
-        return None  # a response with strange token counts is still a response
+        return reply  # a response with strange token counts is still a response
     if peek is not None:
         record.usage, record.response_model = peek.usage, peek.model
-        return None
+        return reply
     response = codec.read_response(expect_object(decode(data), None))
     record.usage, record.response_model = response.usage, response.model
-    return response if response.failure is not None else None
-
-
-def _failed_passthrough(call: GatewayRequest, response: Response, reply: Reply) -> AttemptFailed:
-    """A response without an id is an error that was sent with status 200: the client must see that in the status."""
-    failure = response.failure or Failure("upstream", "", 502)
+    if response.failure is None:
+        return reply
     if response.id:
-        return error_replies.provider_error(failure, reply)
-    error = error_replies.error_reply(call.client_codec, failure)
-    return error_replies.provider_error(failure, Reply(error.status, {**reply.headers, **error.headers}, error.body))
+        return error_replies.provider_error(response.failure, reply)
+    # Without an id it is an error that was sent with status 200: the client must see that in the status.
+    return error_replies.provider_failure(call, response.failure, reply.headers)
 
 
 # --- streams ---
@@ -244,25 +237,18 @@ async def _start_stream(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
-    is_stream = response.headers.get("content-type", "").startswith(STREAM_CONTENT_TYPE)
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
-    stream: AnswerStream
-    if is_stream:
-        stream = (
-            PassthroughStream(prepared.upstream.codec) if prepared.is_passthrough else prepared.exchange.start_stream()
-        )
-        started = StartedStream(prepared, response, stream, headers)
+    is_stream = _has_stream_type(response)
+    translated = None if is_stream and prepared.is_passthrough else prepared.exchange.start_stream()
+    stream: AnswerStream = translated or PassthroughStream(prepared.upstream.codec)
+    started = StartedStream(prepared, response, stream, headers)
+    if is_stream or translated is None:
         failed = await _wait_for_content(call, started)
     else:
-        stream = prepared.exchange.start_stream()
-        started = StartedStream(prepared, response, stream, headers)
-        failed = await _stream_whole_response(call, started, stream)
+        failed = await _stream_whole_response(call, started, translated)
     if failed is None and stream.failure is not None:
         call.record.usage = stream.usage
-        error = error_replies.error_reply(call.client_codec, stream.failure)
-        failed = error_replies.provider_error(
-            stream.failure, Reply(error.status, {**headers, **error.headers}, error.body)
-        )
+        failed = error_replies.provider_failure(call, stream.failure, headers)
     if failed is not None:
         response.abort()
         return failed
@@ -310,16 +296,13 @@ async def _stream_whole_response(
 
 
 async def ask_next_round(
-    call: GatewayRequest,
-    prepared: PreparedRequest,
-    rounds: Rounds,
-    write_request: Callable[[tuple[Result, ...]], bytes],
+    call: GatewayRequest, prepared: PreparedRequest, rounds: Rounds, write: Callable[[tuple[Result, ...]], bytes]
 ) -> UpstreamResponse | TransportError | Failure:
     """Run the tool calls of a round that are not the client's, and ask the provider to continue."""
     results = await _run_round(call, rounds)
     if isinstance(results, TransportError):
         return results
-    body = write_request(results)
+    body = write(results)
     retries = call.runtime.config.server.retries
     for number in range(retries + 1):
         response = await _send_round(call, prepared, body)
@@ -341,9 +324,8 @@ async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: byt
         return response
     read = await response.read(MAX_RESPONSE)
     data = b"" if isinstance(read, TransportError) else redact_key(read, upstream)
-    return prepared.exchange.translate_error(data, response.status, response.headers).failure or Failure(
-        "upstream", "", 502
-    )
+    error = prepared.exchange.translate_error(data, response.status, response.headers)
+    return error.failure or Failure("upstream", "", 502)
 
 
 async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...] | TransportError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -28,20 +27,18 @@ RETRYABLE_KINDS = frozenset({"timeout", "rate", "server", "upstream", "overloade
 """Failures after which the same provider may answer in a moment."""
 FALLBACK_KINDS = RETRYABLE_KINDS | {"quota", "billing", "authentication", "permission", "not_found"}
 """Failures after which another provider may answer: they are not the client's fault."""
-TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = MappingProxyType(
-    {
-        "dns": ("upstream", 502, True),
-        "refused": ("upstream", 502, True),
-        "unreachable": ("upstream", 502, True),
-        "tls": ("upstream", 502, False),
-        "proxy": ("upstream", 502, False),
-        "protocol": ("upstream", 502, False),
-        "connection-closed": ("upstream", 502, True),
-        "connect-timeout": ("deadline", 504, True),
-        "first-byte-timeout": ("deadline", 504, False),
-        "idle-timeout": ("deadline", 504, False),
-    }
-)
+TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
+    "dns": ("upstream", 502, True),
+    "refused": ("upstream", 502, True),
+    "unreachable": ("upstream", 502, True),
+    "tls": ("upstream", 502, False),
+    "proxy": ("upstream", 502, False),
+    "protocol": ("upstream", 502, False),
+    "connection-closed": ("upstream", 502, True),
+    "connect-timeout": ("deadline", 504, True),
+    "first-byte-timeout": ("deadline", 504, False),
+    "idle-timeout": ("deadline", 504, False),
+}
 """A transport error as the client sees it (kind and status), and whether to ask the same provider again."""
 ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", "provider_key_missing"}
 """Outcomes of an attempt, besides a status."""
@@ -58,19 +55,23 @@ def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:
     return AttemptFailed(failure, reply, failure.kind in RETRYABLE_KINDS, failure.kind in FALLBACK_KINDS)
 
 
+def provider_failure(call: GatewayRequest, failure: Failure, headers: Mapping[str, str]) -> AttemptFailed:
+    """A failure that the provider reported in an answer with status 200: the client gets an error."""
+    error = error_reply(call.client_codec, failure)
+    return provider_error(failure, Reply(error.status, {**headers, **error.headers}, error.body))
+
+
 def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
     """The failure as a stream, for agents that understand this kind of failure only in the stream."""
     client = call.client_codec
     agents = client.http.failures_sent_in_stream.get(failed.failure.kind)
     if not call.stream or not agents or recognise_agent(call.headers.get("user-agent", ""))[0] not in agents:
         return failed
-    writer = client.make_stream_writer(
-        Ledger(client.name, client.name), WriteContext(now=int(call.now), seed=call.record.request_id)
-    )
+    context = WriteContext(now=int(call.now), seed=call.record.request_id)
+    writer = client.make_stream_writer(Ledger(client.name, client.name), context)
     body = writer.write(ResponseFailed(failed.failure)) + writer.close()
-    return replace(
-        failed, reply=Reply(200, {**failed.reply.headers, "content-type": client.http.stream_content_type}, body)
-    )
+    headers = {**failed.reply.headers, "content-type": client.http.stream_content_type}
+    return replace(failed, reply=Reply(200, headers, body))
 
 
 def retry_wait(failure: Failure, retries: int) -> float:
@@ -104,37 +105,38 @@ def unreadable_response(call: GatewayRequest, upstream: Upstream, error: Malform
 
 
 def redirect_error(call: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
-    what = f"the provider `{upstream.provider.name}` answered with a redirect ({status})"
-    return gateway_error(
-        call, Failure("upstream", f"{what}: check its base_url", 502, "redirection"), can_fall_back=True
-    )
+    what = f"the provider `{upstream.provider.name}` answered with a redirect ({status}): check its base_url"
+    return gateway_error(call, Failure("upstream", what, 502, "redirection"), can_fall_back=True)
 
 
-def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
+def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
+    """The provider has no key, or it needs the client's own and the client sent none."""
     provider = upstream.provider
-    what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and restart the gateway"
-    return gateway_error(call, Failure("authentication", what, 401, "provider_key_missing"), can_fall_back=True)
-
-
-def missing_client_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
-    what = f"the provider `{upstream.provider.name}` needs your own key for it: send it as your client usually does"
+    if provider.is_key_missing:
+        what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and restart the gateway"
+        return gateway_error(call, Failure("authentication", what, 401, "provider_key_missing"), can_fall_back=True)
+    if call.caller.provider_credential:
+        return None
+    what = f"the provider `{provider.name}` needs your own key for it: send it as your client usually does"
     hint = "; send the key of this gateway in the header x-toolwire-key" if call.caller.key is not None else ""
     return gateway_error(call, Failure("authentication", what + hint, 401))
 
 
-def missing_turns_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
-    """Earlier turns are missing: an answer without them would look right and be wrong."""
+def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable_summary: bool) -> AttemptFailed:
+    """Earlier turns are missing, or they were compacted by another provider, and only that one can read them: an answer
+    without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
     hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
+    if has_unreadable_summary:
+        what = "this request holds a compacted history that can only be read by the provider that made it"
+        hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
     return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
 
 
 def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:
     """Does the provider refuse a seal? Without seals it may answer."""
-    return (
-        failure.kind == "invalid"
-        and constraints.seal_error_pattern.search(f"{failure.code} {failure.message}") is not None
-    )
+    text = f"{failure.code} {failure.message}"
+    return failure.kind == "invalid" and constraints.seal_error_pattern.search(text) is not None
 
 
 def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, bool] | None:
@@ -156,13 +158,6 @@ def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, b
 def unsaved_seal_codes(call: GatewayRequest) -> tuple[str, ...]:
     """The loss code for seals that could not be stored."""
     return ("seal-dropped",) if call.signature_store is not None and call.signature_store.has_failed else ()
-
-
-def foreign_compaction_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed:
-    """The history was compacted by another provider, and only that one can read it."""
-    what = "this request holds a compacted history that can only be read by the provider that made it"
-    hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
-    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
 
 
 def loss_refused_error(call: GatewayRequest, upstream: Upstream, lost: Sequence[Loss]) -> AttemptFailed:

@@ -1,28 +1,30 @@
-"""The values that the steps of the pipeline hand to each other: the client's request, the
-prepared request for a provider, and the answer."""
+"""The values that the steps of the pipeline hand to each other: the client's request, the prepared request for a
+provider, and the answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, final
 
 from msgspec import Struct
 
 from toolwire.core.codec import Codec, EndpointMatch
-from toolwire.core.ir import Failure, Result, Usage
-from toolwire.core.json_values import Json, Object
+from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
+from toolwire.gateway.loopback.model import LoopbackSource
 from toolwire.gateway.pipeline.headers import Headers
+from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.runtime import Runtime, Upstream
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
-from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.upstream.connection import ChunkSink, TransportError
+from toolwire.gateway.telemetry.record import CapturedResponse, ExchangeRecord
+from toolwire.gateway.upstream.client import HttpResponse
 from toolwire.translation.exchange import Exchange
-from toolwire.translation.tool_rounds import Rounds
+from toolwire.translation.streaming import StreamTranslation
 
 if TYPE_CHECKING:
     from toolwire.gateway.mcp.servers import ToolInterceptor
+    from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
     from toolwire.gateway.store.repository import ExchangeSignatures
 
 UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
@@ -48,29 +50,6 @@ ResolvedHeads: TypeAlias = dict[Runtime, ResolvedHead]
 """A resolved head, under the current configuration."""
 
 
-class ResponseTap(Protocol):
-    """Reads the client's stream on its way out, and holds its last event back until the response is stored."""
-
-    response: Object | None
-    """The whole response, once its last event has come."""
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def close(self) -> bytes: ...
-
-    def release(self, changes: Mapping[str, Json]) -> bytes: ...
-
-
-class ResponseRecorder(Protocol):
-    """Stores an answer, so that a later request can refer to it (Responses API)."""
-
-    def open_tap(self) -> ResponseTap: ...
-
-    async def save_response(self, response: Object) -> Mapping[str, Json] | None: ...
-
-    async def save_reply(self, reply: Reply) -> Reply: ...
-
-
 class GatewayRequest(Struct, eq=False):
     """A client's HTTP request, as all steps of the pipeline see it. Variables of this type are called `call`, because
     `request` is the request in the internal form or on the connection."""
@@ -94,8 +73,8 @@ class GatewayRequest(Struct, eq=False):
     framing: str = ""
     id_seed: str = ""
     """The seed for ids in its answer; "" for its request id."""
-    recorder: ResponseRecorder | None = None
-    """Stores its answer, where the client wants that."""
+    recorder: StoringRecorder | StatelessRecorder | None = None
+    """Stores its answer, so that a later request can refer to it (Responses API)."""
     signature_store: ExchangeSignatures | None = None
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: ToolInterceptor | None = None
@@ -143,59 +122,10 @@ class AttemptFailed(Struct, frozen=True):
     """Another provider may answer."""
 
 
-class UpstreamResponse(Protocol):
-    """A response as it comes in, from a provider or the embedded model."""
-
-    status: int
-    headers: dict[str, str]
-
-    async def read(self, limit: int) -> bytes | TransportError: ...
-
-    async def wait_for_data(self, seconds: float) -> bool: ...
-
-    async def read_chunk(self) -> bytes | TransportError: ...
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None: ...
-
-    def abort(self) -> None: ...
-
-
-class AnswerStream(Protocol):
-    """A stream on its way to the client, translated or passed through."""
-
-    @property
-    def usage(self) -> Usage | None: ...
-
-    @property
-    def finishes(self) -> tuple[str, ...]: ...
-
-    @property
-    def failure(self) -> Failure | None: ...
-
-    @property
-    def has_content(self) -> bool: ...
-
-    @property
-    def has_complete_call(self) -> bool: ...
-
-    rounds: Rounds | None
-
-    @property
-    def memory_records(self) -> Mapping[str, bytes]: ...
-
-    @property
-    def needs_next_round(self) -> bool: ...
-
-    @property
-    def ledger(self) -> Ledger | None: ...
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def close(self) -> bytes: ...
-
-    def fail(self, failure: Failure) -> bytes: ...
-
-    def keep_pending_results(self, results: tuple[Result, ...]) -> None: ...
+UpstreamResponse: TypeAlias = HttpResponse | LoopbackSource | CapturedResponse
+"""A response as it comes in, from a provider or the embedded model."""
+AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
+"""A stream on its way to the client."""
 
 
 @final
@@ -236,20 +166,19 @@ class PassthroughRequest(Struct, eq=False):
 PreparedRequest: TypeAlias = TranslatedRequest | PassthroughRequest
 
 
-class StartedStream:
+class StartedStream(Struct, eq=False):
     """A stream that has begun: the output so far, and the response that the rest comes from."""
 
-    __slots__ = ("headers", "pending_output", "request", "response", "response_ended", "stream")
+    request: PreparedRequest
+    response: UpstreamResponse
+    stream: AnswerStream
+    headers: Mapping[str, str]
+    pending_output: list[bytes] = []
+    response_ended: bool = False
 
-    def __init__(
-        self, request: PreparedRequest, response: UpstreamResponse, stream: AnswerStream, headers: Mapping[str, str]
-    ) -> None:
-        self.request = request
-        self.response = response
-        self.stream = stream
-        self.headers = headers
-        self.pending_output: list[bytes] = []
-        self.response_ended = False
+
+AttemptAnswer: TypeAlias = Reply | StartedStream | AttemptFailed
+"""What one attempt, or several, came to."""
 
 
 class StreamReplay(Struct, frozen=True):

@@ -40,16 +40,15 @@ def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
     """The headers of every request to a provider: its key in `Authorization` or the header that the protocol has for it
     (`write_credential` in the protocol's `http`), then the operator's own headers, which win."""
     headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
-    credential = provider.credential(codec.http)
-    if credential is not None:
+    if (credential := provider.credential(codec.http)) is not None:
         headers[credential[0]] = credential[1]
-    headers.update({name.lower(): value for name, value in provider.headers.items()})
-    return headers
+    return headers | {name.lower(): value for name, value in provider.headers.items()}
 
 
 def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
-    """The headers of a request to a provider, except those that are new in every request."""
-    codec = upstream.codec
+    """The headers of a request to a provider, except those that are new in every request. Of the client's own headers
+    only those that its protocol defines are forwarded."""
+    codec, runtime = upstream.codec, call.runtime
     same_protocol = codec.name == call.client_codec.name
     needed = codec.http.extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
     cached = call.upstream_headers.get(upstream)
@@ -57,25 +56,16 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
         return cached[1]
     if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
         call.upstream_headers.clear()
-    headers = _build_request_headers(call, upstream, needed)
-    call.upstream_headers[upstream] = (needed, headers)
-    return headers
-
-
-def _build_request_headers(call: GatewayRequest, upstream: Upstream, needed: Headers) -> Headers:
-    """Of the client's own headers only those that its protocol defines are forwarded."""
-    codec, runtime = upstream.codec, call.runtime
-    same_protocol = codec.name == call.client_codec.name
     headers = runtime.forwarded_headers[codec.name].select(call.headers) if same_protocol else {}
-    headers.update(needed)
-    headers.update(upstream.headers)
+    headers |= {**dict(needed), **upstream.headers}
     if upstream.provider.forward_auth:
         name, value = codec.http.write_credential(call.caller.provider_credential)
         headers[name] = value
     hops = call.headers.get(HOPS_HEADER)
     headers[HOPS_HEADER] = f"{hops},{runtime.gateway_id}" if hops else runtime.gateway_id
     headers.pop(REQUEST_ID_HEADER, None)
-    return tuple(headers.items())
+    call.upstream_headers[upstream] = (needed, tuple(headers.items()))
+    return call.upstream_headers[upstream][1]
 
 
 # --- to a client ---
@@ -136,19 +126,15 @@ class HeaderTable:
         names = tuple(headers)
         matched = self._matched_sets.get(names)
         if matched is None:
-            matched = self._match_names(names)
+            matched = tuple(filter(self.contains, names))
+            if sum(map(len, names)) <= _MAX_CACHED_NAME_LENGTH:
+                if len(self._matched_sets) >= _MAX_CACHED_NAME_SETS:
+                    self._matched_sets.clear()
+                self._matched_sets[names] = matched
         selected: dict[str, str] = {}
         for name in matched:  # a comprehension would be a call of its own
             selected[name] = headers[name]
         return selected
-
-    def _match_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        matched = tuple(filter(self.contains, names))
-        if sum(map(len, names)) <= _MAX_CACHED_NAME_LENGTH:
-            if len(self._matched_sets) >= _MAX_CACHED_NAME_SETS:
-                self._matched_sets.clear()
-            self._matched_sets[names] = matched
-        return matched
 
 
 # --- agents ---

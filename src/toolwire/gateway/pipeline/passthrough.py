@@ -8,11 +8,10 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
 from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, UpstreamResponse
-from toolwire.gateway.pipeline.headers import client_response_headers, fixed_headers, request_id_headers
+from toolwire.gateway.pipeline.headers import client_response_headers, request_id_headers
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.runtime import Upstream
@@ -38,7 +37,8 @@ async def pass_request_through(
     """Forward a request byte by byte, and its response too. None when that is done; a Reply if there is no provider for
     it, or it cannot be reached. `body_read` is the body, if it was read already."""
     codec, record, runtime = call.client_codec, call.record, call.runtime
-    path = _normalise_path(request.path)
+    # The path as a provider may read it: dots and escapes could hide another one.
+    path = "/" + posixpath.normpath(unquote(request.path)).lstrip("/")
     if not request.path.startswith(codec.http.path_prefixes) or not path.startswith(codec.http.path_prefixes):
         return NO_PROVIDER
     if runtime.config.server.keys and path.startswith(_STORED_OBJECT_PATHS):
@@ -47,16 +47,21 @@ async def pass_request_through(
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
     target = _find_target(call, body)
-    if target is None:
-        return NO_PROVIDER
-    if isinstance(target, Failure):
-        return error_replies.error_reply(codec, target)
+    if not isinstance(target, Target):
+        return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
     record.operation, record.is_passthrough = "passthrough", True
     record.provider, record.provider_protocol = provider.name, codec.name
-    upstream = _make_upstream(call, request, provider)
-    if isinstance(upstream, Failure):
-        return error_replies.error_reply(codec, upstream)
+    if provider.forward_auth and not call.caller.provider_credential:
+        failure = Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
+        return error_replies.error_reply(codec, failure)
+    query = runtime.access.without_credential(request.query)
+    upstream = runtime.upstream_for(Target(provider, ""), codec, False)
+    upstream = replace(
+        upstream,
+        path=f"{request.path}?{query}" if query else request.path,
+        headers={**upstream.headers, "content-type": request.headers.get("content-type", "application/json")},
+    )
     request.watch_disconnect(runtime.cancels_on_disconnect)
     response = await send_request(call, upstream, _body_with_model(call, body, target.model), request.method)
     if isinstance(response, TransportError):
@@ -82,11 +87,6 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     return Reply(response.status, headers, data if response.status < 300 else redact_key(data, upstream))
 
 
-def _normalise_path(path: str) -> str:
-    """The path as a provider may read it: dots and escapes could hide another one."""
-    return "/" + posixpath.normpath(unquote(path)).lstrip("/")
-
-
 def _find_target(call: GatewayRequest, body: bytes) -> Target | Failure | None:
     """The provider of the model that the body names. If it names none that is known: the first that speaks the client's
     protocol."""
@@ -96,27 +96,24 @@ def _find_target(call: GatewayRequest, body: bytes) -> Target | Failure | None:
     if peek is not None and peek.model and not (is_restricted and not call.client_codec.http.model_in_body):
         targets = call.runtime.router.route(peek.model, key)
         if not isinstance(targets, Failure):
-            return _check_protocol(targets[0], protocol)
+            provider = targets[0].provider
+            if provider.embedded:
+                return None
+            if protocol in provider.protocols:
+                return targets[0]
+            message = (
+                f"the provider `{provider.name}` of this model does not have this endpoint: "
+                f"it does not speak {protocol}, and this path is only forwarded, not translated"
+            )
+            return Failure("not_found", message, 404)
         if targets.kind == "permission":
             return Failure("permission", targets.message, 403)
     elif key is not None and is_restricted:
         # Where the path names the model, the body could name another one.
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
-    provider = call.runtime.router.find_speaker(protocol)
-    return Target(provider, peek.model if peek is not None else "") if provider is not None else None
-
-
-def _check_protocol(target: Target, protocol: str) -> Target | Failure | None:
-    if target.provider.embedded:
-        return None
-    if protocol in target.provider.protocols:
-        return target
-    message = (
-        f"the provider `{target.provider.name}` of this model does not have this endpoint: "
-        f"it does not speak {protocol}, and this path is only forwarded, not translated"
-    )
-    return Failure("not_found", message, 404)
+    speaker = call.runtime.router.find_speaker(protocol)
+    return Target(speaker, peek.model if peek is not None else "") if speaker is not None else None
 
 
 def _body_with_model(call: GatewayRequest, body: bytes, model: str) -> bytes:
@@ -128,29 +125,6 @@ def _body_with_model(call: GatewayRequest, body: bytes, model: str) -> bytes:
     # With a key for certain models only, a second `model` must not get through that another parser would take.
     is_ambiguous = key is not None and key.models != ("*",) and has_ambiguous_model(body)
     return replace_model(body, model) if peek.model != model or is_ambiguous else body
-
-
-def _make_upstream(call: GatewayRequest, request: ClientRequest, provider: Provider) -> Upstream | Failure:
-    codec, runtime = call.client_codec, call.runtime
-    if provider.forward_auth and not call.caller.provider_credential:
-        return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
-    query = runtime.access.without_credential(request.query)
-    address = runtime.provider_address(provider, codec.name)
-    content_type = request.headers.get("content-type", "application/json")
-    return Upstream(
-        provider=provider,
-        codec=codec,
-        model="",
-        stream=False,
-        max_output_tokens=None,
-        allows_passthrough=True,
-        address=address,
-        address_label=address.label,
-        path=f"{request.path}?{query}" if query else request.path,
-        headers={**fixed_headers(provider, codec), "content-type": content_type},
-        seal_maker="",
-        needs_seal_stamps=False,
-    )
 
 
 async def _relay_response(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import (
     ChoiceEnd,
@@ -23,6 +20,8 @@ from toolwire.core.sse import split_after_frames
 from toolwire.translation.tool_rounds import Rounds
 
 _FRAME_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_CONTENTLESS_EVENTS = frozenset({ResponseStart, UsageUpdate, ResponseFailed, OpaqueEvent})
+"""An event that only one protocol knows (`OpaqueEvent`) is not content either."""
 
 
 class PassthroughStream:
@@ -57,50 +56,29 @@ class PassthroughStream:
                 self._add_events(events)
         if not self._partial_frame and data.endswith(b"\n\n"):
             return data
-        return self._take_whole_frames(self._partial_frame + data)
-
-    def _take_whole_frames(self, data: bytes) -> bytes:
-        """Up to the last end of a frame; the rest is held back."""
+        data = self._partial_frame + data
         end = max(data.rfind(mark) + len(mark) if data.find(mark) >= 0 else 0 for mark in _FRAME_ENDS)
         self._partial_frame = data[end:]
         return data[:end]
 
     def _add_events(self, events: list[Event]) -> None:
         for event in events:
-            callback = _EVENT_CALLBACKS.get(type(event))
-            if callback is None:
+            if type(event) not in _CONTENTLESS_EVENTS:
                 self.has_content = True
-            else:
-                callback(self, event)
-
-    def _on_response_start(self, event: ResponseStart) -> None:
-        self._start_event, self.usage = event, event.usage
-
-    def _on_usage(self, event: UsageUpdate) -> None:
-        self.usage = event.usage
-
-    def _on_part_start(self, event: PartStart) -> None:
-        self.has_content = True
-        if isinstance(event.part, Call):
-            self._open_calls.add(event.index)
-
-    def _on_part_end(self, event: PartEnd) -> None:
-        self.has_content = True
-        if event.index in self._open_calls and not event.incomplete:
-            self.has_complete_call = True
-
-    def _on_choice_end(self, event: ChoiceEnd) -> None:
-        self.has_content = True
-        self.finishes += (event.finish.kind,)
-
-    def _on_response_end(self, event: ResponseEnd) -> None:
-        self.has_content = self.ended = True
-
-    def _on_failure(self, event: ResponseFailed) -> None:
-        self.failure = event.failure
-
-    def _on_opaque_event(self, event: OpaqueEvent) -> None:
-        """An event that only one protocol knows is not content."""
+            if type(event) is ResponseStart:
+                self._start_event, self.usage = event, event.usage
+            elif type(event) is UsageUpdate:
+                self.usage = event.usage
+            elif type(event) is PartStart and isinstance(event.part, Call):
+                self._open_calls.add(event.index)
+            elif type(event) is PartEnd and event.index in self._open_calls and not event.incomplete:
+                self.has_complete_call = True
+            elif type(event) is ChoiceEnd:
+                self.finishes += (event.finish.kind,)
+            elif type(event) is ResponseEnd:
+                self.ended = True
+            elif type(event) is ResponseFailed:
+                self.failure = event.failure
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
         """A stream with tool calls that the gateway runs is never passed through."""
@@ -128,16 +106,3 @@ class PassthroughStream:
             if event is not None:
                 writer.write(event)
         return writer.write(ResponseFailed(failure)) + writer.close()
-
-
-_EVENT_CALLBACKS: Mapping[type, Callable[[PassthroughStream, Any], None]] = {
-    ResponseStart: PassthroughStream._on_response_start,
-    UsageUpdate: PassthroughStream._on_usage,
-    PartStart: PassthroughStream._on_part_start,
-    PartEnd: PassthroughStream._on_part_end,
-    ChoiceEnd: PassthroughStream._on_choice_end,
-    ResponseEnd: PassthroughStream._on_response_end,
-    ResponseFailed: PassthroughStream._on_failure,
-    OpaqueEvent: PassthroughStream._on_opaque_event,
-}
-"""What to keep of each event; all others only count as content."""

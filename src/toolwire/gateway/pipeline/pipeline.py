@@ -13,16 +13,16 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from toolwire.core.codec import Codec, EndpointMatch
-from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request
-from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StartedStream, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Reply, StreamReplay
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer
@@ -102,9 +102,7 @@ class Pipeline:
 
     # --- prepare and attempt, with retries and fallbacks ---
 
-    async def request_answer(
-        self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> Reply | StartedStream | AttemptFailed:
+    async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
         started = call.clock()
@@ -122,9 +120,7 @@ class Pipeline:
                 break
         return first_failure or answer
 
-    async def _try_target(
-        self, call: GatewayRequest, target: Target, token_limit: int | None = None
-    ) -> Reply | StartedStream | AttemptFailed:
+    async def _try_target(self, call: GatewayRequest, target: Target, token_limit: int | None = None) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named."""
         started = call.clock()
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
@@ -137,9 +133,7 @@ class Pipeline:
         self._record_attempt(call, target, answer, started)
         return answer
 
-    def _record_attempt(
-        self, call: GatewayRequest, target: Target, answer: Reply | StartedStream | AttemptFailed, started: float
-    ) -> None:
+    def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
         """Count the attempt, in the telemetry and for the health of the provider."""
         telemetry, health = self.runtime.telemetry, self.runtime.health
         provider, now = target.provider.name, call.clock()
@@ -164,7 +158,7 @@ class Pipeline:
 
     async def _retry_target(
         self, call: GatewayRequest, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
-    ) -> Reply | StartedStream | AttemptFailed:
+    ) -> AttemptAnswer:
         """Ask the same target again, where that may help and there is time."""
         answer = await self._retry_with_changed_request(call, target, failed)
         for retries in range(self.runtime.config.server.retries):
@@ -183,7 +177,7 @@ class Pipeline:
 
     async def _retry_with_changed_request(
         self, call: GatewayRequest, target: Target, failed: AttemptFailed
-    ) -> Reply | StartedStream | AttemptFailed:
+    ) -> AttemptAnswer:
         """Ask with a changed request, where the provider says what it does not accept: output limits and signatures."""
         codec = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools).codec
         answer = await self._retry_with_fewer_tokens(call, target, codec, failed)
@@ -197,7 +191,7 @@ class Pipeline:
 
     async def _retry_with_fewer_tokens(
         self, call: GatewayRequest, target: Target, codec: Codec, failed: AttemptFailed
-    ) -> Reply | StartedStream | AttemptFailed:
+    ) -> AttemptAnswer:
         """Ask for fewer output tokens (`max_tokens`), where the provider names its limit. A client of another protocol
         asks for as many as its own models can give."""
         is_cross_protocol = codec.name != call.client_codec.name
@@ -233,15 +227,10 @@ class Pipeline:
         agents = recognise_agent(call.headers.get("user-agent", ""))
         clients = (call.client_codec.name, key.name if key is not None else "", *agents)
         await self._mcp_servers.start_servers(models, clients)
-        substitutes = await self._find_substitutes(call)
+        has_provider_tools = any(marker in call.body for marker in call.client_codec.http.provider_tool_markers)
+        wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
+        substitutes = await self._mcp_servers.find_substitutes(wanted)
         call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, (), substitutes)
-
-    async def _find_substitutes(self, call: GatewayRequest) -> Mapping[str, Any]:
-        """MCP tools to use in place of a provider's own tools, where the request has such tools."""
-        wanted = self.runtime.config.translate.substitutes
-        if not wanted or not any(marker in call.body for marker in call.client_codec.http.provider_tool_markers):
-            return EMPTY_MAPPING
-        return await self._mcp_servers.find_substitutes(wanted)
 
 
 def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:

@@ -11,7 +11,6 @@ from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
-from toolwire.gateway.mcp.servers import ToolInterceptor
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
     AttemptFailed,
@@ -34,9 +33,15 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
     """The request as this upstream gets it."""
-    if upstream.needs_credential_check and (failed := _check_credentials(call, upstream)) is not None:
+    if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
         return failed
-    can_pass = upstream.allows_passthrough and upstream.codec is call.client_codec and _allows_passthrough(call)
+    can_pass = (
+        upstream.allows_passthrough
+        and upstream.codec is call.client_codec
+        and call.gateway_tools is None
+        and not call.strip_seals
+        and call.body.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
+    )
     if can_pass and _needs_no_reading(call, upstream):
         return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
     exchange = _make_exchange(call, upstream)
@@ -66,20 +71,12 @@ def _refuse_translation(
 ) -> AttemptFailed | None:
     """Why the provider must not get the translated request: earlier turns are missing, or a loss is not allowed."""
     if exchange.is_cross_protocol and exchange.needs_provider_state:
-        if exchange.has_unreadable_summary:
-            return error_replies.foreign_compaction_error(call, upstream)
-        return error_replies.missing_turns_error(call, upstream)
+        return error_replies.missing_turns_error(call, upstream, exchange.has_unreadable_summary)
     if call.runtime.config.translate.on_loss == "refuse":
         lost = [loss for loss in ledger.losses if loss.severity == "lost"]
         if lost:
             return error_replies.loss_refused_error(call, upstream, lost)
     return None
-
-
-def _check_credentials(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
-    if upstream.provider.is_key_missing:
-        return error_replies.missing_key_error(call, upstream)
-    return None if call.caller.provider_credential else error_replies.missing_client_key_error(call, upstream)
 
 
 def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
@@ -102,7 +99,9 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
         )
     tools = call.gateway_tools
     if tools is not None:
-        shown = _visible_tools(call, tools)
+        show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
+        names = (tool.name for tool in tools.tools)
+        shown = frozenset(name for name in names if show_all or tools.call_visibility(name) != "hidden")
         options = replace(options, tools=tools.tools, substitutes=tools.substitutes, shown_tools=shown)
     exchange = Exchange(call.client_codec, upstream.codec, options)
     exchange.now, exchange.seed = int(call.now), call.id_seed or call.record.request_id
@@ -129,19 +128,6 @@ def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
 def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
     agent, product = recognise_agent(call.headers.get("user-agent", ""))
     return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product)
-
-
-def _visible_tools(call: GatewayRequest, gateway_tools: ToolInterceptor) -> frozenset[str]:
-    """The gateway's tools whose calls the client sees: as configured, or all if the client asks for it."""
-    show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
-    return frozenset(
-        tool.name for tool in gateway_tools.tools if show_all or gateway_tools.call_visibility(tool.name) != "hidden"
-    )
-
-
-def _allows_passthrough(call: GatewayRequest) -> bool:
-    """May the client's bytes be sent as they are? Not with envelopes in them: only we can open these."""
-    return call.gateway_tools is None and not call.strip_seals and call.body.find(_ENVELOPE_PREFIX) < 0
 
 
 def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
@@ -173,13 +159,9 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
     rules = active_policy(call, upstream)
     if not rules:
         return body_with_upstream_model(call, upstream)
-    exchange = Exchange(
-        call.client_codec,
-        upstream.codec,
-        Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules),
-    )
+    options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules)
     try:
-        translation = exchange.translate_request(call.body)
+        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body)
     except Malformed:
         return body_with_upstream_model(call, upstream)  # the provider says what is wrong with it
     return translation.body if translation.ledger.codes else body_with_upstream_model(call, upstream)

@@ -15,7 +15,7 @@ from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import ask_next_round, redact_key, run_leftover_tool_calls
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
-    AttemptFailed,
+    AttemptAnswer,
     GatewayRequest,
     Reply,
     StartedStream,
@@ -25,7 +25,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.telemetry.record import CapturedSink
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.translation.streaming import StreamTranslation
 
 HEARTBEAT_CHECKS = 8
@@ -33,9 +33,7 @@ HEARTBEAT_CHECKS = 8
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-async def relay_answer(
-    request: ClientRequest, call: GatewayRequest, answer: Reply | StartedStream | AttemptFailed | StreamReplay
-) -> None:
+async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: AttemptAnswer | StreamReplay) -> None:
     """Send the client its answer, whatever it came to."""
     if type(answer) is Reply:
         await send_reply(request, call, answer if call.recorder is None else await call.recorder.save_reply(answer))
@@ -184,7 +182,7 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
                 if failure is not None:
                     write(stream.fail(failure))
                     break
-            rest = await _pipe_response(started, write)
+            rest = await started.response.pour_into(_make_forwarder(started, write))
             if isinstance(rest, TransportError):
                 write(stream.fail(error_replies.transport_failure(upstream, rest)))
                 break
@@ -207,10 +205,9 @@ def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
     record.usage, record.finish_reasons = stream.usage, stream.finishes
     record.failure = stream.failure.kind if stream.failure is not None else ""
-    ledger = stream.ledger
-    stream_codes = ledger.codes if ledger is not None else ()
+    stream_codes = stream.ledger.codes if stream.ledger is not None else ()
     codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
-    record.add_losses(codes, prepared.ledger, ledger)
+    record.add_losses(codes, prepared.ledger, stream.ledger)
 
 
 def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
@@ -224,12 +221,9 @@ def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
 def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | None:
     """Holds the end of the stream back until it is stored, where something of it must be stored."""
     stream = started.stream
-    keeps_signatures = (
-        call.signature_store is not None
-        and isinstance(stream, StreamTranslation)
-        and started.request.exchange.uses_memory
-    )
-    is_needed = keeps_signatures or call.recorder is not None or call.gateway_tools is not None
+    is_needed = call.recorder is not None or call.gateway_tools is not None
+    if not is_needed and call.signature_store is not None and isinstance(stream, StreamTranslation):
+        is_needed = started.request.exchange.uses_memory
     return EndGate(call, stream) if is_needed else None
 
 
@@ -237,14 +231,13 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStrea
     def write(data: bytes) -> bool:
         if not gate.needs_all_data and not stream.finishes:
             return output.write_nowait(data)
-        can_write_more = output.write_nowait(gate.pass_data(data))
-        return can_write_more and not gate.has_work_due
+        return output.write_nowait(gate.pass_data(data)) and not gate.has_work_due
 
     return write
 
 
-async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool]) -> bytes | TransportError | None:
-    """Translate and send what comes, where it arrives: no task is woken for each piece of a stream."""
+def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool]) -> ChunkSink:
+    """Translates and sends what comes, where it arrives: no task is woken for each piece of a stream."""
     stream, upstream = started.stream, started.request.upstream
     feed = stream.feed
 
@@ -252,7 +245,7 @@ async def _pipe_response(started: StartedStream, write: Callable[[bytes], bool])
         out = feed(data)
         return write(out if stream.failure is None else redact_key(out, upstream))
 
-    return await started.response.pour_into(forward)
+    return forward
 
 
 async def _start_next_round(call: GatewayRequest, started: StartedStream) -> Failure | None:
@@ -327,7 +320,11 @@ class EndGate:
         self.has_work_due = False
         out = b""
         if self._held:
-            await self._settle_calls()
+            rounds, store = self._stream.rounds, self._call.signature_store
+            if rounds is not None and self._has_pending_calls:
+                self._stream.keep_pending_results(await run_leftover_tool_calls(self._call, rounds))
+            if store is not None:
+                await store.save_signatures(self._stream.memory_records)
             held, self._held = self._held, []
             out = self._feed_tap(b"".join(held))
         recorder = self._call.recorder
@@ -336,10 +333,3 @@ class EndGate:
             out += self._tap.release(changes or {})
             self._tap, self.has_work_due = None, False
         return out
-
-    async def _settle_calls(self) -> None:
-        rounds = self._stream.rounds
-        if rounds is not None and self._has_pending_calls:
-            self._stream.keep_pending_results(await run_leftover_tool_calls(self._call, rounds))
-        if self._call.signature_store is not None:
-            await self._call.signature_store.save_signatures(self._stream.memory_records)

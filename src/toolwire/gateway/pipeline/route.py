@@ -9,7 +9,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import Codec, ModelInfo, Quirk
+from toolwire.core.codec import Codec, ModelInfo
 from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
@@ -57,24 +57,29 @@ class Router:
 
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
         """The models with a fixed name that this key may use."""
-        return tuple(ModelInfo(name, owner) for name, owner in self._list_names() if _is_allowed(key, name))
+        owners: dict[str, str] = {}
+        rules = ((rule.name, rule.provider) for rule in self.config.models)
+        served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
+        for name, owner in (*rules, *served):
+            if not _is_pattern(name) and _is_allowed(key, name):
+                owners.setdefault(name, owner)
+        return tuple(ModelInfo(name, owner) for name, owner in owners.items())
 
     def find_speaker(self, protocol: str) -> Provider | None:
         """The first provider that speaks this protocol, for paths that are only forwarded."""
-        for provider in self.config.providers.values():
-            if protocol in provider.protocols and not provider.embedded and not provider.is_key_missing:
-                return provider
-        return None
-
-    # --- one name ---
+        providers = (one for one in self.config.providers.values() if not one.embedded and not one.is_key_missing)
+        return next((provider for provider in providers if protocol in provider.protocols), None)
 
     def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
-        if not _is_allowed(key, name):
-            return Failure("permission", self._forbidden_model_message(name, key), 0, "", "model")
+        if key is not None and not _is_allowed(key, name):
+            problem = f"the key `{key.name}` may not use the model `{name}`"
+            return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
         if not targets:
-            return Failure("not_found", self._unknown_model_message(name, key), 0, "model_not_found", "model")
+            problem = f"unknown model `{name}`" if name else "the request does not name a model"
+            message = f"{problem}. {self._suggest_models(name, key)}"
+            return Failure("not_found", message, 0, "model_not_found", "model")
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
     def _expand_targets(self, name: str, seen: frozenset[str]) -> Iterator[Target]:
@@ -91,61 +96,23 @@ class Router:
     def resolve_name(self, name: str, is_fallback: bool) -> ModelRule | Target | None:
         """The rule or target of one name. Patterns come before `provider/model` in a client's request, but not in a
         fallback: the operator means the provider."""
-        if is_fallback:
-            return (
-                self._exact_rules.get(name)
-                or self._split_provider_model(name)
-                or self._match_pattern(name)
-                or self._match_served(name)
-            )
-        return (
-            self._exact_rules.get(name)
-            or self._match_pattern(name)
-            or self._split_provider_model(name)
-            or self._match_served(name)
-        )
-
-    def _match_pattern(self, name: str) -> ModelRule | None:
-        return next((rule for rule in self._pattern_rules if _matches_pattern(name, rule.name)), None)
-
-    def _split_provider_model(self, name: str) -> Target | None:
-        first, slash, rest = name.partition("/")
-        provider = self.config.providers.get(first)
-        return Target(provider, rest) if provider is not None and slash and rest else None
-
-    def _match_served(self, name: str) -> Target | None:
-        """The provider that serves this name by default."""
-        return next(
-            (Target(provider, name) for pattern, provider in self._served_patterns if _matches_pattern(name, pattern)),
-            None,
-        )
-
-    # --- lists and messages ---
-
-    def _list_names(self) -> Iterator[tuple[str, str]]:
-        """Every name that is not a pattern, once, with its provider."""
-        seen: set[str] = set()
-        rules = ((rule.name, rule.provider) for rule in self.config.models)
-        served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
-        for name, owner in (*rules, *served):
-            if not _is_pattern(name) and name not in seen:
-                seen.add(name)
-                yield name, owner
-
-    def _unknown_model_message(self, name: str, key: ClientKey | None) -> str:
-        problem = f"unknown model `{name}`" if name else "the request does not name a model"
-        return f"{problem}. {self._suggest_models(name, key)}"
-
-    def _forbidden_model_message(self, name: str, key: ClientKey | None) -> str:
-        owner = key.name if key is not None else ""
-        return f"the key `{owner}` may not use the model `{name}`. {self._suggest_models(name, key)}"
+        if name in self._exact_rules:
+            return self._exact_rules[name]
+        pattern_rule = next((rule for rule in self._pattern_rules if _matches_pattern(name, rule.name)), None)
+        first, _, rest = name.partition("/")
+        provider = self.config.providers.get(first) if rest else None
+        direct = Target(provider, rest) if provider is not None else None
+        found = direct or pattern_rule if is_fallback else pattern_rule or direct
+        if found is not None:
+            return found
+        serving = (provider for pattern, provider in self._served_patterns if _matches_pattern(name, pattern))
+        return next((Target(provider, name) for provider in serving), None)
 
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
         """The models that the client can use, the most similar name first."""
         rules = [rule.name for rule in self.config.models]
-        providers = self.config.providers.values()
         served = [pattern for pattern, _ in self._served_patterns]
-        prefixes = [f"{provider.name}/*" for provider in providers if not provider.embedded]
+        prefixes = [f"{one.name}/*" for one in self.config.providers.values() if not one.embedded]
         usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if _is_allowed(key, name)]
         if key is not None:
             usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
@@ -200,24 +167,14 @@ def codec_with_quirks(protocol: str, quirks: tuple[str, ...]) -> Codec:
     known = [plain.quirks[name] for name in quirks if name in plain.quirks]
     if not known:
         return plain
-    changes: dict[str, object] = {}
-    for quirk in known:
-        changes.update(quirk.constraints)
-    return replace(
-        plain, constraints=replace(plain.constraints, **changes), write_request=_write_with_quirks(plain, known)
-    )
-
-
-def _write_with_quirks(codec: Codec, quirks: list[Quirk]) -> Callable[[Request, Ledger], Object]:
-    """The writer of requests, followed by the changes of the quirks."""
-    rewrites = [quirk.rewrite_body for quirk in quirks if quirk.rewrite_body is not None]
-    if not rewrites:
-        return codec.write_request
+    changes = {name: value for quirk in known for name, value in quirk.constraints.items()}
+    rewrites = [quirk.rewrite_body for quirk in known if quirk.rewrite_body is not None]
 
     def write_request(request: Request, ledger: Ledger) -> Object:
-        body = codec.write_request(request, ledger)
+        body = plain.write_request(request, ledger)
         for rewrite in rewrites:
             body = rewrite(body, request.model, ledger)
         return body
 
-    return write_request
+    constraints = replace(plain.constraints, **changes)
+    return replace(plain, constraints=constraints, write_request=write_request if rewrites else plain.write_request)

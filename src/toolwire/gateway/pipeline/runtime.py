@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,47 +71,41 @@ class Runtime:
         self.policy = Policy(config.policy)
         self.forwarded_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
         self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
-        self._stamped_protocols = _protocols_needing_stamps(config)
-        self._upstreams: dict[tuple[Provider, str, Codec, bool, int | None], Upstream] = {}
-        self._upstream_pairs: dict[tuple[Codec, Target, bool], tuple[Upstream, Upstream]] = {}
-        self._addresses: dict[tuple[Provider, str], Address] = {}
+        speakers = Counter(
+            protocol
+            for provider in config.providers.values()
+            if not provider.embedded and not provider.is_key_missing
+            for protocol in provider.protocols
+        )
+        self._stamped_protocols = frozenset(
+            name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
+        )
+        """Protocols that more than one account speaks: a seal is valid only for the account that made it."""
+        self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
+        self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
 
     def choose_upstream(
         self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
     ) -> Upstream:
         """The upstream for a request. Some providers want another protocol for requests with tools."""
-        key = (client_codec, target, stream)
-        found = self._upstream_pairs.get(key)
-        if found is None:
-            if len(self._upstream_pairs) >= _MAX_CACHED:
-                self._upstream_pairs.clear()
-            with_tools, without = choose_codecs(target, client_codec)
-            found = self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
-            self._upstream_pairs[key] = found
+        with_tools, without = self._upstream_pair(client_codec, target, stream)
         # Mostly it is the same one, and the body need not be searched for tools.
-        return found[0] if found[0] is found[1] or has_tools() else found[1]
+        return with_tools if with_tools is without or has_tools() else without
 
-    def upstream_for(self, target: Target, codec: Codec, stream: bool) -> Upstream:
-        key = (target.provider, target.model, codec, stream, target.max_output_tokens)
-        found = self._upstreams.get(key)
-        if found is None:
-            if len(self._upstreams) >= _MAX_CACHED:
-                self._upstreams.clear()
-            found = self._upstreams[key] = self._build_upstream(target, codec, stream)
-        return found
+    def _build_upstream_pair(self, client_codec: Codec, target: Target, stream: bool) -> tuple[Upstream, Upstream]:
+        with_tools, without = choose_codecs(target, client_codec)
+        return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
 
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
         provider, model = target.provider, target.model
         limit = target.max_output_tokens
-        can_pass = CODECS[codec.name] is codec and limit is None
         maker = f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}"
         stamps = codec.name in self._stamped_protocols and not provider.embedded
-        translate = self.config.translate
         options = Options(
             model=model,
             stream=stream,
-            binary_results=translate.binary_results,
-            cache_breakpoints=translate.cache_breakpoints,
+            binary_results=self.config.translate.binary_results,
+            cache_breakpoints=self.config.translate.cache_breakpoints,
             max_output_tokens=limit,
             max_bytes=self.config.server.max_body,
             maker=maker,
@@ -119,7 +114,8 @@ class Runtime:
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
         else:
-            address = self.provider_address(provider, codec.name)
+            proxy = provider.proxies.get(codec.name, "")
+            address = Address.parse(provider.base_urls[codec.name], proxy, provider.ca_file)
             label, path = address.label, codec.http.request_path(model, stream)
             headers = fixed_headers(provider, codec)
         return Upstream(
@@ -128,7 +124,7 @@ class Runtime:
             model=model,
             stream=stream,
             max_output_tokens=limit,
-            allows_passthrough=can_pass,
+            allows_passthrough=CODECS[codec.name] is codec and limit is None,
             address=address,
             address_label=label,
             path=path,
@@ -140,35 +136,14 @@ class Runtime:
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
         )
 
-    def provider_address(self, provider: Provider, protocol: str) -> Address:
-        key = (provider, protocol)
-        found = self._addresses.get(key)
-        if found is None:
-            url, proxy = provider.base_urls[protocol], provider.proxies.get(protocol, "")
-            found = self._addresses[key] = Address.parse(url, proxy, provider.ca_file)
-        return found
-
-
-def _protocols_needing_stamps(config: Config) -> frozenset[str]:
-    """Protocols that more than one account speaks: a seal is valid only for the account that made it."""
-    speakers = Counter(
-        protocol
-        for provider in config.providers.values()
-        if not provider.embedded and not provider.is_key_missing
-        for protocol in provider.protocols
-    )
-    return frozenset(name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots)
-
-
-# --- Cooldown of providers that keep failing, and limits that providers have reported ---
-
 
 MAX_TRACKED_MODELS = 1024
 """Clients choose model names, so their number has to be limited."""
 
 
 class ProviderHealth:
-    """Counts consecutive failures of each provider and model. Callers pass the time in."""
+    """Cooldown of providers that keep failing, counted for each model, and limits that they have reported. Callers pass
+    the time in."""
 
     def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
         self._failures: dict[tuple[str, str], int] = {}

@@ -40,7 +40,8 @@ class CapturedResponse:
     """A provider's answer that is copied while it is read."""
 
     def __init__(self, source: UpstreamResponse, captured: CapturedBytes) -> None:
-        self.status, self.headers = source.status, source.headers
+        self.status: int = source.status
+        self.headers: dict[str, str] = source.headers
         self._source, self._captured = source, captured
 
     async def read(self, limit: int) -> bytes | TransportError:
