@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Literal
 
 from toolwire.core.ir import (
     PROVIDER_TOOLS,
@@ -30,7 +28,6 @@ from toolwire.core.json_values import (
     encode_text,
     expect_object,
     get_bool,
-    get_int,
     get_list,
     get_text,
     raise_wrong_type,
@@ -40,14 +37,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import items_with_paths, restore_original_keys
 from toolwire.protocols.unified import names
-from toolwire.protocols.unified.names import (
-    NAME,
-    LenientReadContext,
-    intact_wire,
-    read_call_id,
-    suggest_word,
-    write_call_id,
-)
+from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_fields, write_fields
 
 PartTypes = tuple[str, ...]
 
@@ -68,32 +58,16 @@ def write_cache(cache: str | None) -> Object:
     return {} if cache is None else {"cache": cache or True}
 
 
-def read_enum(node: Object, key: str, path: Path, words: tuple[str, ...], default: str = "") -> str:
-    """A text that must be one of some words."""
-    word = get_text(node, key, path)
-    if word is not None and word not in words:
-        raise Malformed((path, key), f"unknown `{key}`: `{word}`; {suggest_word(word, words)}")
-    return default if word is None else word
-
-
 def read_citation(reading: LenientReadContext, value: Json, path: Path) -> Citation:
     node = expect_object(value, path)
-    return Citation(
-        get_text(node, "url", path) or "",
-        get_text(node, "title", path) or "",
-        get_text(node, "quote", path) or "",
-        get_int(node, "start", path),
-        get_int(node, "end", path),
-        origin=reading.read_origin(node, path, names.CITATION_KEYS),
-    )
+    fields = read_fields(node, path, names.CITATION_FIELDS)
+    return Citation(**fields, origin=reading.read_origin(node, path, names.CITATION_KEYS))
 
 
 def write_citation(citation: Citation) -> Object:
     if (wire := intact_wire(citation.origin)) is not None:
         return wire
-    out: Object = {key: text for key in ("url", "title", "quote") if (text := getattr(citation, key))}
-    out |= {key: number for key in ("start", "end") if (number := getattr(citation, key)) is not None}
-    return restore_original_keys(out, citation.origin, NAME)
+    return restore_original_keys(write_fields(citation, names.CITATION_FIELDS), citation.origin, NAME)
 
 
 def _read_citations(reading: LenientReadContext, node: Object, key: str, path: Path) -> tuple[Citation, ...]:
@@ -120,7 +94,7 @@ def read_part(reading: LenientReadContext, value: Json, path: Path, allowed: Par
     kind = require_text(node, "type", path)
     read = _PART_READERS.get(kind)
     if read is None:
-        return reading.read_unknown(value, path, "type of part", kind, allowed)
+        return reading.read_unknown(value, path, kind, allowed)
     if kind not in allowed:
         raise Malformed((path, "type"), f"`{kind}` is not allowed here, only {', '.join(allowed)}")
     return read(reading, node, path, reading.read_origin(node, path, names.PART_KEYS[kind]))
@@ -131,42 +105,25 @@ def _read_text(reading: LenientReadContext, node: Object, path: Path, origin: Or
     return Text(text, _read_citations(reading, node, "citations", path), read_cache(node, path), origin=origin)
 
 
-def _read_refusal(reading: LenientReadContext, node: Object, path: Path, origin: Origin) -> Part:
-    return Refusal(require_text(node, "text", path), origin=origin)
-
-
-_REASONING_FORMS: Mapping[str, Literal["", "summary", "raw"]] = MappingProxyType(
-    {"": "", "summary": "summary", "raw": "raw"}
-)
-
-
 def read_reasoning(reading: LenientReadContext, node: Object, path: Path, origin: Origin) -> Reasoning:
-    return Reasoning(
-        get_text(node, "text", path) or "",
-        _REASONING_FORMS[read_enum(node, "form", path, ("summary", "raw"))],
-        get_bool(node, "hidden", path) or False,
-        id=get_text(node, "id", path) or "",
-        origin=origin,
-    )
+    text = get_text(node, "text", path) or ""
+    return Reasoning(text, **read_fields(node, path, names.REASONING_FIELDS), origin=origin)
 
 
-_MEDIA_KINDS: Mapping[str, Literal["image", "file", "audio", "video"]] = MappingProxyType(
-    {"image": "image", "file": "file", "audio": "audio", "video": "video"}
-)
 _MEDIA_SOURCES = ("data", "url", "file_id")
 
 
 def _read_media(reading: LenientReadContext, node: Object, path: Path, origin: Origin) -> Part:
     if not any(node.get(key) for key in _MEDIA_SOURCES):
         raise Malformed(path, "give the content as `data` (base64), `url` or `file_id`")
-    texts = [get_text(node, key, path) or "" for key in ("mime", *_MEDIA_SOURCES, "name", "detail")]
-    mime, data, url, file, name, detail = texts
-    return Media(_MEDIA_KINDS[node["type"]], mime, data, url, file, name, detail, read_cache(node, path), origin=origin)
+    fields = read_fields(node, path, names.MEDIA_FIELDS)
+    return Media(node["type"], **fields, cache=read_cache(node, path), origin=origin)
 
 
 def _read_provider_identity(node: Object, path: Path) -> tuple[str, str]:
-    require_text(node, "tool", path)
-    return get_text(node, "id", path) or "", read_enum(node, "tool", path, PROVIDER_TOOLS)
+    tool = require_text(node, "tool", path)
+    names.read_word(node, "tool", path, PROVIDER_TOOLS)
+    return get_text(node, "id", path) or "", tool
 
 
 def _read_provider_call(reading: LenientReadContext, node: Object, path: Path, origin: Origin) -> Part:
@@ -181,19 +138,17 @@ def _read_provider_result(reading: LenientReadContext, node: Object, path: Path,
     return ProviderResult(*_read_provider_identity(node, path), sources, text, error, origin=origin)
 
 
-_PART_READERS: Mapping[str, Callable[[LenientReadContext, Object, Path, Origin], Part]] = MappingProxyType(
-    {
-        "text": _read_text,
-        "image": _read_media,
-        "file": _read_media,
-        "audio": _read_media,
-        "video": _read_media,
-        "reasoning": read_reasoning,
-        "refusal": _read_refusal,
-        "hosted_call": _read_provider_call,
-        "hosted_result": _read_provider_result,
-    }
-)
+_PART_READERS: Mapping[str, Callable[[LenientReadContext, Object, Path, Origin], Part]] = {
+    "text": _read_text,
+    "image": _read_media,
+    "file": _read_media,
+    "audio": _read_media,
+    "video": _read_media,
+    "reasoning": read_reasoning,
+    "refusal": lambda _reading, node, path, origin: Refusal(require_text(node, "text", path), origin=origin),
+    "hosted_call": _read_provider_call,
+    "hosted_result": _read_provider_result,
+}
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -205,14 +160,14 @@ def is_plain_text(part: Part) -> bool:
     return intact_wire(part.origin) is None
 
 
-def write_content(parts: tuple[Part, ...], ledger: Ledger, allowed: PartTypes) -> str | list[Json]:
-    """The content of a message, which has no seals unless it is the assistant's."""
+def write_content(parts: tuple[Part, ...], ledger: Ledger) -> str | list[Json]:
+    """The content of a message or a result, which has no seals unless it is the assistant's."""
     for part in parts:
         if getattr(part, "seal", None) is not None:
             ledger.note("seal-dropped", source_path(part), "a seal outside of assistant messages was left out")
     if len(parts) == 1 and isinstance(only := parts[0], Text) and is_plain_text(only):
         return only.text
-    return [out for part in parts if (out := write_part(part, ledger, allowed)) is not None]
+    return [out for part in parts if (out := write_part(part, ledger, names.INPUT_PART_TYPES)) is not None]
 
 
 def write_part(part: Part, ledger: Ledger, allowed: PartTypes) -> Object | None:
@@ -223,14 +178,14 @@ def write_part(part: Part, ledger: Ledger, allowed: PartTypes) -> Object | None:
         ledger.note_opaque(part)
         return None
     out = _write_part_fields(part, ledger)
-    if out is None or out["type"] not in allowed:
-        if isinstance(part, Refusal):
-            ledger.note("refusal-as-text", source_path(part), "a refusal became text")
-            return {"type": "text", "text": part.text}
-        kind = type(part).__name__ if out is None else out["type"]
-        ledger.note("part-dropped", source_path(part), f"a part of type `{kind}` was left out")
-        return None
-    return restore_original_keys(out, part.origin, NAME)
+    if out is not None and out["type"] in allowed:
+        return restore_original_keys(out, part.origin, NAME)
+    if isinstance(part, Refusal):
+        ledger.note("refusal-as-text", source_path(part), "a refusal became text")
+        return {"type": "text", "text": part.text}
+    kind = type(part).__name__ if out is None else out["type"]
+    ledger.note("part-dropped", source_path(part), f"a part of type `{kind}` was left out")
+    return None
 
 
 def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
@@ -243,9 +198,9 @@ def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
         case Refusal(text):
             return {"type": "refusal", "text": text}
         case Reasoning():
-            return {"type": "reasoning", "text": part.text, **write_reasoning_head(part)}
+            return {"type": "reasoning", "text": part.text, **write_fields(part, names.REASONING_FIELDS)}
         case Media():
-            return _write_media(part)
+            return {"type": part.kind, **write_fields(part, names.MEDIA_FIELDS), **write_cache(part.cache)}
         case ProviderCall(id, tool, arguments):
             out = {"type": "hosted_call", "id": id, "tool": tool}
             return out | ({"arguments": write_arguments(arguments, part, ledger)} if arguments else {})
@@ -254,17 +209,6 @@ def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
             fields = {"sources": [write_citation(source) for source in sources], "text": text, "error": error}
             return out | {key: value for key, value in fields.items() if value}
     return None
-
-
-def write_reasoning_head(part: Reasoning) -> Object:
-    """The fields of thinking besides its text."""
-    return {key: value for key in ("form", "hidden", "id") if (value := getattr(part, key))}
-
-
-def _write_media(media: Media) -> Object:
-    values = (media.mime, media.data, media.url, media.file_id, media.name, media.detail)
-    named = zip(("mime", *_MEDIA_SOURCES, "name", "detail"), values, strict=True)
-    return {"type": media.kind, **{key: value for key, value in named if value}, **write_cache(media.cache)}
 
 
 def write_arguments(text: str, part: Call | ProviderCall, ledger: Ledger) -> Json:
@@ -279,16 +223,12 @@ def write_arguments(text: str, part: Call | ProviderCall, ledger: Ledger) -> Jso
 
 # --- results --------------------------------------------------------------------------------------------------------
 
-_REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"text": ("text",)} | dict.fromkeys(_MEDIA_KINDS, _MEDIA_SOURCES)
-)
-
 
 def read_result(reading: LenientReadContext, value: Json, path: Path) -> Result:
     node = expect_object(value, path)
     origin = reading.read_origin(node, path, names.RESULT_KEYS)
     content, value = _read_result_content(reading, node.get("content"), (path, "content"))
-    id, error = read_call_id(require_text(node, "tool_call_id", path)), get_bool(node, "is_error", path)
+    id, error = names.read_call_id(require_text(node, "tool_call_id", path)), get_bool(node, "is_error", path)
     name = get_text(node, "name", path) or ""
     return Result(id, content, error, name, cache=read_cache(node, path), value=value, origin=origin)
 
@@ -296,7 +236,7 @@ def read_result(reading: LenientReadContext, value: Json, path: Path) -> Result:
 def _read_result_content(reading: LenientReadContext, value: Json, path: Path) -> tuple[tuple[Part, ...], Json]:
     if value is None or isinstance(value, str):
         return read_content(reading, value, path, names.INPUT_PART_TYPES), None
-    if not (isinstance(value, list) and are_parts(value)):
+    if not (isinstance(value, list) and _are_parts(value)):
         return (_value_as_text(value, path),), value
     parts: list[Part] = []
     json_value: Json = None
@@ -315,7 +255,7 @@ def _value_as_text(value: Json, path: Path) -> Text:
     return Text(encode_text(value), origin=Origin(NAME, path, value, intact=False))
 
 
-def are_parts(items: list[Json]) -> bool:
+def _are_parts(items: list[Json]) -> bool:
     """Is this a list of parts, or data? Parts have a known type, its required keys, and no others."""
     return bool(items) and all(isinstance(item, dict) and _is_part(item) for item in items)
 
@@ -324,11 +264,9 @@ def _is_part(item: Object) -> bool:
     kind = item.get("type")
     if kind == "json":
         return item.keys() == names.JSON_PART_KEYS and item["value"] is not None
-    if not isinstance(kind, str) or kind not in _REQUIRED_KEYS:
+    if kind not in names.INPUT_PART_TYPES or not names.PART_KEYS[kind].issuperset(item):
         return False
-    return names.PART_KEYS[kind].issuperset(item) and any(
-        isinstance(item.get(key), str) for key in _REQUIRED_KEYS[kind]
-    )
+    return any(isinstance(item.get(key), str) for key in (("text",) if kind == "text" else _MEDIA_SOURCES))
 
 
 def write_result(result: Result, ledger: Ledger) -> Object:
@@ -336,14 +274,14 @@ def write_result(result: Result, ledger: Ledger) -> Object:
         return wire
     if result.kind != "function":
         ledger.note("tool-wrapped", source_path(result), f"the result of a {result.kind} call became one of a function")
-    id = write_call_id(result.id)
+    id = names.write_call_id(result.id)
     if id != names.CALL_ID_PREFIX + result.id:
         ledger.note("id-rewritten", source_path(result), "the id of a call was escaped in its result")
     out: Object = {"tool_call_id": id}
     if result.name:
         out["name"] = result.name
     if result.value is None and result.content:
-        out["content"] = write_content(result.content, ledger, names.INPUT_PART_TYPES)
+        out["content"] = write_content(result.content, ledger)
     else:
         out["content"] = None if result.value is None else _write_value(result.value, result.content, ledger)
     if result.error is not None:
@@ -353,19 +291,14 @@ def write_result(result: Result, ledger: Ledger) -> Object:
 
 def _write_value(value: Json, parts: tuple[Part, ...], ledger: Ledger) -> Json:
     """A JSON value as the whole content, or as a `json` part if there are other parts or it could be misread."""
-    at = _find_value_text(value, parts)
+    texts = {at: part.text for at, part in enumerate(parts) if isinstance(part, Text)}
+    encoded = encode_text(value) if len(texts) > 1 else ""
+    # The text that is the value as JSON, or else the first text.
+    at = next((at for at, text in texts.items() if text == encoded), next(iter(texts), None))
     rest = parts if at is None else parts[:at] + parts[at + 1 :]
-    is_ambiguous = isinstance(value, str) or (isinstance(value, list) and are_parts(value))
-    if not rest and not is_ambiguous:
+    if not rest and not (isinstance(value, str) or (isinstance(value, list) and _are_parts(value))):
         return value
-    written = write_content(rest, ledger, names.INPUT_PART_TYPES) if rest else []
+    written = write_content(rest, ledger) if rest else []
     content = [{"type": "text", "text": written}] if isinstance(written, str) else written
     content.insert(at or 0, {"type": "json", "value": value})
     return content
-
-
-def _find_value_text(value: Json, parts: tuple[Part, ...]) -> int | None:
-    """The number of the text that is the value as JSON, or else of the first text."""
-    texts = {at: part.text for at, part in enumerate(parts) if isinstance(part, Text)}
-    encoded = encode_text(value) if len(texts) > 1 else ""
-    return next((at for at, text in texts.items() if text == encoded), next(iter(texts), None))

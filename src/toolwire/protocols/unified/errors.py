@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -13,22 +12,20 @@ from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Orig
 from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
 from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, intact_wire, write_call_id
 
-HINTS: Mapping[str, str] = MappingProxyType(
-    {
-        "context": "shorten the conversation or the tools, or take a model with a larger window",
-        "authentication": "check the API key",
-        "not_found": "check the model's name; it reads provider/model",
-        "rate": "wait, then send the request again",
-        "quota": "the account's quota is used up; waiting a moment will not help",
-        "overloaded": "wait, then send the request again",
-        "malformed_arguments": "send the request again; `raw_arguments` holds what the model wrote",
-        "stream_truncated": "send the request again; what came before is not the whole answer",
-    }
-)
+HINTS: Mapping[str, str] = {
+    "context": "shorten the conversation or the tools, or take a model with a larger window",
+    "authentication": "check the API key",
+    "not_found": "check the model's name; it reads provider/model",
+    "rate": "wait, then send the request again",
+    "quota": "the account's quota is used up; waiting a moment will not help",
+    "overloaded": "wait, then send the request again",
+    "malformed_arguments": "send the request again; `raw_arguments` holds what the model wrote",
+    "stream_truncated": "send the request again; what came before is not the whole answer",
+}
 """The `hint` for a code or a kind of failure."""
 
-CODE_BY_KIND: Mapping[str, str] = MappingProxyType({"context": "context_length_exceeded"})
-"""Codes that clients look for, for failures without one."""
+CONTEXT_CODE = "context_length_exceeded"
+"""The code that clients look for; providers do not always send it."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
@@ -36,7 +33,8 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     error = body.get("error") if isinstance(body, dict) else None
     retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
-        message = _error_excerpt(body) or f"the provider answered with status {status} and no reason"
+        text = body if isinstance(body, str) else _text_field(body, "message") if isinstance(body, dict) else ""
+        message = " ".join(text[:2000].split())[:500] or f"the provider answered with status {status} and no reason"
         origin = Origin(NAME, None, body, intact=False)
         return Failure(_failure_kind(status), message, status, retry_after=retry_after, origin=origin)
     failure = read_failure(error, (None, "error"), status)
@@ -78,7 +76,7 @@ def write_failure(failure: Failure) -> Object:
     out: Object = {"type": ERROR_TYPE_BY_KIND.get(failure.kind, "server_error"), "message": failure.message}
     details = {
         "path": failure.param,
-        "code": failure.code or CODE_BY_KIND.get(failure.kind, ""),
+        "code": failure.code or (CONTEXT_CODE if failure.kind == "context" else ""),
         "hint": HINTS.get(failure.code) or HINTS.get(failure.kind),
         "status": failure.status or STATUS_BY_FAILURE_KIND.get(failure.kind, 500),
     }
@@ -94,27 +92,19 @@ def _failure_kind(status: int) -> str:
 
 def write_malformed_arguments(call: Call, finish: Finish | None) -> Object:
     """The `error` object for a call whose arguments are not a JSON object, with the text that the model wrote."""
-    cut = call.incomplete or (finish is not None and finish.kind == "length")
-    reason = "they were cut off" if cut else _object_problem(call.arguments)
+    if call.incomplete or (finish is not None and finish.kind == "length"):
+        reason = "they were cut off"
+    else:
+        try:
+            reason = f"expected an object, got {describe_json_type(decode(call.arguments))}"
+        except Malformed as error:
+            reason = error.problem
     message = f"the arguments of the call `{call.name}` cannot be read: {reason}"
     failure = Failure("upstream", message, 502, "malformed_arguments")
     details = {"tool_call_id": write_call_id(call.id), "name": call.name, "raw_arguments": call.arguments}
     return write_failure(failure) | details
 
 
-def _object_problem(text: str) -> str:
-    try:
-        value = decode(text)
-    except Malformed as error:
-        return error.problem
-    return f"expected an object, got {describe_json_type(value)}"
-
-
 def _text_field(node: Object, key: str) -> str:
     value = node.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _error_excerpt(body: Json) -> str:
-    text = body if isinstance(body, str) else body.get("message") if isinstance(body, dict) else ""
-    return " ".join(text[:2000].split())[:500] if isinstance(text, str) else ""

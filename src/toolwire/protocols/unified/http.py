@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo
 from toolwire.core.json_values import Object
@@ -32,7 +31,7 @@ def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) ->
 
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
-    fixed_endpoints=MappingProxyType({PATH: EndpointMatch("generate")}),
+    fixed_endpoints={PATH: EndpointMatch("generate")},
     model_list_paths=("/v1/unified/models",),
     provider_tool_markers=(b'"hosted"',),
     path_prefixes=("/v1/unified",),

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, NoReturn, cast
 
-from toolwire.core.ir import (
-    Call,
-    Format,
-    Part,
-    Request,
-    Result,
-    Role,
-    Settings,
-    Thinking,
-    Turn,
-    source_path,
-)
+from toolwire.core.ir import Call, Format, Part, Request, Result, Role, Settings, Thinking, Turn, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -25,9 +14,7 @@ from toolwire.core.json_values import (
     Path,
     expect_list,
     expect_object,
-    expect_text,
     get_bool,
-    get_int,
     get_list,
     get_object,
     get_text,
@@ -36,26 +23,32 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import items_with_paths, present_settings, restore_original_keys
-from toolwire.core.tokens import EFFORTS
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import (
     read_cache,
     read_content,
-    read_enum,
     read_result,
     write_cache,
     write_content,
     write_result,
 )
-from toolwire.protocols.unified.names import NAME, StrictReadContext, intact_wire, suggest_word, write_call_id
+from toolwire.protocols.unified.names import (
+    NAME,
+    StrictReadContext,
+    intact_wire,
+    read_fields,
+    suggest_word,
+    write_call_id,
+    write_fields,
+)
 from toolwire.protocols.unified.response import read_message, write_message
 from toolwire.protocols.unified.tools import (
     check_schema,
     check_tool_name,
     read_tool_choice,
     read_tools,
+    write_any_tool,
     write_tool_choice,
-    write_tools,
 )
 
 ROLES = ("user", "assistant", "tool", "system", "developer")
@@ -103,8 +96,7 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     else:
         origin = reading.read_origin(node, path, names.TURN_KEYS)
         parts = read_content(reading, node.get("content"), (path, "content"), names.INPUT_PART_TYPES)
-    name, phase = get_text(node, "name", path) or "", get_text(node, "phase", path) or ""
-    return Turn(cast(Role, role), parts, name, phase, origin)
+    return Turn(cast(Role, role), parts, **read_fields(node, path, names.TURN_FIELDS), origin=origin)
 
 
 def check_conversation(turns: tuple[Turn, ...]) -> None:
@@ -114,28 +106,26 @@ def check_conversation(turns: tuple[Turn, ...]) -> None:
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Call):
-                id = part.id
-                if part.name not in checked_names or not 0 < len(id) <= names.ID_LIMIT or id in answered:
-                    _check_call(part, answered)
+                if part.name not in checked_names:
+                    check_tool_name(part.name, (source_path(part), "name"))
                     checked_names.add(part.name)
-                answered[id] = False
+                _check_call_id(part, answered)
+                answered[part.id] = False
             elif isinstance(part, Result):
                 if answered.get(part.id) is not False:
                     _refuse_result(part, answered)
                 answered[part.id] = True
 
 
-def _check_call(call: Call, answered: dict[str, bool]) -> None:
-    where = source_path(call)
-    check_tool_name(call.name, (where, "name"))
+def _check_call_id(call: Call, answered: Mapping[str, bool]) -> None:
     if not 0 < len(call.id) <= names.ID_LIMIT:
-        raise Malformed((where, "id"), f"an id has 1 to {names.ID_LIMIT} characters")
+        raise Malformed((source_path(call), "id"), f"an id has 1 to {names.ID_LIMIT} characters")
     if call.id in answered:
         problem = f"an earlier call already has the id `{write_call_id(call.id)}`; ids must be unique"
-        raise Malformed((where, "id"), problem)
+        raise Malformed((source_path(call), "id"), problem)
 
 
-def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
+def _refuse_result(result: Result, answered: Mapping[str, bool]) -> NoReturn:
     where: Path = (source_path(result), "tool_call_id")
     if result.id not in answered:
         known = [write_call_id(id) for id in answered]
@@ -146,15 +136,11 @@ def _refuse_result(result: Result, answered: dict[str, bool]) -> NoReturn:
 
 
 def read_settings(reading: StrictReadContext, node: Object) -> Settings:
-    fields: dict[str, Json] = {}
-    where: dict[str, Path] = {}
-    for key, field, take in names.SETTING_FIELDS:
+    fields = read_fields(node, None, names.SETTING_FIELDS)
+    for key, (field, read) in _STRUCTURED_SETTINGS.items():
         if node.get(key) is not None:
-            fields[field], where[field] = take(node, key, None), (None, key)
-    for key, field, read in _STRUCTURED_SETTINGS:
-        if node.get(key) is not None:
-            fields[field], where[field] = read(reading, node, (None, key)), (None, key)
-    return Settings(**fields, where=where)
+            fields[field] = read(reading, node, (None, key))
+    return Settings(**fields, where={field: (None, _SETTING_KEYS[field]) for field in fields})
 
 
 def _read_stop_sequences(reading: StrictReadContext, node: Object, path: Path) -> tuple[str, ...]:
@@ -163,41 +149,38 @@ def _read_stop_sequences(reading: StrictReadContext, node: Object, path: Path) -
         return (value,)
     if not isinstance(value, list):
         raise_wrong_type(path, "a string or an array of strings", value)
-    return tuple(expect_text(item, where) for item, where in items_with_paths(value, path))
+    return names.get_texts(node, "stop", None) or ()
 
 
 def _read_reasoning_settings(reading: StrictReadContext, node: Object, path: Path) -> Thinking:
     value = expect_object(node["reasoning"], path)
-    return Thinking(
-        cast(Literal["", "off", "on", "auto"], read_enum(value, "mode", path, ("off", "on", "auto"))),
-        read_enum(value, "effort", path, EFFORTS),
-        get_int(value, "budget", path),
-        get_text(value, "show", path) or "",
-        origin=reading.read_origin(value, path, names.REASONING_KEYS),
-    )
+    fields = read_fields(value, path, names.THINKING_FIELDS)
+    return Thinking(**fields, origin=reading.read_origin(value, path, names.REASONING_KEYS))
 
 
 def _read_response_format(reading: StrictReadContext, node: Object, path: Path) -> Format:
     value = expect_object(node["response_format"], path)
     origin = reading.read_origin(value, path, names.FORMAT_KEYS)
     require_text(value, "type", path)
-    kind = cast(Literal["text", "json", "schema"], read_enum(value, "type", path, ("text", "json", "schema")))
+    kind: Any = names.read_word(value, "type", path, ("text", "json", "schema"))
     schema = get_object(value, "schema", path)
     if (kind == "schema") is not (schema is not None):
         raise Malformed(path, "the type `schema` needs `schema`, and no other type has it")
     if schema is not None:
         check_schema(schema, (path, "schema"))
-    name, description = get_text(value, "name", path) or "", get_text(value, "description", path) or ""
-    return Format(kind, schema, name, description, origin=origin)
+    return Format(kind, schema, **read_fields(value, path, names.FORMAT_FIELDS), origin=origin)
 
 
-_STRUCTURED_SETTINGS: tuple[tuple[str, str, Callable[[StrictReadContext, Object, Path], Any]], ...] = (
-    ("stop", "stop", _read_stop_sequences),
-    ("reasoning", "thinking", _read_reasoning_settings),
-    ("response_format", "format", _read_response_format),
-    ("cache", "cache", lambda _reading, node, _path: read_cache(node, None)),
-)
+_STRUCTURED_SETTINGS: Mapping[str, tuple[str, Callable[[StrictReadContext, Object, Path], Any]]] = {
+    "stop": ("stop", _read_stop_sequences),
+    "reasoning": ("thinking", _read_reasoning_settings),
+    "response_format": ("format", _read_response_format),
+    "cache": ("cache", lambda _reading, node, _path: read_cache(node, None)),
+}
 """Settings with a reader of their own: the key, the field of `Settings`, and the reader."""
+_SETTING_KEYS = {field: key for key, (field, _) in {**names.SETTING_FIELDS, **_STRUCTURED_SETTINGS}.items()}
+SUPPORTED_SETTINGS = frozenset({*_SETTING_KEYS, "stream_usage"})
+"""The settings that unified has. Its streams always report the usage."""
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -207,10 +190,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         return wire
     out: Object = {"model": request.model} if request.model else {}
     if request.system:
-        out["system"] = write_content(request.system, ledger, names.INPUT_PART_TYPES)
+        out["system"] = write_content(request.system, ledger)
     out["messages"] = write_turns(request.turns, ledger)
     if request.tools:
-        out["tools"] = write_tools(request.tools, ledger)
+        out["tools"] = [tool for tool in (write_any_tool(tool, ledger) for tool in request.tools) if tool is not None]
     if request.choice is not None:
         out["tool_choice"] = write_tool_choice(request.choice, ledger)
     out |= write_settings(request.settings, ledger)
@@ -241,11 +224,8 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
 
 def _split_results(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
     """Split a turn: results are in messages of role "tool", other parts keep their role and order."""
-    kinds = set(map(type, turn.parts))
-    if Result not in kinds and turn.role != "tool":
+    if turn.role != "tool" and Result not in map(type, turn.parts):
         return [(turn.role, turn.parts)]
-    if kinds == {Result}:
-        return [("tool", turn.parts)]
     other: Role = "user" if turn.role == "tool" else turn.role
     groups = groupby(turn.parts, lambda part: isinstance(part, Result))
     split: list[tuple[Role, tuple[Part, ...]]] = [("tool" if results else other, tuple(run)) for results, run in groups]
@@ -258,39 +238,29 @@ def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger)
     if role == "assistant":
         out = write_message(parts, ledger)
     else:
-        out = {"role": role, "content": write_content(parts, ledger, names.INPUT_PART_TYPES)}
-    return out | {key: value for key in ("name", "phase") if (value := getattr(turn, key))}
+        out = {"role": role, "content": write_content(parts, ledger)}
+    return out | write_fields(turn, names.TURN_FIELDS)
 
 
 def write_settings(settings: Settings, ledger: Ledger) -> Object:
-    ledger.note_unwritten_settings(settings, present_settings(settings), names.SUPPORTED_SETTINGS)
-    out: Object = {
-        key: value for key, field, _ in names.SETTING_FIELDS if (value := getattr(settings, field)) is not None
-    }
+    ledger.note_unwritten_settings(settings, present_settings(settings), SUPPORTED_SETTINGS)
+    values = ((key, getattr(settings, field)) for key, (field, _) in names.SETTING_FIELDS.items())
+    out: Object = {key: value for key, value in values if value is not None}
     if settings.stop is not None:
         out["stop"] = list(settings.stop)
-    if settings.thinking is not None:
-        out["reasoning"] = _write_reasoning_settings(settings.thinking)
+    if (thinking := settings.thinking) is not None:
+        wire = intact_wire(thinking.origin)
+        fields = write_fields(thinking, names.THINKING_FIELDS) if wire is None else wire
+        out["reasoning"] = restore_original_keys(fields, thinking.origin, NAME)
     if settings.format is not None:
         out["response_format"] = _write_response_format(settings.format, settings.where.get("format"), ledger)
     return out if settings.cache == OFF else out | write_cache(settings.cache)
 
 
-def _write_reasoning_settings(thinking: Thinking) -> Object:
-    if (wire := intact_wire(thinking.origin)) is not None:
-        return wire
-    words = {"mode": thinking.mode, "effort": thinking.effort, "show": thinking.summary}
-    out: Object = {key: word for key, word in words.items() if word}
-    if thinking.budget is not None:
-        out["budget"] = thinking.budget
-    return restore_original_keys(out, thinking.origin, NAME)
-
-
 def _write_response_format(format: Format, where: Path, ledger: Ledger) -> Object:
     if (wire := intact_wire(format.origin)) is not None:
         return wire
-    out: Object = {"type": format.kind}
-    out |= {key: value for key in ("name", "description") if (value := getattr(format, key))}
+    out: Object = {"type": format.kind, **write_fields(format, names.FORMAT_FIELDS)}
     if format.schema is not None:
         out["schema"] = format.schema
     if format.strict:

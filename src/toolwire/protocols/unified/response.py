@@ -6,22 +6,9 @@ from itertools import count
 
 from msgspec.structs import asdict, replace
 
-from toolwire.core import ids
 from toolwire.core.codec import WriteContext
-from toolwire.core.ir import (
-    Call,
-    Choice,
-    Finish,
-    Media,
-    Part,
-    Reasoning,
-    Request,
-    Response,
-    Seal,
-    Text,
-    Usage,
-    source_path,
-)
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import Call, Choice, Finish, Media, Part, Reasoning, Response, Seal, Text, Usage, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -51,10 +38,7 @@ from toolwire.protocols.unified.content import (
     write_part,
 )
 from toolwire.protocols.unified.errors import read_failure, write_failure, write_malformed_arguments
-from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_call_id, write_call_id
-
-ASSISTANT_PART_TYPES = tuple(names.PART_KEYS)
-"""Types of parts in the assistant's content."""
+from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_fields, write_fields
 
 # --- calls ----------------------------------------------------------------------------------------------------------
 
@@ -66,13 +50,12 @@ def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
     if isinstance(arguments, str):
         raise Malformed((path, "arguments"), "expected an object, got a string: send the arguments parsed, not as text")
     return Call(
-        read_call_id(require_text(node, "id", path)),
+        names.read_call_id(require_text(node, "id", path)),
         require_text(node, "name", path),
         "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments"))),
-        item_id=get_text(node, "item_id", path) or "",
+        **read_fields(node, path, names.CALL_FIELDS),
         cache=read_cache(node, path),
         incomplete=get_bool(node, "incomplete", path) or False,
-        is_async=get_bool(node, "later", path) or False,
         origin=origin,
     )
 
@@ -93,18 +76,12 @@ def write_call_head(call: Call, ledger: Ledger) -> Object:
         ledger.note("tool-wrapped", source_path(call), f"the {call.kind} call `{call.name}` became a function call")
     if call.namespace:
         ledger.note("namespace-flattened", source_path(call), f"the namespace `{call.namespace}` was left out")
-    id = call.id or ids.derive_id("call_", call.name, call.arguments)
-    written_id = write_call_id(id)
+    id = names.write_call_id(call.id or derive_id("call_", call.name, call.arguments))
     if not call.id:
         ledger.note("id-added", source_path(call), f"the call `{call.name}` got an id")
-    elif written_id != names.CALL_ID_PREFIX + id:
+    elif id != names.CALL_ID_PREFIX + call.id:
         ledger.note("id-rewritten", source_path(call), f"the id of the call `{call.name}` was escaped")
-    head: Object = {"id": written_id, "name": call.name}
-    if call.item_id:
-        head["item_id"] = call.item_id
-    if call.is_async:
-        head["later"] = True
-    return head
+    return {"id": id, "name": call.name, **write_fields(call, names.CALL_FIELDS)}
 
 
 # --- the assistant message ------------------------------------------------------------------------------------------
@@ -122,9 +99,9 @@ def read_message(reading: LenientReadContext, node: Object, path: Path) -> tuple
             if isinstance(item, dict) and item.get("type") == "tool_call":
                 parts.append(calls[_read_placeholder(reading, item, where, len(calls), placed)])
             else:
-                parts.append(read_part(reading, item, where, ASSISTANT_PART_TYPES))
+                parts.append(read_part(reading, item, where, names.ASSISTANT_PART_TYPES))
     else:
-        parts.extend(read_content(reading, content, (path, "content"), ASSISTANT_PART_TYPES))
+        parts.extend(read_content(reading, content, (path, "content"), names.ASSISTANT_PART_TYPES))
     parts.extend(call for at, call in enumerate(calls) if at not in placed)
     for item, where in items_with_paths(get_list(node, "seals", path) or [], (path, "seals")):
         _apply_seal(reading, item, where, parts)
@@ -180,36 +157,30 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
     written: list[Part] = []
     content: list[Json] = []
     calls: list[Json] = []
-    sealed = mixed = False
+    mixed = False
     for part in parts:
         if isinstance(part, Call):
             calls.append(write_call(part, ledger))
-        else:
-            out = write_part(part, ledger, ASSISTANT_PART_TYPES)
-            if out is None:
-                continue
+        elif (out := write_part(part, ledger, names.ASSISTANT_PART_TYPES)) is not None:
             content.append(out)
             mixed = mixed or bool(calls)
+        else:
+            continue
         written.append(part)
-        sealed = sealed or getattr(part, "seal", None) is not None
     message: Object = {"role": "assistant", "content": content or None}
     if mixed:
-        message["content"] = _with_placeholders(written, content)
+        index, rest = count(), iter(content)
+        message["content"] = [
+            {"type": "tool_call", "index": next(index)} if isinstance(part, Call) else next(rest) for part in written
+        ]
     elif len(content) == 1 and is_plain_text(written[0]):
         message["content"] = content[0]["text"]
     if calls:
         message["tool_calls"] = calls
-    if sealed:
-        seals = [(at, write_seal(part, ledger)) for at, part in enumerate(written)]
-        if any(seal for _, seal in seals):
-            message["seals"] = [{"at": at, **seal} for at, seal in seals if seal is not None]
+    seals = ((at, write_seal(part, ledger)) for at, part in enumerate(written))
+    if sealed := [{"at": at, **seal} for at, seal in seals if seal is not None]:
+        message["seals"] = sealed
     return message
-
-
-def _with_placeholders(written: list[Part], content: list[Json]) -> list[Json]:
-    """The content with a placeholder for each call, at its place."""
-    index, rest = count(), iter(content)
-    return [{"type": "tool_call", "index": next(index)} if isinstance(part, Call) else next(rest) for part in written]
 
 
 # --- stop reasons and usage -----------------------------------------------------------------------------------------
@@ -220,33 +191,27 @@ def read_finish(node: Object, path: Path) -> Finish | None:
     if reason is None:
         return None
     kind = names.KIND_BY_STOP_REASON.get(reason)
-    raw = get_text(node, "stop_reason_raw", path) or ("" if kind else reason)
-    sequence, detail = get_text(node, "stop_sequence", path) or "", get_text(node, "stop_detail", path) or ""
-    return Finish(kind or "other", raw, sequence, detail)
+    fields = read_fields(node, path, names.FINISH_FIELDS)
+    if kind is None and not fields.get("raw"):
+        fields["raw"] = reason
+    return Finish(kind or "other", **fields)
 
 
 def write_finish(finish: Finish | None) -> Object:
     if finish is None:
         return {"stop_reason": None}
-    details = {"stop_reason_raw": finish.raw, "stop_sequence": finish.sequence, "stop_detail": finish.detail}
-    reason = names.STOP_REASON_BY_KIND[finish.kind]
-    return {"stop_reason": reason, **{key: value for key, value in details.items() if value}}
-
-
-_USAGE_KEYS = frozenset(names.USAGE_FIELDS)
+    return {"stop_reason": names.STOP_REASON_BY_KIND[finish.kind], **write_fields(finish, names.FINISH_FIELDS)}
 
 
 def read_usage(reading: LenientReadContext, node: Object, path: Path) -> Usage:
-    taken = ((field, get_int(node, key, path)) for key, field in names.USAGE_FIELDS.items())
-    counts: dict[str, int] = {field: count for field, count in taken if count is not None}
-    return Usage(**counts, origin=reading.read_origin(node, path, _USAGE_KEYS))
+    fields = read_fields(node, path, names.USAGE_FIELDS)
+    return Usage(**fields, origin=reading.read_origin(node, path, names.USAGE_KEYS))
 
 
 def write_usage(usage: Usage) -> Object:
     if (wire := intact_wire(usage.origin)) is not None:
         return wire
-    counts = ((key, getattr(usage, field)) for key, field in names.USAGE_FIELDS.items())
-    return restore_original_keys({key: count for key, count in counts if count is not None}, usage.origin, NAME)
+    return restore_original_keys(write_fields(usage, names.USAGE_FIELDS), usage.origin, NAME)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -262,12 +227,10 @@ def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> R
     error, usage = get_object(node, "error", path), get_object(node, "usage", path)
     choice = _read_choice(reading, node, path)
     return Response(
-        get_text(node, "id", path) or "",
-        get_text(node, "model", path) or "",
-        get_int(node, "created", path),
-        () if choice is None else (choice,),
-        None if usage is None else read_usage(reading, usage, (path, "usage")),
-        None if error is None else read_failure(error, (path, "error")),
+        **read_fields(node, path, names.RESPONSE_FIELDS),
+        choices=() if choice is None else (choice,),
+        usage=None if usage is None else read_usage(reading, usage, (path, "usage")),
+        failure=None if error is None else read_failure(error, (path, "error")),
         origin=origin,
         unknown_fields=tuple(reading.unknown_fields),
     )
@@ -289,29 +252,30 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     """The whole answer. If it failed, or if arguments do not parse, it has an `error` (see `has_error`)."""
     if (wire := intact_wire(response.origin)) is not None:
         return wire
-    choice, *others = response.choices or (None,)
-    for other in others:
-        assert other is not None
-        ledger.note(
-            "no-counterpart", source_path(other), f"answer {other.index} was left out", "unified has one answer only"
-        )
+    for other in response.choices[1:]:
+        what, why = f"answer {other.index} was left out", "unified has one answer only"
+        ledger.note("no-counterpart", source_path(other), what, why)
+    choice = response.choices[0] if response.choices else None
     error = None if response.failure is None else write_failure(response.failure)
     if choice is not None:
         choice, broken = _without_broken_calls(choice, ledger)
         if error is None and broken:
             error = write_malformed_arguments(broken[0], choice.finish)
     out: Object = {"error": error} if error is not None else {}
-    out |= {
-        "id": response_id(response.id, ledger, context),
-        "model": response.model or requested_model(context.request),
-    }
-    if response.created is not None:
-        out["created"] = response.created
+    out |= write_response_head(response.id, response.model, response.created, ledger, context)
     out["message"] = None if choice is None else _write_choice(choice, ledger)
     out |= write_finish(choice.finish if choice is not None else None)
     out["usage"] = None if response.usage is None else write_usage(response.usage)
     out["losses"] = [asdict(loss) for loss in ledger.losses]
     return restore_original_keys(out, response.origin, NAME)
+
+
+def write_response_head(id: str, model: str, created: int | None, ledger: Ledger, context: WriteContext) -> Object:
+    if not id:
+        ledger.note("id-added", None, "the answer got an id")
+        id = derive_id("answer_", context.seed)
+    head: Object = {"id": id, "model": model or ("" if context.request is None else context.request.model)}
+    return head if created is None else head | {"created": created}
 
 
 def has_error(body: Json) -> bool:
@@ -327,24 +291,11 @@ def _write_choice(choice: Choice, ledger: Ledger) -> Object:
 
 def _without_broken_calls(choice: Choice, ledger: Ledger) -> tuple[Choice, list[Call]]:
     """The choice without calls whose arguments are not a JSON object, and these calls: the error has the first."""
-    broken = [part for part in choice.parts if isinstance(part, Call) and _has_broken_arguments(part)]
+    functions = [part for part in choice.parts if isinstance(part, Call) and part.kind == "function"]
+    written = (call for call in functions if not is_verbatim(call.origin, NAME))
+    broken = [call for call in written if raw_object_or_none(call.arguments) is None]
     if not broken:
         return choice, broken
     for call in broken[1:]:
         ledger.note("arguments-dropped", source_path(call), f"the call `{call.name}` was left out")
     return Choice(choice.index, tuple([part for part in choice.parts if part not in broken]), choice.finish), broken
-
-
-def _has_broken_arguments(call: Call) -> bool:
-    return call.kind == "function" and not is_verbatim(call.origin, NAME) and raw_object_or_none(call.arguments) is None
-
-
-def response_id(id: str, ledger: Ledger, context: WriteContext) -> str:
-    if id:
-        return id
-    ledger.note("id-added", None, "the answer got an id")
-    return ids.derive_id("answer_", context.seed)
-
-
-def requested_model(request: Request | None) -> str:
-    return "" if request is None else request.model

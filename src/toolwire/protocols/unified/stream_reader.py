@@ -7,7 +7,6 @@ one open part at a time nothing is guessed. The end is `end` or `error`; a strea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -31,39 +30,36 @@ from toolwire.core.events import (
     UsageUpdate,
     unfold,
 )
-from toolwire.core.ir import (
-    Call,
-    Choice,
-    Failure,
-    Finish,
-    Origin,
-    Part,
-    Reasoning,
-    Refusal,
-    Response,
-    Text,
-    UnknownField,
-)
+from toolwire.core.ir import Call, Choice, Failure, Finish, Origin, Part, Refusal, Response, Text, UnknownField
 from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
     decode,
     expect_object,
-    get_bool,
     get_int,
     get_object,
     get_text,
     require_text,
 )
+from toolwire.core.provenance import is_nonempty
 from toolwire.protocols.unified.content import read_citation, read_part, read_reasoning
 from toolwire.protocols.unified.errors import read_failure
-from toolwire.protocols.unified.names import EVENT_KEYS, NAME, LenientReadContext, read_call_id
-from toolwire.protocols.unified.response import ASSISTANT_PART_TYPES, read_response_node, read_seal, read_usage
+from toolwire.protocols.unified.names import (
+    ASSISTANT_PART_TYPES,
+    CALL_FIELDS,
+    EVENT_KEYS,
+    NAME,
+    RESPONSE_FIELDS,
+    LenientReadContext,
+    read_call_id,
+    read_fields,
+)
+from toolwire.protocols.unified.response import read_response_node, read_seal, read_usage
 
 _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 _SEALABLE_PARTS = frozenset({"text", "reasoning", "tool_call", "image", "file", "audio", "video"})
-_TEXT_PARTS = frozenset({"text", "reasoning", "refusal"})
+_TEXT_PARTS: Mapping[str, type[Text | Refusal]] = {"text": Text, "refusal": Refusal}
 _CITABLE_PARTS = frozenset({"text", "hosted_result"})
 
 Events: TypeAlias = list[Event]
@@ -88,6 +84,7 @@ class StreamReader:
         self._last_usage: Object | None = None
         """The last usage, so that the end does not repeat it."""
         self._unknown_fields: dict[tuple[str, str], UnknownField] = {}
+        """Each key once for each type of event, so that a long stream takes no more memory than a short one."""
 
     def feed(self, data: bytes) -> Events:
         if self._has_failed:
@@ -103,8 +100,7 @@ class StreamReader:
             return []
         events = self._read_frames(self._splitter.close())
         if not self._ended:
-            self._has_failed = self._ended = True
-            events.append(ResponseFailed(truncated_stream_failure("no `end` came"), _SILENT_FRAME))
+            events.append(self._fail(truncated_stream_failure("no `end` came"), _SILENT_FRAME))
         return events
 
     def read_repeat(self, data: bytes) -> str | None:
@@ -129,7 +125,8 @@ class StreamReader:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
                 read = [self._fail_stream(str(error), frame)]
-            events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), self._is_known_event(word), frame)])
+            is_ignorable = word in EVENT_KEYS and not self._ended
+            events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), is_ignorable, frame)])
         return events
 
     def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
@@ -139,29 +136,24 @@ class StreamReader:
             return OpaqueEvent("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
         return self._fail_stream(str(error), frame)
 
-    def _is_known_event(self, word: str) -> bool:
-        return word in EVENT_KEYS and not self._ended
-
     def _read_frame(self, word: str, node: Object, path: Path, frame: SourceFrame) -> Events:
-        handle = _EVENT_READERS.get(word)
-        known = EVENT_KEYS.get(word)
-        if handle is None or known is None or self._ended:
+        read = _EVENT_READERS.get(word)
+        if read is None or self._ended:
             return []
-        if not known.issuperset(node):
-            self._note_unknown_fields(word, node, path, known)
+        known = EVENT_KEYS[word]
+        for key in () if known.issuperset(node) else node:
+            if key not in known and is_nonempty(node[key]):
+                self._unknown_fields.setdefault((word, key), UnknownField(path, key))
         if not self._started and word not in ("start", "error"):
             raise Malformed(path, f"`{word}` came before `start`")
-        return handle(self, node, path, frame)
-
-    def _note_unknown_fields(self, word: str, node: Object, path: Path, known: frozenset[str]) -> None:
-        """Report a key once for each type of event, so that a long stream takes no more memory than a short one."""
-        for key, value in node.items():
-            if key not in known and value is not None and value != [] and value != {}:
-                self._unknown_fields.setdefault((word, key), UnknownField(path, key))
+        return read(self, node, path, frame)
 
     def _fail_stream(self, message: str, frame: SourceFrame) -> ResponseFailed:
+        return self._fail(Failure("upstream", message, 502, "invalid_stream"), frame)
+
+    def _fail(self, failure: Failure, frame: SourceFrame) -> ResponseFailed:
         self._has_failed = self._ended = True
-        return ResponseFailed(Failure("upstream", message, 502, "invalid_stream"), frame)
+        return ResponseFailed(failure, frame)
 
     # --- one method for each type of event ---
 
@@ -170,12 +162,10 @@ class StreamReader:
             raise Malformed(path, "`start` came twice")
         usage = get_object(node, "usage", path)
         start = ResponseStart(
-            get_text(node, "id", path) or "",
-            get_text(node, "model", path) or "",
-            get_int(node, "created", path),
-            None if usage is None else read_usage(self._reading, usage, (path, "usage")),
-            Origin(NAME, path, node, intact=False),
-            frame,
+            **read_fields(node, path, RESPONSE_FIELDS),
+            usage=None if usage is None else read_usage(self._reading, usage, (path, "usage")),
+            origin=Origin(NAME, path, node, intact=False),
+            frame=frame,
         )
         self._started = True
         return [start]
@@ -186,7 +176,9 @@ class StreamReader:
         word: str = node["type"]
         events: Events = []
         if self._starts_part(node, path, word):
-            events = self._open_part(_read_empty_part(self._reading, word, node, path), word, frame)
+            origin, kind = Origin(NAME, path, node, intact=False), _TEXT_PARTS.get(word)
+            part = kind("", origin=origin) if kind else read_reasoning(self._reading, node, path, origin)
+            events = self._open_part(part, word, frame)
         if delta:
             events.append(TextDelta(self._part_index, delta, frame))
         return events
@@ -201,11 +193,9 @@ class StreamReader:
             if index != self._call_count:
                 raise Malformed((path, "index"), f"call {index} begins where call {self._call_count} was due")
             self._starts_part(node, path, "")
-            id, item = get_text(node, "id", path) or "", get_text(node, "item_id", path) or ""
-            later, origin = get_bool(node, "later", path) or False, Origin(NAME, path, node, intact=False)
-            events = self._open_part(
-                Call(read_call_id(id), name, item_id=item, is_async=later, origin=origin), "tool_call", frame
-            )
+            id, fields = read_call_id(get_text(node, "id", path) or ""), read_fields(node, path, CALL_FIELDS)
+            call = Call(id, name, **fields, origin=Origin(NAME, path, node, intact=False))
+            events = self._open_part(call, "tool_call", frame)
             self._call_count += 1
         elif self._part_kind != "tool_call" or index != self._call_count - 1:
             raise Malformed((path, "index"), f"arguments for call {index}, which is not open")
@@ -218,8 +208,7 @@ class StreamReader:
 
     def _read_part(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         """A part that comes whole."""
-        where: Path = (path, "content")
-        part = read_part(self._reading, node.get("content"), where, ASSISTANT_PART_TYPES)
+        part = read_part(self._reading, node.get("content"), (path, "content"), ASSISTANT_PART_TYPES)
         self._starts_part(node, path, "")
         return self._open_part(part, node["content"]["type"], frame)
 
@@ -237,26 +226,20 @@ class StreamReader:
         self._last_usage = expect_object(node.get("usage"), where)
         return [UsageUpdate(read_usage(self._reading, self._last_usage, where), frame)]
 
-    def _read_ping(self, node: Object, path: Path, frame: SourceFrame) -> Events:
-        return []
-
     def _read_error(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         where: Path = (path, "error")
         events: Events = []
         usage = get_object(node, "usage", path)
         if usage is not None and self._started:
             events.append(UsageUpdate(read_usage(self._reading, usage, (path, "usage")), frame))
-        failure = read_failure(expect_object(node.get("error"), where), where)
-        self._has_failed = self._ended = True
-        return [*events, ResponseFailed(failure, frame)]
+        return [*events, self._fail(read_failure(expect_object(node.get("error"), where), where), frame)]
 
     def _read_end(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         """The end holds the whole answer; parts that were not streamed are read from it."""
         reading = LenientReadContext(NAME)
         answer = read_response_node(reading, node.get("response"), (path, "response"))
         if answer.failure is not None:
-            self._has_failed = self._ended = True
-            return [ResponseFailed(answer.failure, frame)]
+            return [self._fail(answer.failure, frame)]
         choice = answer.choices[0] if answer.choices else Choice(0, ())
         events: Events = []
         if self._is_open:
@@ -314,27 +297,17 @@ class StreamReader:
         return events
 
 
-def _read_empty_part(reading: LenientReadContext, word: str, node: Object, path: Path) -> Text | Reasoning | Refusal:
-    """An empty part, filled by deltas."""
-    origin = Origin(NAME, path, node, intact=False)
-    if word == "text":
-        return Text("", origin=origin)
-    return Refusal("", origin=origin) if word == "refusal" else read_reasoning(reading, node, path, origin)
-
-
-_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path, SourceFrame], Events]] = MappingProxyType(
-    {
-        "text": StreamReader._read_text,
-        "tool_call": StreamReader._read_tool_call,
-        "reasoning": StreamReader._read_text,
-        "refusal": StreamReader._read_text,
-        "start": StreamReader._read_start,
-        "part": StreamReader._read_part,
-        "citation": StreamReader._read_citation,
-        "seal": StreamReader._read_seal,
-        "usage": StreamReader._read_usage,
-        "ping": StreamReader._read_ping,
-        "end": StreamReader._read_end,
-        "error": StreamReader._read_error,
-    }
-)
+_EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path, SourceFrame], Events]] = {
+    "text": StreamReader._read_text,
+    "tool_call": StreamReader._read_tool_call,
+    "reasoning": StreamReader._read_text,
+    "refusal": StreamReader._read_text,
+    "start": StreamReader._read_start,
+    "part": StreamReader._read_part,
+    "citation": StreamReader._read_citation,
+    "seal": StreamReader._read_seal,
+    "usage": StreamReader._read_usage,
+    "ping": lambda _reader, _node, _path, _frame: [],
+    "end": StreamReader._read_end,
+    "error": StreamReader._read_error,
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -42,21 +41,19 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
-from toolwire.protocols.unified.content import write_citation, write_part, write_reasoning_head
+from toolwire.protocols.unified.content import write_citation, write_part
 from toolwire.protocols.unified.errors import write_failure
-from toolwire.protocols.unified.names import NAME
+from toolwire.protocols.unified.names import ASSISTANT_PART_TYPES, NAME, REASONING_FIELDS, write_fields
 from toolwire.protocols.unified.response import (
-    ASSISTANT_PART_TYPES,
     has_error,
-    requested_model,
-    response_id,
     write_call_head,
     write_response,
+    write_response_head,
     write_seal,
     write_usage,
 )
 
-_WHOLE_PARTS = (Media, ProviderCall, ProviderResult)
+_WHOLE_PARTS = (Media, ProviderCall, ProviderResult, Opaque)
 """Parts that are written whole, when they are complete."""
 
 
@@ -67,11 +64,11 @@ def _write_sse_event(event: Object) -> bytes:
 class _OpenPart:
     """A part that was started; what it writes while an earlier part is open is held back."""
 
-    __slots__ = ("delta_head", "first_delta", "held_back", "index", "is_ended", "number", "part")
+    __slots__ = ("delta_head", "first_delta", "held_back", "is_ended", "is_whole", "number", "part")
 
-    def __init__(self, index: int, number: int, part: Part) -> None:
-        self.index = index
+    def __init__(self, number: int, part: Part) -> None:
         self.number = number
+        self.is_whole = isinstance(part, _WHOLE_PARTS)
         self.part = part
         self.first_delta: Object | None = None
         """The keys of the first delta besides its text; None once it is written."""
@@ -99,7 +96,6 @@ class StreamWriter:
         self._context = context
         self._fold = Fold()
         self._last_frame: SourceFrame | None = None
-        self._seed = context.seed
         self._open_parts: dict[int, _OpenPart] = {}
         """Open parts, and ended ones that wait, in the order of their start; only the first one is written."""
         self._part_count = 0
@@ -149,44 +145,33 @@ class StreamWriter:
     # --- one method for each event ---
 
     def _write_start(self, event: ResponseStart) -> bytes:
-        id = response_id(event.id, self._ledger, self._context)
-        event = replace(event, id=id, model=event.model or requested_model(self._context.request), origin=None)
-        self._fold.add_event(event)
-        out: Object = {"type": "start", "id": event.id, "model": event.model}
-        if event.created is not None:
-            out["created"] = event.created
-        if event.usage is not None:
-            out["usage"] = write_usage(event.usage)
-        return _write_sse_event(out)
+        head = write_response_head(event.id, event.model, event.created, self._ledger, self._context)
+        self._fold.add_event(replace(event, **head, origin=None))
+        usage = {} if event.usage is None else {"usage": write_usage(event.usage)}
+        return _write_sse_event({"type": "start", **head, **usage})
 
     def _write_part_start(self, event: PartStart) -> bytes:
         part = event.part
-        if event.choice or not self._can_write(part):
-            self._drop_part(event)
-            return b""
-        if isinstance(part, Call) and not part.id:
-            event = replace(event, part=replace(part, id=ids.derive_id("call_", self._seed, self._part_count)))
-            self._ledger.note("id-added", source_path(part), f"the call `{part.name}` got an id")
-        self._fold.add_event(event)
-        open_part = _OpenPart(event.index, self._part_count, event.part)
-        self._part_count += 1
-        self._open_parts[event.index] = open_part
-        return self._write_or_hold(open_part, self._write_opening(open_part))
-
-    def _can_write(self, part: Part) -> bool:
-        if isinstance(part, Opaque):
-            return part.origin.protocol == NAME
-        return isinstance(part, (Text, Reasoning, Refusal, Call, *_WHOLE_PARTS))
-
-    def _drop_part(self, event: PartStart) -> None:
-        self._dropped_parts.add(event.index)
-        part = event.part
         if event.choice:
             self._ledger.note("no-counterpart", None, f"choice {event.choice} was left out: an answer holds one")
-        elif isinstance(part, Opaque):
+        elif isinstance(part, Opaque) and part.origin.protocol != NAME:
             self._ledger.note_opaque(part)
-        else:
+        elif not isinstance(part, (Text, Reasoning, Refusal, Call, *_WHOLE_PARTS)):
             self._ledger.note("part-dropped", source_path(part), f"a part `{type(part).__name__}` was left out")
+        else:
+            return self._start_part(event)
+        self._dropped_parts.add(event.index)
+        return b""
+
+    def _start_part(self, event: PartStart) -> bytes:
+        part = event.part
+        if isinstance(part, Call) and not part.id:
+            event = replace(event, part=replace(part, id=ids.derive_id("call_", self._context.seed, self._part_count)))
+            self._ledger.note("id-added", source_path(part), f"the call `{part.name}` got an id")
+        self._fold.add_event(event)
+        open_part = self._open_parts[event.index] = _OpenPart(self._part_count, event.part)
+        self._part_count += 1
+        return self._write_or_hold(open_part, self._write_opening(open_part))
 
     def _write_opening(self, open_part: _OpenPart) -> bytes:
         """What a part writes at its start."""
@@ -204,62 +189,43 @@ class StreamWriter:
                 open_part.delta_head = b'data: {"type":"%b","part":%d,"delta":' % (word.encode(), number)
                 open_part.first_delta = {"type": word, "part": number}
                 if isinstance(part, Reasoning):
-                    open_part.first_delta |= write_reasoning_head(part)
+                    open_part.first_delta |= write_fields(part, REASONING_FIELDS)
                 return open_part.write_delta(part.text) if part.text else b""
         return b""
 
-    def _write_delta(self, event: TextDelta | ArgumentsDelta) -> bytes:
+    def _write_part_event(self, event: TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd) -> bytes:
+        """An event of a part that was started: its deltas, and its end."""
         if event.index in self._dropped_parts:
             return b""
         self._fold.add_event(event)
         open_part = self._open_parts[event.index]
-        return (
-            self._write_or_hold(open_part, open_part.write_delta(event.text))
-            if open_part.delta_head and event.text
-            else b""
-        )
+        out = b""
+        match event:
+            case TextDelta() | ArgumentsDelta():
+                out = open_part.write_delta(event.text) if open_part.delta_head and event.text else b""
+            case SealDelta():
+                seal = write_seal(replace(open_part.part, seal=event.seal), self._ledger)
+                if seal is not None and not open_part.is_whole:
+                    seal = {"type": "seal", "part": open_part.number, **seal}
+                    out = open_part.write_announcement() + _write_sse_event(seal)
+            case CitationDelta() if not open_part.is_whole:
+                cited = {"type": "citation", "part": open_part.number, "citation": write_citation(event.citation)}
+                out = open_part.write_announcement() + _write_sse_event(cited)
+            case PartEnd():
+                open_part.is_ended = True
+                if open_part.is_whole:
+                    out = self._write_whole_part(event.index, open_part.number)
+                else:
+                    out = open_part.write_announcement()
+                return self._write_or_hold(open_part, out) + self._release_waiting()
+        return self._write_or_hold(open_part, out)
 
-    def _write_seal(self, event: SealDelta) -> bytes:
-        if event.index in self._dropped_parts:
-            return b""
-        self._fold.add_event(event)
-        open_part = self._open_parts[event.index]
-        seal = write_seal(replace(open_part.part, seal=event.seal), self._ledger)
-        if seal is None or isinstance(open_part.part, _WHOLE_PARTS):
-            return b""
-        return self._write_or_hold(
-            open_part,
-            open_part.write_announcement() + _write_sse_event({"type": "seal", "part": open_part.number, **seal}),
-        )
-
-    def _write_citation(self, event: CitationDelta) -> bytes:
-        if event.index in self._dropped_parts:
-            return b""
-        self._fold.add_event(event)
-        open_part = self._open_parts[event.index]
-        if isinstance(open_part.part, _WHOLE_PARTS):
-            return b""
-        cited = {"type": "citation", "part": open_part.number, "citation": write_citation(event.citation)}
-        return self._write_or_hold(open_part, open_part.write_announcement() + _write_sse_event(cited))
-
-    def _write_part_end(self, event: PartEnd) -> bytes:
-        if event.index in self._dropped_parts:
-            return b""
-        self._fold.add_event(event)
-        open_part = self._open_parts[event.index]
-        tail = open_part.write_announcement()
-        if isinstance(open_part.part, (*_WHOLE_PARTS, Opaque)):
-            tail = self._write_whole_part(open_part)
-        open_part.is_ended = True
-        return self._write_or_hold(open_part, tail) + self._release_waiting()
-
-    def _write_whole_part(self, open_part: _OpenPart) -> bytes:
-        part = self._fold.current_part(open_part.index)
-        out = _write_sse_event(
-            {"type": "part", "part": open_part.number, "content": write_part(part, self._ledger, ASSISTANT_PART_TYPES)}
-        )
+    def _write_whole_part(self, index: int, number: int) -> bytes:
+        part = self._fold.current_part(index)
+        content = write_part(part, self._ledger, ASSISTANT_PART_TYPES)
+        out = _write_sse_event({"type": "part", "part": number, "content": content})
         seal = write_seal(part, self._ledger)
-        return out if seal is None else out + _write_sse_event({"type": "seal", "part": open_part.number, **seal})
+        return out if seal is None else out + _write_sse_event({"type": "seal", "part": number, **seal})
 
     def _write_usage(self, event: UsageUpdate) -> bytes:
         self._fold.add_event(event)
@@ -320,19 +286,17 @@ def _write_frame(frame: SourceFrame) -> bytes:
     return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
 
 
-_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = MappingProxyType(
-    {
-        TextDelta: StreamWriter._write_delta,
-        ArgumentsDelta: StreamWriter._write_delta,
-        ResponseStart: StreamWriter._write_start,
-        PartStart: StreamWriter._write_part_start,
-        SealDelta: StreamWriter._write_seal,
-        CitationDelta: StreamWriter._write_citation,
-        PartEnd: StreamWriter._write_part_end,
-        UsageUpdate: StreamWriter._write_usage,
-        ChoiceEnd: StreamWriter._write_choice_end,
-        ResponseEnd: StreamWriter._write_response_end,
-        ResponseFailed: StreamWriter._write_failure,
-        OpaqueEvent: StreamWriter._write_opaque_event,
-    }
-)
+_EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
+    TextDelta: StreamWriter._write_part_event,
+    ArgumentsDelta: StreamWriter._write_part_event,
+    ResponseStart: StreamWriter._write_start,
+    PartStart: StreamWriter._write_part_start,
+    SealDelta: StreamWriter._write_part_event,
+    CitationDelta: StreamWriter._write_part_event,
+    PartEnd: StreamWriter._write_part_event,
+    UsageUpdate: StreamWriter._write_usage,
+    ChoiceEnd: StreamWriter._write_choice_end,
+    ResponseEnd: StreamWriter._write_response_end,
+    ResponseFailed: StreamWriter._write_failure,
+    OpaqueEvent: StreamWriter._write_opaque_event,
+}

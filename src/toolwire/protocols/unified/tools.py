@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Literal
 
 from toolwire.core.ir import PROVIDER_TOOLS, AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
@@ -18,10 +17,7 @@ from toolwire.core.json_values import (
     encode,
     expect_list,
     expect_object,
-    expect_text,
     get_bool,
-    get_int,
-    get_list,
     get_object,
     get_text,
     raise_wrong_type,
@@ -30,8 +26,16 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
 from toolwire.protocols.unified import names
-from toolwire.protocols.unified.content import read_cache, read_enum, write_cache
-from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, suggest_word
+from toolwire.protocols.unified.content import read_cache, write_cache
+from toolwire.protocols.unified.names import (
+    NAME,
+    LenientReadContext,
+    intact_wire,
+    read_fields,
+    read_word,
+    suggest_word,
+    write_fields,
+)
 from toolwire.schema import add_descriptions, convert_to_standard, missing_descriptions, schema_problems
 
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{names.NAME_LIMIT}}}")
@@ -115,49 +119,34 @@ def _path_below(path: Path, place: str) -> Path:
 
 def _read_provider_tool(reading: LenientReadContext, node: Object, path: Path) -> ProviderTool:
     origin = reading.read_origin(node, path, names.PROVIDER_TOOL_KEYS)
-    require_text(node, "hosted", path)
-    return ProviderTool(
-        read_enum(node, "hosted", path, PROVIDER_TOOLS),
-        get_text(node, "name", path) or "",
-        get_int(node, "max_uses", path),
-        _read_texts(node, "allowed_domains", path),
-        _read_texts(node, "blocked_domains", path),
-        get_object(node, "location", path),
-        get_text(node, "context_size", path) or "",
-        read_cache(node, path),
-        origin=origin,
-    )
-
-
-def _read_texts(node: Object, key: str, path: Path) -> tuple[str, ...]:
-    values = get_list(node, key, path)
-    return tuple(expect_text(value, where) for value, where in items_with_paths(values, (path, key))) if values else ()
+    tool = require_text(node, "hosted", path)
+    read_word(node, "hosted", path, PROVIDER_TOOLS)
+    fields = read_fields(node, path, names.PROVIDER_TOOL_FIELDS)
+    return ProviderTool(tool, **fields, cache=read_cache(node, path), origin=origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Json]:
-    return [out for tool in tools if (out := _write_any_tool(tool, ledger)) is not None]
-
-
-def _write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
+def write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     if (wire := intact_wire(tool.origin)) is not None:
         return wire
     if isinstance(tool, Opaque):
         ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         return None
-    out = _write_provider_tool(tool) if isinstance(tool, ProviderTool) else _write_tool(tool, ledger)
+    if isinstance(tool, ProviderTool):
+        out: Object = {"hosted": tool.tool, **write_fields(tool, names.PROVIDER_TOOL_FIELDS)}
+    else:
+        out = _write_tool(tool, ledger)
     return restore_original_keys(out | write_cache(tool.cache), tool.origin, NAME)
 
 
 def _write_tool(tool: Tool, ledger: Ledger) -> Object:
     where = source_path(tool)
-    description = tool.description
-    if description is None or not description.strip():
-        description = f"The tool `{tool.name}`."
+    out: Object = {"name": tool.name, "description": tool.description}
+    if tool.description is None or not tool.description.strip():
+        out["description"] = f"The tool `{tool.name}`."
         ledger.note("description-added", where, f"the tool `{tool.name}` got a description")
-    out: Object = {"name": tool.name, "description": description}
     if tool.parameters is not None:
         out["parameters"] = _write_parameters(tool, ledger)
     out |= {field: value for field in ("output", "defer") if (value := getattr(tool, field)) is not None}
@@ -184,7 +173,7 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
         for change in plain.changes:
             ledger.note("schema-rewritten", change.path_from(where), change.what)
     if not isinstance(parameters, dict) or parameters.get("type") != "object":
-        parameters = {**(parameters if isinstance(parameters, dict) else {}), "type": "object"}
+        parameters = (parameters if isinstance(parameters, dict) else {}) | {"type": "object"}
         ledger.note("schema-rewritten", where, f"the parameters of `{tool.name}` became an object")
     described = add_descriptions(parameters)
     for change in described.changes:
@@ -192,30 +181,19 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     return described.schema
 
 
-def _write_provider_tool(tool: ProviderTool) -> Object:
-    options: Object = {
-        "name": tool.name or None,
-        "max_uses": tool.max_uses,
-        "allowed_domains": list(tool.allowed_domains) or None,
-        "blocked_domains": list(tool.blocked_domains) or None,
-        "location": tool.location,
-        "context_size": tool.context_size or None,
-    }
-    return {"hosted": tool.tool, **{key: value for key, value in options.items() if value is not None}}
-
-
 # --- tool choice ----------------------------------------------------------------------------------------------------
 
-CHOICE_MODES: Mapping[str, Literal["auto", "none", "required"]] = MappingProxyType(
-    {"auto": "auto", "none": "none", "required": "required"}
-)
+CHOICE_MODES: Mapping[str, Literal["auto", "none", "required"]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+}
 
 
 def read_tool_choice(reading: LenientReadContext, value: Json, path: Path, tools: tuple[AnyTool, ...]) -> ToolChoice:
     if isinstance(value, str):
-        mode = CHOICE_MODES.get(value)
-        if mode is not None:
-            return ToolChoice(mode, origin=reading.whole_origin(value, path))
+        if value in CHOICE_MODES:
+            return ToolChoice(CHOICE_MODES[value], origin=reading.whole_origin(value, path))
         hint = suggest_word(value, CHOICE_MODES)
         raise Malformed(path, f'unknown tool choice `{value}`; {hint}; one tool is {{"name": …}}')
     if not isinstance(value, dict):
@@ -230,7 +208,7 @@ def read_tool_choice(reading: LenientReadContext, value: Json, path: Path, tools
         _read_tool_name({"name": item} if isinstance(item, str) else expect_object(item, where), where, tools)
         for item, where in items_with_paths(allowed, (path, "allowed"))
     )
-    required = read_enum(value, "mode", path, ("auto", "required"), "auto") == "required"
+    required = read_word(value, "mode", path, ("auto", "required")) == "required"
     return ToolChoice("allowed", chosen, required, origin=origin)
 
 
@@ -244,7 +222,7 @@ def _refuse_keys(node: Object, path: Path, *keys: str) -> None:
 def _read_tool_name(node: Object, path: Path, tools: tuple[AnyTool, ...]) -> ToolName:
     """A function by its name, or a provider tool: `{"hosted": …}`."""
     if "hosted" in node:
-        tool = read_enum(node, "hosted", path, PROVIDER_TOOLS)
+        tool = read_word(node, "hosted", path, PROVIDER_TOOLS) or ""
         return ToolName(tool, tool)
     name = require_text(node, "name", path)
     known = [tool.name for tool in tools if isinstance(tool, Tool)]
