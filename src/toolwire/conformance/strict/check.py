@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from importlib.resources import files
 from typing import TypeAlias, TypeGuard
 
 from toolwire.core.json_values import Json, Object
 
-RequestCheck: TypeAlias = Callable[[Object, str], Iterator[str]]
+RequestCheck: TypeAlias = Callable[[Object, str], Iterable[str]]
+KNOWN_NAMES = tomllib.loads((files(__package__) / "names.toml").read_text("utf-8"))
+
+
+def known_names(protocol: str) -> dict[str, dict[str, frozenset[str]]]:
+    """The names that this protocol's API accepts, from `names.toml`."""
+    return {
+        table: {place: frozenset(names.split()) for place, names in rows.items()}
+        for table, rows in KNOWN_NAMES[protocol].items()
+    }
+
+
+def refusals(*rows: tuple[object, str]) -> Iterator[str]:
+    """The texts of the rows whose condition is true."""
+    return (text for is_refused, text in rows if is_refused)
 
 
 def objects(values: Json) -> list[Object]:
@@ -26,10 +42,10 @@ def matches(pattern: re.Pattern[str], value: Json) -> TypeGuard[str]:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def check_unknown_keys(node: Object, known: frozenset[str], path: str = "") -> Iterator[str]:
-    for key in node:
-        if key not in known:
-            yield f"{path}{key}: unknown parameter"
+def check_unknown_keys(
+    node: Object, known: frozenset[str], path: str = "", text: str = "{}: unknown parameter"
+) -> Iterator[str]:
+    return (text.format(path + key) for key in node if key not in known)
 
 
 def to_camel_case(key: str) -> str:
@@ -70,9 +86,7 @@ def schema_nodes(schema: Json, path: str) -> Iterator[tuple[str, Object]]:
         yield from schema_nodes(schema.get(key), f"{path}.{key}")
 
 
-STRICT_REFUSED_KEYWORDS = tuple(
-    "oneOf allOf not if then else dependentRequired dependentSchemas patternProperties".split()
-)
+STRICT_REFUSED = "oneOf allOf not if then else dependentRequired dependentSchemas patternProperties".split()
 
 
 def check_strict_schema(schema: Json, path: str) -> Iterator[str]:
@@ -81,9 +95,7 @@ def check_strict_schema(schema: Json, path: str) -> Iterator[str]:
         yield f"{path}: a strict schema must be an object at its root"
         return
     for place, node in schema_nodes(schema, path):
-        for key in STRICT_REFUSED_KEYWORDS:
-            if key in node:
-                yield f"{place}: '{key}' is not permitted in a strict schema"
+        yield from (f"{place}: '{key}' is not permitted in a strict schema" for key in STRICT_REFUSED if key in node)
         if node.get("type") == "object" or "properties" in node:
             if node.get("additionalProperties") is not False:
                 yield f"{place}: 'additionalProperties' is required to be supplied and to be false"

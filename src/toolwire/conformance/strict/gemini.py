@@ -11,33 +11,24 @@ from toolwire.conformance.strict.check import (
     RequestCheck,
     is_before,
     is_since,
+    known_names,
     matches,
     numbered_objects,
     objects,
+    refusals,
     to_camel_case,
 )
 from toolwire.core.json_values import Json, Object
 
+FIELDS = known_names("gemini")["fields"]
 FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-SCHEMA_KEYWORDS = frozenset(
-    "type format title description nullable enum items minItems maxItems properties required minProperties"
-    " maxProperties minimum maximum minLength maxLength pattern example anyOf propertyOrdering default".split()
-)
 SCHEMA_TYPES = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
-DECLARATION_FIELDS = frozenset(
-    {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior"}
-)
-BUILT_IN_TOOLS = frozenset(
-    "googleSearch googleSearchRetrieval urlContext codeExecution googleMaps fileSearch computerUse mcpServers retrieval"
-    " enterpriseWebSearch parallelAiSearch exaAiSearch".split()
-)
-CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 
 def unknown_names(names: Iterable[str], path: str) -> Iterator[str]:
-    for name in names:
-        yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{path}': Cannot find field."
+    at = f" at '{path}'" if path else ""
+    return (f'Invalid JSON payload received. Unknown name "{name}"{at}: Cannot find field.' for name in names)
 
 
 def schema_type(node: Object) -> str:
@@ -54,14 +45,18 @@ def check_schema(node: Json, path: str) -> Iterator[str]:
         yield f"{path}: expected a schema"
         return
     node = {to_camel_case(key): value for key, value in node.items()}
-    yield from unknown_names(node.keys() - SCHEMA_KEYWORDS, path)
+    yield from unknown_names(node.keys() - FIELDS["schema"], path)
     kind = schema_type(node)
     if isinstance(node.get("type"), list):
         yield f"{path}.type: Proto field is not repeating, cannot start list."
     elif kind and kind not in SCHEMA_TYPES:
         yield f"{path}.type: Invalid value {kind!r}"
     if "enum" in node:
-        yield from _check_enum(node["enum"], kind, path)
+        if kind != "STRING":
+            yield f"{path}.enum: only allowed for STRING type"
+        values = node["enum"] if isinstance(node["enum"], list) else []
+        others = (value for value in values if not isinstance(value, str))
+        yield from (f"{path}.enum: Invalid value (TYPE_STRING), {value!r}" for value in others)
     yield from _check_properties(node, path)
     if kind == "ARRAY" and "items" not in node:
         yield f"{path}.items: missing field."
@@ -74,21 +69,12 @@ def check_schema(node: Json, path: str) -> Iterator[str]:
 def _check_properties(node: Object, path: str) -> Iterator[str]:
     properties = node.get("properties")
     names = properties if isinstance(properties, dict) else {}
-    for name in node.get("required") or []:
-        if name not in names:
-            yield f"{path}.required: property is not defined: {name!r}"
+    undefined = (name for name in node.get("required") or [] if name not in names)
+    yield from (f"{path}.required: property is not defined: {name!r}" for name in undefined)
     for name, child in names.items():
         if not PARAMETER_NAME.fullmatch(name):
             yield f"{path}.properties: invalid parameter name {name!r}"
         yield from check_schema(child, f"{path}.properties[{name}]")
-
-
-def _check_enum(values: Json, kind: str, path: str) -> Iterator[str]:
-    if kind != "STRING":
-        yield f"{path}.enum: only allowed for STRING type"
-    for value in values if isinstance(values, list) else []:
-        if not isinstance(value, str):
-            yield f"{path}.enum: Invalid value (TYPE_STRING), {value!r}"
 
 
 def check_declarations(body: Object, model: str) -> Iterator[str]:
@@ -102,7 +88,7 @@ def check_declarations(body: Object, model: str) -> Iterator[str]:
             elif name in seen:
                 yield f"{at}.name: Duplicate function declaration found: {name}"
             seen.add(str(name))
-            yield from unknown_names(declared.keys() - DECLARATION_FIELDS, at)
+            yield from unknown_names(declared.keys() - FIELDS["declaration"], at)
             yield from _check_parameters(declared, at)
 
 
@@ -150,7 +136,7 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
     """Built-in tools beside functions need a newer model, separate tool objects, and a flag in toolConfig."""
     tools = objects(body.get("tools"))
     for index, tool in enumerate(tools):
-        yield from unknown_names(tool.keys() - BUILT_IN_TOOLS - {"functionDeclarations"}, f"tools[{index}]")
+        yield from unknown_names(tool.keys() - FIELDS["built_in_tools"] - {"functionDeclarations"}, f"tools[{index}]")
         held = [key for key in tool if tool[key] is not None]
         if "functionDeclarations" in held and len(held) > 1:
             yield f"tools[{index}].tool_type: one_of 'tool_type' has more than one initialized field: {held}"
@@ -159,7 +145,7 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
         if tool.get("functionDeclarations") == []:
             yield f"tools[{index}].function_declarations: must not be empty"
     functions = any("functionDeclarations" in tool for tool in tools)
-    built_in = any(tool.keys() & (BUILT_IN_TOOLS - CLIENT_TOOLS) for tool in tools)
+    built_in = any(tool.keys() & (FIELDS["built_in_tools"] - {"computerUse"}) for tool in tools)
     if not (functions and built_in):
         return
     if is_before(model, "gemini", (3, 0)):
@@ -185,29 +171,16 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
         yield "allowed_function_names should be set only when the mode is ANY or VALIDATED."
     if not allowed:
         yield "allowed_function_names must not be empty."
-    for name in allowed:
-        if name not in declared:
-            yield f"allowed_function_names: {name!r} is not declared"
+    yield from (f"allowed_function_names: {name!r} is not declared" for name in allowed if name not in declared)
 
 
 # --- fields and parts -----------------------------------------------------------------------------------------------
 
-KNOWN_FIELDS = frozenset(
-    "contents systemInstruction tools toolConfig safetySettings cachedContent generationConfig serviceTier"
-    " labels store continuationToken model modelArmorConfig".split()
-)
-CONFIG_FIELDS = frozenset(
-    "maxOutputTokens temperature topP topK candidateCount stopSequences seed presencePenalty"
-    " frequencyPenalty responseLogprobs logprobs responseMimeType responseSchema responseJsonSchema"
-    " _responseJsonSchema responseModalities mediaResolution speechConfig imageConfig thinkingConfig"
-    " enableEnhancedCivicAnswers audioTranscriptionConfig routingConfig modelSelectionConfig audioTimestamp"
-    " modelArmorConfig responseFormat".split()
-)
 PART_DATA_FIELDS = (
     "text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult",
     "toolCall", "toolResponse",
 )  # fmt: skip
-OTHER_PART_FIELDS = frozenset({"thought", "thoughtSignature", "partMetadata", "mediaResolution", "videoMetadata"})
+THINKING_TEXT = "generation_config.thinking_config: set thinking_level or thinking_budget, not both"
 
 
 def camel_case_fields(value: Json) -> Json:
@@ -216,43 +189,35 @@ def camel_case_fields(value: Json) -> Json:
         return [camel_case_fields(element) for element in value]
     if not isinstance(value, dict):
         return value
-    out: Object = {}
-    for key, inner in value.items():
-        name = to_camel_case(key)
-        out[name] = inner if name in FREE_JSON_FIELDS else camel_case_fields(inner)
-    return out
-
-
-FREE_JSON_FIELDS = frozenset(
-    {"args", "response", "parametersJsonSchema", "responseJsonSchema", "properties", "labels", "partMetadata"}
-)
+    renamed = {to_camel_case(key): inner for key, inner in value.items()}
+    return {key: v if key in FIELDS["free_json"] else camel_case_fields(v) for key, v in renamed.items()}
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
-    for key in body.keys() - KNOWN_FIELDS:
-        yield f'Invalid JSON payload received. Unknown name "{key}": Cannot find field.'
+    yield from unknown_names(body.keys() - FIELDS["request"], "")
     if not objects(body.get("contents")):
         yield "contents: contents is not specified"
-    yield from unknown_names((body.get("generationConfig") or {}).keys() - CONFIG_FIELDS, "generation_config")
+    config = body.get("generationConfig") or {}
+    yield from unknown_names(config.keys() - FIELDS["generation_config"], "generation_config")
 
 
 def check_config(body: Object, model: str) -> Iterator[str]:
     given: Object = body.get("generationConfig") or {}
     thinking: Object = given.get("thinkingConfig") or {}
-    if "thinkingLevel" in thinking and "thinkingBudget" in thinking:
-        yield "generation_config.thinking_config: set thinking_level or thinking_budget, not both"
-    if "thinkingLevel" in thinking and is_before(model, "gemini", (3, 0)):
-        yield "Thinking level is not supported for this model."
-    if len(given.get("stopSequences") or []) > 5:
-        yield "generation_config.stop_sequences: at most 5"
-    schema = [key for key in ("responseSchema", "responseJsonSchema") if given.get(key) is not None]
-    if len(schema) > 1:
-        yield "generation_config: response_schema and response_json_schema are exclusive"
-    if schema and given.get("responseMimeType") not in ("application/json", "text/x.enum"):
-        yield "generation_config.response_mime_type must be application/json with a schema"
+    is_old = is_before(model, "gemini", (3, 0))
+    schemas = [key for key in ("responseSchema", "responseJsonSchema") if given.get(key) is not None]
+    mime = given.get("responseMimeType")
+    untyped = schemas and mime not in ("application/json", "text/x.enum")
     functions = any(tool.get("functionDeclarations") for tool in objects(body.get("tools")))
-    if functions and given.get("responseMimeType") == "application/json" and is_before(model, "gemini", (3, 0)):
-        yield "Function calling with a response mime type: 'application/json' is unsupported"
+    both = functions and mime == "application/json" and is_old
+    yield from refusals(
+        ("thinkingLevel" in thinking and "thinkingBudget" in thinking, THINKING_TEXT),
+        ("thinkingLevel" in thinking and is_old, "Thinking level is not supported for this model."),
+        (len(given.get("stopSequences") or []) > 5, "generation_config.stop_sequences: at most 5"),
+        (len(schemas) > 1, "generation_config: response_schema and response_json_schema are exclusive"),
+        (untyped, "generation_config.response_mime_type must be application/json with a schema"),
+        (both, "Function calling with a response mime type: 'application/json' is unsupported"),
+    )
     if "responseSchema" in given:
         yield from check_schema(given["responseSchema"], "generation_config.response_schema")
 
@@ -274,16 +239,10 @@ def _check_part(part: Object, path: str) -> Iterator[str]:
     held = [key for key in PART_DATA_FIELDS if part.get(key) is not None]
     if len(held) != 1:
         yield f"{path}.data: required oneof field 'data' must have one initialized field, has {held}"
-    yield from unknown_names(part.keys() - OTHER_PART_FIELDS - set(PART_DATA_FIELDS), path)
+    yield from unknown_names(part.keys() - FIELDS["part"] - set(PART_DATA_FIELDS), path)
     if part.get("thoughtSignature") is not None and not is_base64(part["thoughtSignature"]):
         yield f"{path}.thought_signature: Base64 decoding failed"
-    yield from _check_call(part.get("functionCall"), part.get("functionResponse"), path)
-    media = part.get("inlineData")
-    if isinstance(media, dict) and not (media.get("mimeType") and media.get("data") is not None):
-        yield f"{path}.inline_data: mime_type and data are required"
-
-
-def _check_call(call: Json, response: Json, path: str) -> Iterator[str]:
+    call, response, media = part.get("functionCall"), part.get("functionResponse"), part.get("inlineData")
     if isinstance(call, dict):
         if not call.get("name") and not call.get("partialArgs") and "willContinue" not in call and call:
             yield f"{path}.function_call.name: Name cannot be empty."
@@ -294,6 +253,8 @@ def _check_call(call: Json, response: Json, path: str) -> Iterator[str]:
             yield f"{path}.function_response.name: Name cannot be empty."
         if not isinstance(response.get("response"), dict):
             yield f"{path}.function_response.response: must be an object"
+    if isinstance(media, dict) and not (media.get("mimeType") and media.get("data") is not None):
+        yield f"{path}.inline_data: mime_type and data are required"
 
 
 # --- turns ----------------------------------------------------------------------------------------------------------
@@ -355,7 +316,12 @@ def check_signatures(body: Object, model: str) -> Iterator[str]:
     if not is_since(model, "gemini", (3, 0)):
         return
     steps = list(_merged_turns(body))
-    begins = [at for at, (_, role, parts) in enumerate(steps) if role == "user" and _begins_turn(parts)]
+    # Text from the user begins a new turn; media beside function responses belong to them.
+    begins = [
+        at
+        for at, (_, role, parts) in enumerate(steps)
+        if role == "user" and (not _part_values(parts, "functionResponse") or any(part.get("text") for part in parts))
+    ]
     for index, role, parts in steps[max(begins, default=0) :]:
         first = next((part for part in parts if isinstance(part.get("functionCall"), dict)), None)
         if role == "model" and first is not None and not first.get("thoughtSignature"):
@@ -363,15 +329,9 @@ def check_signatures(body: Object, model: str) -> Iterator[str]:
             yield f"Function call `{name}` in the `{index + 1}.` content block is missing a `thought_signature`"
 
 
-def _begins_turn(parts: list[Object]) -> bool:
-    """Text from the user begins a new turn; media beside function responses belong to them."""
-    return not _part_values(parts, "functionResponse") or any(part.get("text") for part in parts)
-
-
 def check_response_media(body: Object, model: str) -> Iterator[str]:
-    for index, content in numbered_objects(body.get("contents")):
-        responses = _part_values(objects(content.get("parts")), "functionResponse")
-        if is_before(model, "gemini", (3, 0)) and any(response.get("parts") for response in responses):
+    for index, content in numbered_objects(body.get("contents")) if is_before(model, "gemini", (3, 0)) else ():
+        if any(response.get("parts") for response in _part_values(objects(content.get("parts")), "functionResponse")):
             yield f"contents[{index}]: function_response.parts is not supported for this model"
 
 

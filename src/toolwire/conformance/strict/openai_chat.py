@@ -11,65 +11,47 @@ from toolwire.conformance.strict.check import (
     check_strict_schema,
     check_unknown_keys,
     is_since,
+    known_names,
     matches,
     numbered_objects,
     objects,
+    refusals,
 )
 from toolwire.core.json_values import Json, Object
 
+NAMES = known_names("openai-chat")
+PARTS_BY_ROLE = NAMES["parts"]
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ID_LIMIT = 40
 TOOLS_LIMIT = 128
-KNOWN_FIELDS = frozenset(
-    "messages model tools tool_choice parallel_tool_calls functions function_call response_format stream stream_options"
-    " max_completion_tokens max_tokens reasoning_effort verbosity temperature top_p n stop seed frequency_penalty"
-    " presence_penalty logit_bias logprobs top_logprobs modalities audio prediction web_search_options moderation"
-    " prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier user service_tier store"
-    " metadata".split()
-)
-TOOL_FIELDS = {
-    "function": frozenset({"name", "description", "parameters", "strict"}),
-    "custom": frozenset({"name", "description", "format"}),
-}
-PARTS_BY_ROLE = {
-    "user": frozenset({"text", "image_url", "input_audio", "file"}),
-    "assistant": frozenset({"text", "refusal"}),
-    "tool": frozenset({"text"}),
-    "system": frozenset({"text"}),
-    "developer": frozenset({"text"}),
-    "function": frozenset({"text"}),
-}
-
-
-def is_reasoning_model(model: str) -> bool:
-    return re.match(r"o\d", model) is not None or (is_since(model, "gpt", (5, 0)) and "chat" not in model)
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
-    yield from check_unknown_keys(body, KNOWN_FIELDS)
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        yield "you must provide a model parameter"
-    if not objects(body.get("messages")):
-        yield "messages: expected at least one message"
-    if body.get("stream_options") is not None and not body.get("stream"):
-        yield "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-    if not body.get("tools"):
-        if body.get("tool_choice") not in (None, "none") and not body.get("functions"):
-            yield "'tool_choice' is only allowed when 'tools' are specified."
-        if body.get("parallel_tool_calls") is not None:
-            yield "'parallel_tool_calls' is only allowed when 'tools' are specified."
-        if body.get("tools") == []:
-            yield "[] is too short - 'tools'"
-    if isinstance(body.get("stop"), list) and not 1 <= len(body["stop"]) <= 4:
-        yield "stop: between 1 and 4 sequences"
-    if body.get("top_logprobs") is not None and not body.get("logprobs"):
-        yield "top_logprobs needs logprobs"
+    yield from check_unknown_keys(body, NAMES["fields"]["request"])
+    given = {key for key, value in body.items() if value is not None}
+    name, tools, stop = body.get("model"), body.get("tools"), body.get("stop")
+    is_chosen = body.get("tool_choice") not in (None, "none") and not body.get("functions")
+    yield from refusals(
+        (not isinstance(name, str) or not name, "you must provide a model parameter"),
+        (not objects(body.get("messages")), "messages: expected at least one message"),
+        ("stream_options" in given and not body.get("stream"), STREAM_OPTIONS_TEXT),
+        (not tools and is_chosen, "'tool_choice' is only allowed when 'tools' are specified."),
+        (not tools and "parallel_tool_calls" in given, PARALLEL_TEXT),
+        (tools == [], "[] is too short - 'tools'"),
+        (isinstance(stop, list) and not 1 <= len(stop) <= 4, "stop: between 1 and 4 sequences"),
+        ("top_logprobs" in given and not body.get("logprobs"), "top_logprobs needs logprobs"),
+    )
+
+
+STREAM_OPTIONS_TEXT = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+PARALLEL_TEXT = "'parallel_tool_calls' is only allowed when 'tools' are specified."
 
 
 def check_limits(body: Object, model: str) -> Iterator[str]:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
         yield "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
-    if not is_reasoning_model(model):
+    is_reasoning_model = re.match(r"o\d", model) or (is_since(model, "gpt", (5, 0)) and "chat" not in model)
+    if not is_reasoning_model:
         return
     if body.get("max_tokens") is not None:
         yield "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
@@ -145,8 +127,7 @@ def check_pairs(body: Object, model: str) -> Iterator[str]:
             continue
         if due:
             yield f"messages[{index}]: 'tool_calls' must be followed by tool messages for each id: {list(due)}"
-        calls = objects(message.get("tool_calls"))
-        due = {call.get("id", ""): index for call in calls}
+        due = {call.get("id", ""): index for call in objects(message.get("tool_calls"))}
         known = set(due)
     if due:
         yield f"the last 'tool_calls' were not answered: {list(due)}"
@@ -167,7 +148,7 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
             continue
         if not matches(TOOL_NAME, inner.get("name")):
             yield f"{at}.{kind}.name: string does not match '^[a-zA-Z0-9_-]{{1,64}}$', got {inner.get('name')!r}"
-        yield from check_unknown_keys(inner, TOOL_FIELDS[kind], f"{at}.{kind}.")
+        yield from check_unknown_keys(inner, NAMES["tools"][kind], f"{at}.{kind}.")
         yield from check_unknown_keys(tool, frozenset({"type", kind}), f"{at}.")
         if inner.get("parameters") is not None:
             yield from check_object_schema(inner["parameters"], f"{at}.function.parameters")
@@ -183,16 +164,16 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
         yield f"tool_choice: Invalid value: {chosen!r}"
         return
     kind = chosen["type"]
-    names = [
-        (tool.get("type"), (tool.get(str(tool.get("type"))) or {}).get("name")) for tool in objects(body.get("tools"))
-    ]
+    declared = [_named_tool(tool) for tool in objects(body.get("tools"))]
     wanted = [chosen] if kind != "allowed_tools" else objects((chosen.get("allowed_tools") or {}).get("tools"))
     if not wanted:
         yield "tool_choice.allowed_tools.tools: expected at least one tool"
-    for tool in wanted:
-        name = (tool.get(str(tool.get("type"))) or {}).get("name")
-        if (tool.get("type"), name) not in names:
-            yield f"tool_choice: Tool choice {name!r} not found in 'tools' parameter."
+    missing = (tool for tool in map(_named_tool, wanted) if tool not in declared)
+    yield from (f"tool_choice: Tool choice {name!r} not found in 'tools' parameter." for _, name in missing)
+
+
+def _named_tool(tool: Object) -> tuple[Json, Json]:
+    return tool.get("type"), (tool.get(str(tool.get("type"))) or {}).get("name")
 
 
 def check_formats(body: Object, model: str) -> Iterator[str]:

@@ -10,12 +10,15 @@ from toolwire.conformance.strict.check import (
     check_object_schema,
     check_strict_schema,
     check_unknown_keys,
+    known_names,
     matches,
     numbered_objects,
     objects,
+    refusals,
 )
 from toolwire.core.json_values import Json, Object
 
+NAMES = known_names("openai-responses")
 CALL_ID_LIMIT = 64
 ID_PREFIXES = {
     "function_call": "fc",
@@ -39,27 +42,9 @@ CALL_BY_OUTPUT = {
     "local_shell_call_output": "local_shell_call",
 }
 CALL_ITEMS = frozenset(CALL_BY_OUTPUT.values())
-OTHER_ITEMS = frozenset(
-    "message reasoning item_reference additional_tools configuration_update compaction compaction_trigger"
-    " tool_search_call tool_search_output mcp_list_tools mcp_call mcp_approval_request"
-    " mcp_approval_response web_search_call file_search_call code_interpreter_call image_generation_call"
-    " program program_output agent_message multi_agent_call multi_agent_call_output".split()
-)
-ITEM_TYPES = OTHER_ITEMS | CALL_ITEMS | frozenset(CALL_BY_OUTPUT)
+ITEM_TYPES = NAMES["values"]["other_items"] | CALL_ITEMS | frozenset(CALL_BY_OUTPUT)
 CALL_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
-INPUT_PARTS = frozenset({"input_text", "input_image", "input_file"})
-OUTPUT_PARTS = frozenset({"output_text", "refusal"})
-ITEM_KEYS = {
-    "function_call": frozenset(
-        "type id call_id name arguments status namespace caller async created_by phase parsed_arguments async_".split()
-    ),
-    "function_call_output": frozenset("type id call_id output name namespace caller status created_by".split()),
-    "custom_tool_call": frozenset(
-        "type id call_id name input status namespace caller async created_by async_ phase".split()
-    ),
-    "custom_tool_call_output": frozenset("type id call_id output caller status created_by name namespace".split()),
-    "reasoning": frozenset("type id summary content encrypted_content status phase created_by".split()),
-}
+INPUT_PARTS = NAMES["values"]["input_parts"]
 CODEX_METADATA = "internal_chat_message_metadata_passthrough"
 """Codex puts this field on items if it believes that it calls OpenAI directly."""
 
@@ -75,16 +60,19 @@ def check_items(body: Object, model: str) -> Iterator[str]:
         if kind not in ITEM_TYPES:
             yield f"{at}.type: Invalid value: {kind!r}"
             continue
-        if kind in ITEM_KEYS:
-            for key in item.keys() - ITEM_KEYS[kind] - {CODEX_METADATA}:
-                yield f"Unknown parameter: '{at}.{key}'."
+        if kind in NAMES["items"]:
+            known = NAMES["items"][kind] | {CODEX_METADATA}
+            yield from check_unknown_keys(item, known, f"{at}.", "Unknown parameter: '{}'.")
         if kind == "message":
             yield from _check_message(item, at)
         if kind in CALL_ITEMS or kind in CALL_BY_OUTPUT:
             yield from _check_call_id(item, at, kind)
         yield from _check_item_id(item, at, kind)
-        if kind in ("function_call", "custom_tool_call"):
-            yield from _check_call(item, at, kind)
+        if key := {"function_call": "arguments", "custom_tool_call": "input"}.get(kind):
+            if not matches(CALL_NAME, item.get("name")):
+                yield f"Invalid '{at}.name': string does not match pattern, got {item.get('name')!r}"
+            if not isinstance(item.get(key), str):
+                yield f"Invalid type for '{at}.{key}': expected a string"
         if kind in ("function_call_output", "custom_tool_call_output"):
             yield from _check_output(item.get("output"), f"{at}.output")
 
@@ -95,7 +83,7 @@ def _check_message(item: Object, path: str) -> Iterator[str]:
         yield f"{path}.role: Invalid value: {role!r}"
     if not isinstance(content, (str, list)):
         yield f"Missing required parameter: '{path}.content'."
-    allowed = OUTPUT_PARTS if role == "assistant" else INPUT_PARTS
+    allowed = NAMES["values"]["output_parts"] if role == "assistant" else INPUT_PARTS
     for number, part in numbered_objects(content):
         if part.get("type") not in allowed:
             yield f"{path}.content[{number}]: Invalid value: {part.get('type')!r}. Supported are: {sorted(allowed)}"
@@ -120,14 +108,6 @@ def _check_item_id(item: Object, path: str, kind: str) -> Iterator[str]:
         yield f"Invalid '{path}.id': {id!r}. Expected an ID that begins with '{prefix}'."
     if isinstance(id, str) and len(id) > CALL_ID_LIMIT and kind != "reasoning" and prefix:
         yield f"Invalid '{path}.id': string too long."
-
-
-def _check_call(item: Object, path: str, kind: str) -> Iterator[str]:
-    if not matches(CALL_NAME, item.get("name")):
-        yield f"Invalid '{path}.name': string does not match pattern, got {item.get('name')!r}"
-    key = "arguments" if kind == "function_call" else "input"
-    if not isinstance(item.get(key), str):
-        yield f"Invalid type for '{path}.{key}': expected a string"
 
 
 def _check_output(output: Json, path: str) -> Iterator[str]:
@@ -185,67 +165,25 @@ def check_reasoning(body: Object, model: str) -> Iterator[str]:
 # --- fields and tools -----------------------------------------------------------------------------------------------
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-KNOWN_FIELDS = frozenset(
-    "model input instructions tools tool_choice parallel_tool_calls max_tool_calls include"
-    " previous_response_id conversation store background stream stream_options reasoning text"
-    " max_output_tokens temperature top_p top_logprobs truncation context_management prompt metadata"
-    " moderation prompt_cache_key prompt_cache_retention prompt_cache_options service_tier"
-    " safety_identifier user image access_programs client_metadata multi_agent".split()
-)
-INCLUDE_VALUES = frozenset(
-    "file_search_call.results web_search_call.results web_search_call.action.sources"
-    " message.input_image.image_url computer_call_output.output.image_url code_interpreter_call.outputs"
-    " reasoning.encrypted_content message.output_text.logprobs".split()
-)
-NESTED_FIELDS = {
-    "stream_options": frozenset({"include_obfuscation", "reasoning_summary_delivery"}),
-    "reasoning": frozenset({"effort", "summary", "context", "mode", "generate_summary"}),
-    "text": frozenset({"format", "verbosity"}),
-}
-COMMON_TOOL_FIELDS = frozenset({"type", "allowed_callers", "defer_loading", "async"})
-TOOL_FIELDS = {
-    "function": COMMON_TOOL_FIELDS | {"name", "parameters", "strict", "description", "output_schema"},
-    "custom": COMMON_TOOL_FIELDS | {"name", "description", "format"},
-    "namespace": frozenset({"type", "name", "description", "tools"}),
-    "tool_search": frozenset({"type", "execution", "description", "parameters"}),
-    "mcp": COMMON_TOOL_FIELDS
-    | frozenset(
-        "server_label server_url connector_id tunnel_id authorization headers allowed_tools"
-        " require_approval server_description".split()
-    ),
-    "shell": COMMON_TOOL_FIELDS | {"environment"},
-    "local_shell": COMMON_TOOL_FIELDS,
-    "apply_patch": COMMON_TOOL_FIELDS,
-    "computer": COMMON_TOOL_FIELDS,
-    "computer_use_preview": COMMON_TOOL_FIELDS | {"display_width", "display_height", "environment"},
-    "file_search": COMMON_TOOL_FIELDS | {"vector_store_ids", "max_num_results", "filters", "ranking_options"},
-    "code_interpreter": COMMON_TOOL_FIELDS | {"container"},
-    "programmatic_tool_calling": COMMON_TOOL_FIELDS,
-}
-WEB_SEARCH_FIELDS = COMMON_TOOL_FIELDS | frozenset(
-    {"filters", "search_context_size", "user_location", "external_web_access", "search_content_types"}
-)
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
-    yield from check_unknown_keys(body, KNOWN_FIELDS)
-    if not body.get("model") and not body.get("prompt"):
-        yield "model: Missing required parameter"
-    given = body.get("input")
-    if not isinstance(given, (str, list)) and not body.get("prompt") and not body.get("previous_response_id"):
-        yield "input: Missing required parameter"
-    if given == [] and not body.get("previous_response_id") and not body.get("conversation"):
-        yield "input: expected at least one item"
-    limit = body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < 16:
-        yield f"Invalid 'max_output_tokens': integer below minimum value. Expected >= 16, but got {limit} instead."
-    for value in body.get("include") or []:
-        if value not in INCLUDE_VALUES:
-            yield f"include: Invalid value: {value!r}"
-    for field, known in NESTED_FIELDS.items():
-        yield from check_unknown_keys(body.get(field) or {}, known, f"{field}.")
-    if body.get("previous_response_id") and body.get("conversation"):
-        yield "previous_response_id and conversation are exclusive"
+    yield from check_unknown_keys(body, NAMES["fields"]["request"])
+    prompt, previous, conversation = body.get("prompt"), body.get("previous_response_id"), body.get("conversation")
+    given, limit = body.get("input"), body.get("max_output_tokens")
+    is_missing = not isinstance(given, (str, list)) and not prompt and not previous
+    too_few = f"Invalid 'max_output_tokens': integer below minimum value. Expected >= 16, but got {limit} instead."
+    yield from refusals(
+        (not body.get("model") and not prompt, "model: Missing required parameter"),
+        (is_missing, "input: Missing required parameter"),
+        (given == [] and not previous and not conversation, "input: expected at least one item"),
+        (isinstance(limit, int) and limit < 16, too_few),
+        (previous and conversation, "previous_response_id and conversation are exclusive"),
+    )
+    values = (value for value in body.get("include") or [] if value not in NAMES["values"]["include"])
+    yield from (f"include: Invalid value: {value!r}" for value in values)
+    for field in ("stream_options", "reasoning", "text"):
+        yield from check_unknown_keys(body.get(field) or {}, NAMES["fields"][field], f"{field}.")
 
 
 def check_tools(body: Object, model: str) -> Iterator[str]:
@@ -261,26 +199,21 @@ def check_tools(body: Object, model: str) -> Iterator[str]:
             for number, child in numbered_objects(tool.get("tools")):
                 yield from _check_tool(child, f"{at}.tools[{number}]")
     names = [(tool.get("type"), tool["name"]) for tool in objects(body.get("tools")) if tool.get("name")]
-    for number, (kind, name) in enumerate(names):
-        if (kind, name) in names[:number]:
-            yield f"Duplicate tool name: {name!r}"
+    repeated = (named[1] for number, named in enumerate(names) if named in names[:number])
+    yield from (f"Duplicate tool name: {name!r}" for name in repeated)
 
 
 def _check_tool(tool: Object, path: str) -> Iterator[str]:
-    kind = str(tool.get("type"))
-    if kind.startswith("web_search"):
-        yield from check_unknown_keys(tool, WEB_SEARCH_FIELDS, f"{path}.")
-        return
+    kind, name = str(tool.get("type")), tool.get("name")
+    kind = "web_search" if kind.startswith("web_search") else kind  # its versions have dates
     if kind == "image_generation":
         return
-    if kind not in TOOL_FIELDS:
+    if kind not in NAMES["tools"]:
         yield f"{path}.type: Invalid value: {kind!r}"
         return
-    yield from check_unknown_keys(tool, TOOL_FIELDS[kind], f"{path}.")
-    if kind in ("function", "custom", "namespace"):
-        name = tool.get("name")
-        if not matches(TOOL_NAME, name):
-            yield f"{path}.name: string does not match pattern '^[a-zA-Z0-9_-]+$' (1 to 128), got {name!r}"
+    yield from check_unknown_keys(tool, NAMES["tools"][kind], f"{path}.")
+    if kind in ("function", "custom", "namespace") and not matches(TOOL_NAME, name):
+        yield f"{path}.name: string does not match pattern '^[a-zA-Z0-9_-]+$' (1 to 128), got {name!r}"
     if kind == "function" and tool.get("parameters") is not None:
         yield from check_object_schema(tool["parameters"], f"{path}.parameters")
         if tool.get("strict"):
