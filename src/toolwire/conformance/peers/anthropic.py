@@ -16,6 +16,7 @@ from toolwire.conformance.peers.peer import (
     encode_json,
     exactly_these,
     expect_properties,
+    folded_stream,
     grouping_options,
     split_text,
     write_frame,
@@ -73,7 +74,7 @@ class _ClientReader:
         if not self.message.get("usage"):
             self.violations.append("message_start without usage")
 
-    def read_content_block_start(self, data: Object) -> None:
+    def read_block_start(self, data: Object) -> None:
         if self.open_blocks:
             self.minor_violations.append(f"block {data['index']} starts while block {max(self.open_blocks)} is open")
         if data["index"] != len(self.message["content"]):
@@ -86,7 +87,7 @@ class _ClientReader:
         self.message["content"].append(block)
         self.open_blocks[data["index"]] = block, []
 
-    def read_content_block_delta(self, data: Object) -> None:
+    def read_block_delta(self, data: Object) -> None:
         if data["index"] not in self.open_blocks:
             self.violations.append(f"delta for block {data['index']}, open is {self._open_block_text()}")
             return
@@ -105,7 +106,7 @@ class _ClientReader:
             key = kind.removesuffix("_delta")  # text or thinking
             block[key] += delta[key]
 
-    def read_content_block_stop(self, data: Object) -> None:
+    def read_block_stop(self, data: Object) -> None:
         if data["index"] not in self.open_blocks:
             self.violations.append(f"block {data['index']} stops, open is {self._open_block_text()}")
             return
@@ -139,9 +140,9 @@ class _ClientReader:
 
 EVENT_READERS: dict[str, Callable[[_ClientReader, Object], None]] = {
     "message_start": _ClientReader.read_message_start,
-    "content_block_start": _ClientReader.read_content_block_start,
-    "content_block_delta": _ClientReader.read_content_block_delta,
-    "content_block_stop": _ClientReader.read_content_block_stop,
+    "content_block_start": _ClientReader.read_block_start,
+    "content_block_delta": _ClientReader.read_block_delta,
+    "content_block_stop": _ClientReader.read_block_stop,
     "message_delta": _ClientReader.read_message_delta,
     "message_stop": _ClientReader.read_message_stop,
     "error": _ClientReader.read_error,
@@ -166,9 +167,6 @@ def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]
             EVENT_READERS[frame.event](reader, frame.data)
     if not reader.is_ended:
         yield "the stream ended without message_stop or error"
-
-
-# --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 SEAL = "EuYBCkQYAiJAsealed+thoughts/of+the/model0A=="
@@ -226,9 +224,7 @@ class AnthropicPeer(Peer):
     def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
         reader = _ClientReader()
         reader.violations.extend(_read_frames(reader, frames))
-        return FoldedStream(
-            reader.message, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations)
-        )
+        return folded_stream(reader.message, reader.violations, reader.minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return [{"role": "assistant", "content": body["content"]}]
@@ -253,9 +249,8 @@ class AnthropicPeer(Peer):
 
     def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
         ids = [block["id"] for block in body["content"] if block.get("type") == "tool_use"]
-        results = [
-            {"type": "tool_result", "tool_use_id": id, "content": text} for id, text in zip(ids, texts, strict=True)
-        ]
+        pairs = zip(ids, texts, strict=True)
+        results = [{"type": "tool_result", "tool_use_id": id, "content": text} for id, text in pairs]
         return [{"role": "user", "content": results}]
 
     def expect_tool(self, tool: ScenarioTool) -> Json:
@@ -265,9 +260,7 @@ class AnthropicPeer(Peer):
         return {"type": "tool_use", "id": id, "name": name, "input": {"$is": arguments}}
 
     def expect_answer(self, answer: ModelAnswer) -> Json:
-        content: Object = exactly_these(self.expect_calls(answer, "c"), {"type": "tool_use"})
-        if answer.text:
-            content["$text"] = answer.text
+        content = exactly_these(self.expect_calls(answer, "c"), {"type": "tool_use"}, answer.text)
         return {"role": "assistant", "content": content, "stop_reason": "tool_use" if answer.calls else "end_turn"}
 
     def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
@@ -278,7 +271,5 @@ class AnthropicPeer(Peer):
         return {"type": "tool_result", "tool_use_id": id, "content": {"$within": text}}
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
-        return [
-            [{"role": "user", "content": {"$contains": group}} for group in groups]
-            for groups in grouping_options(results)
-        ]
+        options = grouping_options(results)
+        return [[{"role": "user", "content": {"$contains": group}} for group in groups] for groups in options]

@@ -50,37 +50,25 @@ def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
             whole.append({"index": len(whole), "content": {"role": "model", "parts": []}})
         parts = whole[index]["content"]["parts"]
         for part in candidate.get("content", {}).get("parts", []):
-            violations += _part_violations(part)
-            _append_part(parts, part)
+            _append_part(parts, part, violations)
         whole[index].update({key: value for key, value in candidate.items() if key != "content"})
 
 
-def _append_part(parts: list[Object], part: Object) -> None:
+def _append_part(parts: list[Object], part: Object, violations: list[str]) -> None:
     """Append a text to the text before it if both are of one kind; skip an empty text without a signature."""
+    signature, call = part.get("thoughtSignature"), part.get("functionCall")
+    if signature is not None and not is_base64(signature):
+        violations.append(f"thoughtSignature is not base64: {signature[:80]!r}")
+    if isinstance(call, dict) and not isinstance(call.get("args", {}), dict):
+        violations.append("functionCall.args is not an object")
     if part.get("text") == "" and "thoughtSignature" not in part:
         return
     last = parts[-1] if parts else {}
-    plain = {"text", "thought"}
-    if (
-        part.keys() <= plain
-        and last.keys() == part.keys()
-        and "text" in part
-        and last.get("thought") == part.get("thought")
-    ):
+    is_text = "text" in part and part.keys() <= {"text", "thought"}
+    if is_text and last.keys() == part.keys() and last.get("thought") == part.get("thought"):
         last["text"] += part["text"]
-        return
-    parts.append(dict(part))
-
-
-def _part_violations(part: Object) -> list[str]:
-    found = []
-    signature = part.get("thoughtSignature")
-    if signature is not None and not is_base64(signature):
-        found.append(f"thoughtSignature is not base64: {signature[:80]!r}")
-    call = part.get("functionCall")
-    if isinstance(call, dict) and not isinstance(call.get("args", {}), dict):
-        found.append("functionCall.args is not an object")
-    return found
+    else:
+        parts.append(dict(part))
 
 
 def is_base64(text: Json) -> bool:
@@ -162,12 +150,10 @@ class GeminiPeer(Peer):
         return self.complete_frames(frames or [body], body["modelVersion"])
 
     def complete_frames(self, frames: list[Json], model: str) -> list[str]:
-        return [
-            write_frame(
-                None, self.complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame
-            )
-            for frame in frames
-        ]
+        def complete(frame: Json) -> Json:
+            return self.complete_answer(frame, model) if isinstance(frame, dict) and "error" not in frame else frame
+
+        return [write_frame(None, complete(frame)) for frame in frames]
 
     def fold_stream(self, frames: list[SseFrame]) -> FoldedStream:
         body: Object = {}
@@ -231,9 +217,7 @@ class GeminiPeer(Peer):
         return {"functionCall": {"name": name, "args": {"$is": arguments}, "id": {"$either": ["$absent", id]}}}
 
     def expect_answer(self, answer: ModelAnswer) -> Json:
-        parts: Object = exactly_these(self.expect_calls(answer, "c"), {"functionCall": "$any"})
-        if answer.text:
-            parts["$text"] = answer.text
+        parts = exactly_these(self.expect_calls(answer, "c"), {"functionCall": "$any"}, answer.text)
         return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
 
     def expect_model_turns(self, answer: ModelAnswer, calls: list[Json]) -> list[Json]:
@@ -242,8 +226,8 @@ class GeminiPeer(Peer):
         return [{"role": "model", "parts": {"$contains": calls}}]
 
     def expect_result(self, name: str, id: str, text: str) -> Json:
-        result = {"name": name, "id": {"$either": ["$absent", id]}, "response": {"$within": text}}
-        return {"functionResponse": result}
+        ids = {"$either": ["$absent", id]}
+        return {"functionResponse": {"name": name, "id": ids, "response": {"$within": text}}}
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
         return [[{"parts": {"$contains": group}} for group in groups] for groups in grouping_options(results)]

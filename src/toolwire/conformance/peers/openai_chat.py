@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import to_builtins
 
@@ -16,6 +16,7 @@ from toolwire.conformance.peers.peer import (
     SseFrame,
     encode_json,
     expect_properties,
+    folded_stream,
     split_text,
     write_frame,
 )
@@ -35,16 +36,12 @@ def _call_deltas(number: int, call: Object) -> list[Object]:
 # --- the client -----------------------------------------------------------------------------------------------------
 
 
-def _check_head(chunk: Object, body: Object) -> Iterator[str]:
-    """Compare the fields that every chunk repeats."""
-    for key in ("id", "model", "created"):
+def _add_chunk(chunk: Object, body: Object, violations: list[str], minor_violations: list[str]) -> None:
+    for key in ("id", "model", "created"):  # every chunk repeats them
         if chunk.get(key) is None:
-            yield f"a chunk without {key}"
+            minor_violations.append(f"a chunk without {key}")
         elif body.setdefault(key, chunk[key]) != chunk[key]:
-            yield f"{key} changes from {body[key]!r} to {chunk[key]!r}"
-
-
-def _add_chunk(chunk: Object, body: Object, violations: list[str]) -> None:
+            minor_violations.append(f"{key} changes from {body[key]!r} to {chunk[key]!r}")
     if chunk.get("object") != "chat.completion.chunk":
         violations.append(f"object is {chunk.get('object')!r}, the client skips the chunk")
     if chunk.get("usage") is not None or "usage" in body:
@@ -99,19 +96,6 @@ def _add_call_delta(delta: Object, calls: list[Object], violations: list[str]) -
             if isinstance(value, str):
                 inner = call.setdefault(kind, {})
                 inner[key] = inner.get(key, "") + value
-
-
-def _check_end(body: Object, violations: list[str]) -> None:
-    if "error" in body:
-        return
-    if not body["choices"]:
-        violations.append("no choices")
-    for choice in body["choices"]:
-        if not choice["finish_reason"]:
-            violations.append(f"choice {choice['index']} has no finish_reason")
-
-
-# --- a conversation with tools --------------------------------------------------------------------------------------
 
 
 class ChatPeer(Peer):
@@ -179,12 +163,13 @@ class ChatPeer(Peer):
             elif frame.data.get("error"):
                 body["error"] = frame.data["error"]
             else:
-                minor_violations += _check_head(frame.data, body)
-                _add_chunk(frame.data, body, violations)
-        _check_end(body, violations)
-        if not done and "error" not in body:
-            minor_violations.append("the stream ended without [DONE]")
-        return FoldedStream(body, (*violations, *minor_violations), tuple(minor_violations))
+                _add_chunk(frame.data, body, violations, minor_violations)
+        if "error" not in body:
+            endless = [choice["index"] for choice in body["choices"] if not choice["finish_reason"]]
+            violations += [f"choice {index} has no finish_reason" for index in endless]
+            violations += [] if body["choices"] else ["no choices"]
+            minor_violations += [] if done else ["the stream ended without [DONE]"]
+        return folded_stream(body, violations, minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return [body["choices"][0]["message"]]
@@ -198,14 +183,8 @@ class ChatPeer(Peer):
         return [{"type": "function", "function": to_builtins(tool)} for tool in tools]
 
     def write_answer(self, answer: ModelAnswer) -> Object:
-        calls = [
-            {
-                "id": f"call_Kq3Vx{n}",
-                "type": "function",
-                "function": {"name": name, "arguments": encode_json(arguments)},
-            }
-            for n, (name, arguments) in enumerate(answer.calls)
-        ]
+        functions = [{"name": name, "arguments": encode_json(arguments)} for name, arguments in answer.calls]
+        calls = [{"id": f"call_Kq3Vx{n}", "type": "function", "function": one} for n, one in enumerate(functions)]
         message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
         return {"choices": [{"message": message, "finish_reason": "tool_calls" if calls else "stop"}]}
 
@@ -221,9 +200,7 @@ class ChatPeer(Peer):
         return {"id": id, "type": "function", "function": function}
 
     def expect_answer(self, answer: ModelAnswer) -> Json:
-        message: Object = {"role": "assistant"}
-        if answer.text:
-            message["content"] = {"$text": answer.text}
+        message = {"role": "assistant"} | ({"content": {"$text": answer.text}} if answer.text else {})
         message["tool_calls"] = self.expect_calls(answer, "c") or {"$either": ["$absent", []]}
         return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
 

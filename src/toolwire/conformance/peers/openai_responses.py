@@ -18,6 +18,7 @@ from toolwire.conformance.peers.peer import (
     encode_json,
     exactly_these,
     expect_properties,
+    folded_stream,
     split_text,
     write_frame,
 )
@@ -39,48 +40,35 @@ def _unfold_item(item: Object) -> tuple[Object, list[Object]]:
     """The item as it is added, and the frames that fill it in."""
     match item["type"]:
         case "message":
-            return _unfold_message(item)
+            empty = {**item, "content": [], "status": "in_progress"}
+            return empty, _unfold_parts(item["content"], "content_index", "response.content_part", "response.")
         case "reasoning":
-            return _unfold_reasoning(item)
-        case "function_call":
-            return _unfold_call(item, "arguments", "response.function_call_arguments")
-        case "custom_tool_call":
-            return _unfold_call(item, "input", "response.custom_tool_call_input")
+            name = "response.reasoning_"
+            return {**item, "summary": []}, _unfold_parts(
+                item.get("summary", []), "summary_index", f"{name}summary_part", name
+            )
+        case "function_call" | "custom_tool_call" as kind:
+            key = "arguments" if kind == "function_call" else "input"
+            name = f"response.{kind}_{key}"
+            frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
+            return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
     return item, []
 
 
-def _unfold_message(item: Object) -> tuple[Object, list[Object]]:
+def _unfold_parts(parts: list[Object], index_key: str, part_event: str, prefix: str) -> list[Object]:
+    """The frames of the parts of a message or a summary; the events of a text are the prefix and its part's type."""
     frames: list[Object] = []
-    for index, part in enumerate(item["content"]):
-        kind = part["type"]
-        key = "text" if kind == "output_text" else "refusal"
-        name = f"response.{kind}"
+    for index, part in enumerate(parts):
+        at, key, name = {index_key: index}, "refusal" if part["type"] == "refusal" else "text", prefix + part["type"]
         cited = part.get("annotations") or []
         empty = {**part, key: ""} | ({"annotations": []} if cited else {})
-        frames.append({"type": "response.content_part.added", "content_index": index, "part": empty})
-        frames += [{"type": f"{name}.delta", "content_index": index, "delta": text} for text in split_text(part[key])]
+        frames.append({"type": f"{part_event}.added", **at, "part": empty})
+        frames += [{"type": f"{name}.delta", **at, "delta": text} for text in split_text(part[key])]
         for number, one in enumerate(cited):
-            about = {"content_index": index, "annotation_index": number, "annotation": one}
-            frames.append({"type": f"{name}.annotation.added", **about})
-        frames.append({"type": f"{name}.done", "content_index": index, key: part[key]})
-        frames.append({"type": "response.content_part.done", "content_index": index, "part": part})
-    return {**item, "content": [], "status": "in_progress"}, frames
-
-
-def _unfold_reasoning(item: Object) -> tuple[Object, list[Object]]:
-    frames: list[Object] = []
-    name = "response.reasoning_summary"
-    for index, part in enumerate(item.get("summary", [])):
-        frames.append({"type": f"{name}_part.added", "summary_index": index, "part": {**part, "text": ""}})
-        frames += [{"type": f"{name}_text.delta", "summary_index": index, "delta": t} for t in split_text(part["text"])]
-        frames.append({"type": f"{name}_text.done", "summary_index": index, "text": part["text"]})
-        frames.append({"type": f"{name}_part.done", "summary_index": index, "part": part})
-    return {**item, "summary": []}, frames
-
-
-def _unfold_call(item: Object, key: str, name: str) -> tuple[Object, list[Object]]:
-    frames: list[Object] = [{"type": f"{name}.delta", "delta": text} for text in split_text(item[key])]
-    return {**item, key: "", "status": "in_progress"}, [*frames, {"type": f"{name}.done", key: item[key]}]
+            frames.append({"type": f"{name}.annotation.added", **at, "annotation_index": number, "annotation": one})
+        frames.append({"type": f"{name}.done", **at, key: part[key]})
+        frames.append({"type": f"{part_event}.done", **at, "part": part})
+    return frames
 
 
 # --- the client -----------------------------------------------------------------------------------------------------
@@ -227,9 +215,6 @@ class _ClientReader:
             self.violations.append("the last event has no usage with total_tokens")
 
 
-# --- a conversation with tools --------------------------------------------------------------------------------------
-
-
 SEAL = "gAAAAABpQ7sealed_-thoughts+of/the=model=="
 
 
@@ -295,7 +280,7 @@ class ResponsesPeer(Peer):
         for number, frame in enumerate(frame for frame in frames if frame.text or frame.event):
             reader.read_frame(frame, number)
         reader.close()
-        return FoldedStream(reader.body, (*reader.violations, *reader.minor_violations), tuple(reader.minor_violations))
+        return folded_stream(reader.body, reader.violations, reader.minor_violations)
 
     def history_turns(self, body: Object) -> list[Json]:
         return list(body["output"])
@@ -325,9 +310,8 @@ class ResponsesPeer(Peer):
 
     def write_results(self, body: Object, texts: Sequence[str]) -> list[Json]:
         ids = [item["call_id"] for item in body["output"] if item.get("type") == "function_call"]
-        return [
-            {"type": "function_call_output", "call_id": id, "output": text} for id, text in zip(ids, texts, strict=True)
-        ]
+        pairs = zip(ids, texts, strict=True)
+        return [{"type": "function_call_output", "call_id": id, "output": text} for id, text in pairs]
 
     def expect_first_turns(self, prompt: str) -> Json:
         return {"$either": [{"$contains": prompt}, super().expect_first_turns(prompt)]}

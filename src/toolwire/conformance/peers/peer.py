@@ -71,27 +71,18 @@ def read_frames(text: str) -> list[SseFrame]:
 
 
 def _read_frame(block: str) -> SseFrame | None:
-    event: str | None = None
-    data: list[str] = []
-    others: list[str] = []
-    for line in block.split("\n"):
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif line.startswith("event:"):
-            event = line[6:].strip()
-        elif line:
-            others.append(line)
-    if not (data or others or event):
+    lines = [line for line in block.split("\n") if line]
+    data = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
+    events = [line[6:].strip() for line in lines if line.startswith("event:")]
+    others = tuple(line for line in lines if not line.startswith(("data:", "event:")))
+    if not (data or others or any(events[-1:])):
         return None
     text = "\n".join(data)
-    return SseFrame(event, text, _parse_json(text), tuple(others))
-
-
-def _parse_json(text: str) -> Json:
     try:
-        return json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        return text
+        parsed = text
+    return SseFrame(events[-1] if events else None, text, parsed, others)
 
 
 def encode_json(value: Json) -> str:
@@ -120,6 +111,10 @@ class FoldedStream(Struct, frozen=True):
     violations: tuple[str, ...]
     minor_violations: tuple[str, ...] = ()
     """The violations that the tested SDKs and agents ignore."""
+
+
+def folded_stream(body: Object, violations: Sequence[str], minor: Sequence[str]) -> FoldedStream:
+    return FoldedStream(body, (*violations, *minor), tuple(minor))
 
 
 class ScenarioTool(Struct, frozen=True):
@@ -243,7 +238,7 @@ class Peer(ABC):
     def expect_result(self, name: str, id: str, text: str) -> Json: ...
 
     def result_turn_options(self, results: list[Json]) -> list[list[Json]]:
-        """The ways in which results may be spread over turns."""
+        """The ways in which results may be spread over turns; here each is a turn of its own."""
         return [results]
 
 
@@ -251,9 +246,10 @@ def expect_properties(tool: ScenarioTool) -> Object:
     return {"properties": dict.fromkeys(tool.parameters["properties"], "$any")}
 
 
-def exactly_these(expected: list[Json], kind: Json) -> Json:
-    """These elements in this order among others, and no more of their kind."""
-    return {"$contains": expected, "$count": {"of": kind, "is": len(expected)}}
+def exactly_these(expected: list[Json], kind: Json, text: str = "") -> Object:
+    """These elements in this order among others, no more of their kind, and the text, if any, in the others."""
+    count = {"of": kind, "is": len(expected)}
+    return {"$contains": expected, "$count": count} | ({"$text": text} if text else {})
 
 
 def grouping_options(items: list[Json]) -> list[list[list[Json]]]:
@@ -263,10 +259,9 @@ def grouping_options(items: list[Json]) -> list[list[list[Json]]]:
 
 def call_id_expectations(calls: Sequence[object], letter: str) -> list[tuple[str, Json]]:
     """For each call the binding of its id, and the expectation that binds it: an id that no other call has."""
-    names = [f"{letter}{number}" for number, _ in enumerate(calls)]
-    return [(name, _distinct_id(name, names[:number])) for number, name in enumerate(names)]
-
-
-def _distinct_id(name: str, before: Sequence[str]) -> Json:
-    taken: Json = {"$not": {"$either": [f"$same:{other}" for other in before]}} if before else {}
-    return {"$matches": ".", "$same": name, **taken}
+    expected: list[tuple[str, Json]] = []
+    for number, _ in enumerate(calls):
+        taken = [f"$same:{name}" for name, _ in expected]
+        others = {"$not": {"$either": taken}} if taken else {}
+        expected.append((f"{letter}{number}", {"$matches": ".", "$same": f"{letter}{number}", **others}))
+    return expected

@@ -45,7 +45,7 @@ def matches(pattern: re.Pattern[str], value: Json) -> TypeGuard[str]:
 def check_unknown_keys(
     node: Object, known: frozenset[str], path: str = "", text: str = "{}: unknown parameter"
 ) -> Iterator[str]:
-    return (text.format(path + key) for key in node if key not in known)
+    return (text.format(f"{path}{key}") for key in node if key not in known)
 
 
 def to_camel_case(key: str) -> str:
