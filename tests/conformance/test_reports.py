@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolwire.conformance import reports
+from toolwire.conformance.player import PlayResult, Verdict
 from toolwire.conformance.reports import (
     GatewayInfo,
     RunResult,
@@ -17,7 +18,6 @@ from toolwire.conformance.reports import (
     pass_share,
     write_comparison_page,
 )
-from toolwire.conformance.suite import PlayResult, Verdict
 from toolwire.conformance.targets import TARGETS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,7 +15,7 @@ import pytest
 
 from toolwire.conformance.case import load_all_cases
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.suite import asked_models
+from toolwire.conformance.player import asked_models
 from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target, start_target
 
 ORIGIN = "http://127.0.0.1:9000"

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from toolwire import __version__
 from toolwire.cli import CommandError, terminal
-from toolwire.conformance import reports, suite
+from toolwire.conformance import player, reports
 from toolwire.conformance.case import Case, load_all_cases
 from toolwire.conformance.peers import PEERS
+from toolwire.conformance.player import PARTS, PlayResult, Verdict
 from toolwire.conformance.reports import (
     GatewayInfo,
     RunResult,
@@ -27,18 +28,18 @@ from toolwire.conformance.reports import (
     write_comparison_page,
     write_results_page,
 )
-from toolwire.conformance.suite import PARTS, PlayResult, Verdict
 from toolwire.conformance.targets import (
     TARGETS,
     GatewayNotStarted,
     NotInstalled,
     ProgramFolders,
     Route,
+    Router,
     Target,
     start_target,
     wait_for_answer,
 )
-from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer, Router
+from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer
 
 EXIT_REGRESSION = 1
 DEFAULT_PROVIDER_PORT = 8643
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(
             "give either the URL of a gateway or --target", f"--target starts one of: {', '.join(TARGETS)}"
         )
-    cases = suite.select_cases(load_all_cases(), args.patterns, args.part)
+    cases = player.select_cases(load_all_cases(), args.patterns, args.part)
     if not cases:
         raise CommandError("no case has such an id", "`toolwire conformance --list` lists all cases")
     if args.list:
@@ -139,7 +140,7 @@ def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
             gateway = GatewayInfo(args.name or urlsplit(url).netloc, args.name or url)
             _wait_for_gateway(url, args, providers, cases)
         transport = HttpTransport(url, providers, router, timeout=args.patience, key=key)
-        plays = suite.run_cases(cases, transport, router, lambda id: args.include_configured or id in configured)
+        plays = player.run_cases(cases, transport, router, lambda id: args.include_configured or id in configured)
         played = tuple(reports.normalise_play(play) for play in _show_progress(plays, len(cases)))
         if providers.unexpected_calls:
             sys.stderr.write(
@@ -157,7 +158,7 @@ def _read_key(variable: str | None) -> str:
 def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> ProviderServer:
     port = args.provider_port if args.provider_port is not None else 0 if args.target else DEFAULT_PROVIDER_PORT
     try:
-        return ProviderServer(port, sorted({model for _, model in suite.asked_models(cases)}))
+        return ProviderServer(port, sorted({model for _, model in player.asked_models(cases)}))
     except OSError as error:
         hint = "stop the program that uses this port, or choose another port with --provider-port"
         raise CommandError(f"the test providers cannot listen on port {port}: {error.strerror}", hint) from None
@@ -169,7 +170,7 @@ def _start_target(
     try:
         gateway = GatewayInfo(target.name, target.title, target.read_version(sources))
         sys.stderr.write(f"starting {target.title} {gateway.version}\n")
-        return gateway, stack.enter_context(start_target(target, providers.origin, suite.asked_models(cases), sources))
+        return gateway, stack.enter_context(start_target(target, providers.origin, player.asked_models(cases), sources))
     except NotInstalled as missing:
         hint = f"{target.install_hint}; --from names the folder of its program"
         raise CommandError(f"{target.title} is not installed: program {missing} not found", hint) from None
@@ -212,7 +213,7 @@ def _wait_for_gateway(url: str, args: argparse.Namespace, providers: ProviderSer
 
 
 def _setup_instructions(args: argparse.Namespace, providers: ProviderServer, cases: Sequence[Case]) -> Iterator[str]:
-    asked = suite.asked_models(cases)
+    asked = player.asked_models(cases)
     yield "configure the gateway with these providers, any key, and these models:"
     for protocol in dict.fromkeys(protocol for protocol, _ in asked):
         yield f"  {protocol} at {providers.origin}{PEERS[protocol].http.base_path}"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import product
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import ModelAnswer, ScenarioTool
+from toolwire.conformance.peers.peer import ModelAnswer, Peer, ScenarioTool
 from toolwire.core.json_values import Json, Object
 
 
@@ -102,15 +103,13 @@ BODY_FIELDS = frozenset({"client", "provider", "client_sees", "losses", "then", 
 
 def read_case(data: Object) -> list[Case]:
     """The cases of a file: each variant in each stream mode."""
-    unknown = data.keys() - HEAD_FIELDS - BODY_FIELDS
-    if unknown:
+    if unknown := data.keys() - HEAD_FIELDS - BODY_FIELDS:
         raise BadCase(f"case {data.get('id')}: unknown fields {sorted(unknown)}")
     base = {key: data[key] for key in (*BODY_FIELDS, "out_of_reach", "configured") if key in data}
     cases: list[Case] = []
     for variant in data.get("variants") or [{}]:
-        name = variant.get("name", "")
         for label, body in _stream_modes(_merge_variant(base, variant)):
-            name_parts = [f"{data['id']:03}", *filter(None, (name, label))]
+            name_parts = [f"{data['id']:03}", *filter(None, (variant.get("name", ""), label))]
             cases.append(_read_variant(":".join(name_parts), data, body))
     return cases
 
@@ -173,24 +172,16 @@ def read_cases() -> list[Case]:
 
 
 PROMPT = "What is the weather in Málaga and in Rome?"
-WEATHER_TOOL = ScenarioTool(
-    "get_weather",
-    "The weather forecast for a city.",
-    {
-        "type": "object",
-        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-        "required": ["city", "days"],
-    },
+CITY = {"city": {"type": "string"}}
+CITY_AND_DAYS = {"type": "object", "properties": {**CITY, "days": {"type": "integer"}}, "required": ["city", "days"]}
+TOOLS = (
+    ScenarioTool("get_weather", "The weather forecast for a city.", CITY_AND_DAYS),
+    ScenarioTool("get_time", "The local time in a city.", {"type": "object", "properties": CITY, "required": ["city"]}),
 )
-CLOCK_TOOL = ScenarioTool(
-    "get_time",
-    "The local time in a city.",
-    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-)
-TOOLS = (WEATHER_TOOL, CLOCK_TOOL)
-FIRST_CALL = (WEATHER_TOOL.name, {"city": "Málaga", "days": 3})
-SECOND_CALL = (WEATHER_TOOL.name, {"city": "Rome", "days": 1})
+FIRST_CALL = ("get_weather", {"city": "Málaga", "days": 3})
+SECOND_CALL = ("get_weather", {"city": "Rome", "days": 1})
 RESULT_TEXTS = ("27 degrees, light wind", "19 degrees, some rain")
+CALLS = ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
 FINAL_TEXT = "Málaga: 27 degrees. Rome: 19 degrees."
 NO_SEAL_SLOT = "clients of this protocol cannot keep a seal: only a gateway that stores it can return it"
 
@@ -209,25 +200,13 @@ class GridKind(Struct, frozen=True):
 GRID_KINDS = (
     GridKind("text", "Text", ModelAnswer(FINAL_TEXT), ()),
     GridKind("call", "One call", ModelAnswer(calls=(FIRST_CALL,))),
-    GridKind(
-        "two-calls", "Text and two calls of the same tool", ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL))
-    ),
-    GridKind(
-        "second-turn",
-        "A history with two calls and their results",
-        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
-        second_request="own",
-    ),
-    GridKind(
-        "echo",
-        "The gateway's own answer as history",
-        ModelAnswer("I will look.", (FIRST_CALL, SECOND_CALL)),
-        second_request="echo",
-    ),
+    GridKind("two-calls", "Text and two calls of the same tool", CALLS),
+    GridKind("second-turn", "A history with two calls and their results", CALLS, second_request="own"),
+    GridKind("echo", "The gateway's own answer as history", CALLS, second_request="echo"),
     GridKind(
         "sealed-echo",
         "The same with sealed reasoning",
-        ModelAnswer(calls=(FIRST_CALL, SECOND_CALL), is_sealed=True),
+        ModelAnswer(calls=CALLS.calls, is_sealed=True),
         second_request="echo",
     ),
 )
@@ -235,47 +214,42 @@ GRID_KINDS = (
 
 def make_grid_cases() -> list[Case]:
     """The cases of the grid, by client, provider, kind and mode."""
-    return [case for client in PEERS for provider in PEERS for case in _pair_cases(client, provider)]
+    return [
+        _grid_case(kind, ours, theirs, stream)
+        for ours, theirs, kind, stream in product(PEERS.values(), PEERS.values(), GRID_KINDS, (False, True))
+        if theirs.provider_seals or not kind.answer.is_sealed
+    ]
 
 
-def _pair_cases(client: str, provider: str) -> Iterator[Case]:
-    ours, theirs = PEERS[client], PEERS[provider]
-    for kind in GRID_KINDS:
-        if kind.answer.is_sealed and not theirs.provider_seals:
-            continue
-        for stream in (False, True):
-            name = f"grid:{ours.short_name}>{theirs.short_name}:{kind.name}" + (":stream" if stream else "")
-            kept = NO_SEAL_SLOT if kind.answer.is_sealed and not ours.has_seal_slot else ""
-            yield Case(name, 0, kind.title, (), tuple(_grid_turns(kind, client, provider, stream)), kept)
+def _grid_case(kind: GridKind, ours: Peer, theirs: Peer, stream: bool) -> Case:
+    name = f"grid:{ours.short_name}>{theirs.short_name}:{kind.name}" + (":stream" if stream else "")
+    kept = NO_SEAL_SLOT if kind.answer.is_sealed and not ours.has_seal_slot else ""
+    return Case(name, 0, kind.title, (), tuple(_grid_turns(kind, ours, theirs, stream)), kept)
 
 
-def _grid_turns(kind: GridKind, client: str, provider: str, stream: bool) -> Iterator[CaseTurn]:
-    ours, theirs = PEERS[client], PEERS[provider]
+def _grid_turns(kind: GridKind, ours: Peer, theirs: Peer, stream: bool) -> Iterator[CaseTurn]:
     model = theirs.sealing_model if kind.answer.is_sealed else theirs.model
-    named = {"model": model} if PEERS[client].http.has_model_in_body else {}
+    named = {"model": model} if ours.http.has_model_in_body else {}
     request = named | ours.write_first_request(PROMPT, kind.tools)
 
     def make_turn(request: Object, expected: Json, answer: ModelAnswer) -> CaseTurn:
         exchange = ProviderExchange(expect=expected, body=theirs.write_answer(answer))
-        return CaseTurn(
-            Client(client, request, stream, model),
-            Provider(provider, (exchange,)),
-            ClientExpectation(body=ours.expect_answer(answer)),
-        )
+        seen = ClientExpectation(body=ours.expect_answer(answer))
+        return CaseTurn(Client(ours.name, request, stream, model), Provider(theirs.name, (exchange,)), seen)
 
     if kind.second_request != "own":
         yield make_turn(request, theirs.expect_first_request(PROMPT, kind.tools), kind.answer)
     if kind.second_request:
-        later = {**request, ours.turns_key: [*request[ours.turns_key], *_follow_up_history(kind, client)]}
+        later = {**request, ours.turns_key: [*request[ours.turns_key], *_follow_up_history(kind, ours)]}
         yield make_turn(later, theirs.expect_later_request(PROMPT, kind.answer, RESULT_TEXTS), ModelAnswer(FINAL_TEXT))
 
 
-def _follow_up_history(kind: GridKind, client: str) -> list[Json]:
+def _follow_up_history(kind: GridKind, ours: Peer) -> list[Json]:
     """The model's turn and the results, as the client sends them."""
     if kind.second_request == "echo":
         return [{"$echo": 0}, {"$results": 0, "of": list(RESULT_TEXTS)}]
-    answer = PEERS[client].complete_answer(PEERS[client].write_answer(kind.answer), PEERS[client].model)
-    return [*PEERS[client].history_turns(answer), *PEERS[client].write_results(answer, RESULT_TEXTS)]
+    answer = ours.complete_answer(ours.write_answer(kind.answer), ours.model)
+    return [*ours.history_turns(answer), *ours.write_results(answer, RESULT_TEXTS)]
 
 
 def load_all_cases() -> list[Case]:

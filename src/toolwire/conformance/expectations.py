@@ -99,10 +99,11 @@ def _check_same(name: str, actual: Json, bindings: Bindings, path: str) -> list[
 def _check_object(expected: dict[str, Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
     if not isinstance(actual, dict):
         return [_mismatch_text(path, "an object", actual)]
-    found: list[str] = []
-    for key, wanted in expected.items():
-        found += find_differences(wanted, actual.get(key, MISSING), bindings, f"{path}/{key}")
-    return found
+    return [
+        line
+        for key, wanted in expected.items()
+        for line in find_differences(wanted, actual.get(key, MISSING), bindings, f"{path}/{key}")
+    ]
 
 
 def _check_array(expected: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -110,10 +111,11 @@ def _check_array(expected: list[Json], actual: Json, bindings: Bindings, path: s
         return [_mismatch_text(path, "an array", actual)]
     if len(expected) != len(actual):
         return [f"{path or '/'}: expected {len(expected)} elements, got {len(actual)}: {show_value(actual, 600)}"]
-    found: list[str] = []
-    for index, (wanted, element) in enumerate(zip(expected, actual, strict=True)):
-        found += find_differences(wanted, element, bindings, f"{path}/{index}")
-    return found
+    return [
+        line
+        for index, (wanted, element) in enumerate(zip(expected, actual, strict=True))
+        for line in find_differences(wanted, element, bindings, f"{path}/{index}")
+    ]
 
 
 # --- operators ------------------------------------------------------------------------------------------------------
@@ -162,10 +164,8 @@ def _missing_element_text(
 ) -> str:
     """The difference to the nearest element, and then all elements."""
     missing = f"element {number} of $contains, {show_value(wanted)}, is not among {show_value(actual[start:], 1500)}"
-    tried = [
-        find_differences(wanted, actual[index], dict(bindings), f"{path}/{index}")
-        for index in range(start, len(actual))
-    ]
+    rest = enumerate(actual[start:], start)
+    tried = [find_differences(wanted, element, dict(bindings), f"{path}/{index}") for index, element in rest]
     near = min(tried, key=_mismatch_distance, default=[])
     return f"{near[0]} (the nearest: {missing})" if near else f"{path or '/'}: {missing}"
 
@@ -185,7 +185,7 @@ def _check_length(argument: Json, actual: Json, bindings: Bindings, path: str) -
 
 
 def _check_more_than(argument: str, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    met = _is_number(actual) and argument in bindings and actual > bindings[argument]
+    met = isinstance(actual, (int, float)) and argument in bindings and actual > bindings[argument]
     return [] if met else [_mismatch_text(path, f"more than {bindings.get(argument)} (`{argument}`)", actual)]
 
 
@@ -205,13 +205,7 @@ def _check_json(argument: Json, actual: Json, bindings: Bindings, path: str) -> 
 
 
 def _check_all(argument: Json, actual: Json, bindings: Bindings, path: str) -> list[str]:
-    if not isinstance(actual, list):
-        return [_mismatch_text(path, "an array", actual)]
-    return [
-        line
-        for index, element in enumerate(actual)
-        for line in find_differences(argument, element, bindings, f"{path}/{index}")
-    ]
+    return _check_array([argument] * len(actual) if isinstance(actual, list) else [], actual, bindings, path)
 
 
 def _check_either(argument: list[Json], actual: Json, bindings: Bindings, path: str) -> list[str]:
@@ -225,12 +219,8 @@ def _check_either(argument: list[Json], actual: Json, bindings: Bindings, path: 
 
 def json_type_name(value: Json) -> str:
     """The JSON name of a value's type."""
-    names: dict[type, str] = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "missing" if value is MISSING else "number")
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float))
+    names = {str: "string", dict: "object", list: "array", bool: "boolean", type(None): "null", _Missing: "missing"}
+    return names.get(type(value), "number")
 
 
 SIMPLE_OPERATORS: Final[dict[str, tuple[Callable[[Any, Json], bool], Callable[[Any], str]]]] = {
@@ -243,8 +233,8 @@ SIMPLE_OPERATORS: Final[dict[str, tuple[Callable[[Any, Json], bool], Callable[[A
         lambda argument, actual: isinstance(actual, str) and re.search(argument, actual) is not None,
         "a text like /{}/".format,
     ),
-    "$at_most": (lambda argument, actual: _is_number(actual) and actual <= argument, "at most {}".format),
-    "$at_least": (lambda argument, actual: _is_number(actual) and actual >= argument, "at least {}".format),
+    "$at_most": (lambda limit, actual: isinstance(actual, (int, float)) and actual <= limit, "at most {}".format),
+    "$at_least": (lambda limit, actual: isinstance(actual, (int, float)) and actual >= limit, "at least {}".format),
     "$type": (lambda argument, actual: json_type_name(actual) == argument, "a value of type {}".format),
 }
 """Operators without bindings: a predicate, and the expectation in words."""

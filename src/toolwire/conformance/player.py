@@ -6,9 +6,10 @@ How a request gets to the provider is up to a transport: see `transports.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
@@ -24,6 +25,7 @@ from toolwire.conformance.expectations import (
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import COMPRESSORS, SseFrame, encode_json, read_frames
 from toolwire.conformance.strict import find_violations, normalise_body
+from toolwire.conformance.targets import Router
 from toolwire.core.json_values import Json
 
 
@@ -182,10 +184,9 @@ class _CaseRun:
         if not 0 <= number < len(self.answers):
             raise MissingValue(f"there is no answer {number} yet")
         protocol, answer = self.answers[number]
+        peer = PEERS[protocol]
         try:
-            if texts is not None:
-                return PEERS[protocol].write_results(answer, texts)
-            return PEERS[protocol].history_turns(answer)
+            return peer.history_turns(answer) if texts is None else peer.write_results(answer, texts)
         except SHAPE_ERRORS:
             raise MissingValue(f"answer {number} cannot be sent back: {show_value(answer)}") from None
 
@@ -220,7 +221,10 @@ class _ScriptedProvider:
             body = normalise_body(self.turn.provider.protocol, received.body)
             found = find_differences(exchange.expect, body, self.bindings)
             self.problems += [f"provider{line}" for line in found]
-        self.problems += [f"the provider refuses: {line}" for line in self._find_refusals(received)]
+        refused = find_violations(self.turn.provider.protocol, received.body, received.model)
+        lenient = self.turn.provider.lenient
+        strict = [line for line in refused if not any(piece in line for piece in lenient)]
+        self.problems += [f"the provider refuses: {line}" for line in strict]
         # An optional call is not the client's own, but one that the gateway makes for it.
         if self.same_mode and not exchange.optional and received.stream != self.turn.client.stream:
             self.problems.append(f"the provider was asked with stream={received.stream}")
@@ -231,20 +235,15 @@ class _ScriptedProvider:
     def _is_met(self, wanted: Json, so_far: str) -> bool:
         return meets_expectation(wanted, so_far, dict(self.bindings))
 
-    def _find_refusals(self, received: ReceivedCall) -> list[str]:
-        lenient = self.turn.provider.lenient
-        found = find_violations(self.turn.provider.protocol, received.body, received.model)
-        return [line for line in found if not any(piece in line for piece in lenient)]
-
     def was_declined(self, refused: bool) -> bool:
         """Was the client refused although only optional calls were missing?"""
         return refused and any(exchange.optional for exchange in self.turn.provider.exchanges[self.calls :])
 
     def list_problems(self, declined: bool) -> list[str]:
         wanted = len(self.turn.provider.exchanges)
-        short = self.calls < wanted and not declined
-        missing = [f"the provider was called {self.calls} times, expected {wanted}"] if short else []
-        return [*self.problems, *missing]
+        if declined or self.calls >= wanted:
+            return self.problems
+        return [*self.problems, f"the provider was called {self.calls} times, expected {wanted}"]
 
 
 def make_provider_answer(
@@ -330,9 +329,97 @@ def _compare_losses(turn: CaseTurn, view: ClientView) -> list[str]:
     if not turn.losses:
         lost = [dict(loss) for loss in view.losses if loss["severity"] == "lost"]
         return [f"losses: expected none, got {show_value(lost, 600)}"] if lost else []
-    found = []
-    for wanted in turn.losses:
-        expected = {"code": wanted} if isinstance(wanted, str) else wanted
-        if not any(meets_expectation(expected, dict(loss), {}) for loss in view.losses):
-            found.append(f"losses: {show_value(expected)} is not among {[loss['code'] for loss in view.losses]}")
-    return found
+    codes = [loss["code"] for loss in view.losses]
+    return [
+        f"losses: {show_value(expected)} is not among {codes}"
+        for expected in ({"code": wanted} if isinstance(wanted, str) else wanted for wanted in turn.losses)
+        if not any(meets_expectation(expected, dict(loss), {}) for loss in view.losses)
+    ]
+
+
+# --- a run of many cases: a verdict on each play (one case in one variant and one stream mode) ----------------------
+
+Verdict: TypeAlias = Literal["pass", "wrong", "unsupported", "not played"]
+VERDICTS: tuple[Verdict, ...] = ("pass", "wrong", "unsupported", "not played")
+PARTS = ("grid", "cases")
+
+
+class PlayResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of one play. `client` and `provider` are short names of protocols."""
+
+    id: str
+    title: str
+    client: str
+    provider: str
+    stream: bool
+    verdict: Verdict
+    differences: tuple[str, ...] = ()
+    why: str = ""
+    """Why it is unsupported or was not played."""
+
+    @property
+    def part(self) -> str:
+        return "grid" if self.id.startswith("grid:") else "cases"
+
+    @property
+    def kind(self) -> str:
+        """The kind of conversation, for a play of the grid."""
+        return self.id.split(":", 2)[2]
+
+    @property
+    def main_difference(self) -> str:
+        """The most important difference, or why there was no play."""
+        return self.why or (self.differences[0] if self.differences else "")
+
+
+def select_cases(cases: Iterable[Case], patterns: Sequence[str] = (), only: str = "") -> list[Case]:
+    """The cases of a part whose id begins with a match of one of the patterns."""
+    return [
+        case
+        for case in cases
+        if only in ("", "grid" if case.number == 0 else "cases")
+        and (not patterns or any(fnmatchcase(case.id, pattern + "*") for pattern in patterns))
+    ]
+
+
+def asked_models(cases: Iterable[Case]) -> list[tuple[str, str]]:
+    """Each protocol of a provider with each model that it is asked for."""
+    pairs = {(turn.provider.protocol, _turn_model(turn)) for case in cases for turn in case.turns}
+    return sorted(pair for pair in pairs if pair[1])
+
+
+def _turn_model(turn: CaseTurn) -> str:
+    return turn.client.model or str(turn.client.request.get("model", ""))
+
+
+def run_cases(
+    cases: Sequence[Case], transport: Transport, router: Router, is_configured: Callable[[str], bool]
+) -> Iterator[PlayResult]:
+    """Play the cases in order. `is_configured` takes an id without the mode: is the gateway set up for that case?"""
+    for case in cases:
+        routes = (router(turn.client.protocol, turn.provider.protocol, _turn_model(turn)) for turn in case.turns)
+        obstacle = next((route for route in routes if isinstance(route, str)), None)
+        if obstacle is None:
+            include = not case.configured or is_configured(case.id.removesuffix(":whole").removesuffix(":stream"))
+            outcome = play_case(case, transport, include_out_of_reach=include, same_mode=False, is_formal=False)
+        else:
+            outcome = CaseOutcome(case.id, False, unsupported=obstacle)
+        yield _make_play_result(case, outcome)
+
+
+def _make_play_result(case: Case, outcome: CaseOutcome) -> PlayResult:
+    verdict: Verdict = "pass"
+    if not outcome.passed:
+        verdict = "unsupported" if outcome.unsupported else "not played" if outcome.out_of_reach else "wrong"
+    first = case.turns[0] if case.turns else None
+    return PlayResult(
+        id=case.id,
+        title=case.title,
+        client=PEERS[first.client.protocol].short_name if first else "",
+        # several if a session changes its provider
+        provider=", ".join(dict.fromkeys(PEERS[turn.provider.protocol].short_name for turn in case.turns)),
+        stream=bool(first and first.client.stream),
+        verdict=verdict,
+        differences=outcome.differences if verdict == "wrong" else (),
+        why=outcome.out_of_reach or outcome.unsupported,
+    )

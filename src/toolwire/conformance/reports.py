@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.suite import PARTS, VERDICTS, PlayResult, Verdict
+from toolwire.conformance.player import PARTS, VERDICTS, PlayResult, Verdict
 from toolwire.conformance.targets import TARGETS
 
 FORMAT_VERSION = 1
@@ -125,10 +125,9 @@ def case_mark(plays: Sequence[PlayResult]) -> str:
 def grid_rows(plays: Sequence[PlayResult]) -> list[list[str]]:
     """The grid: clients in rows, providers in columns."""
     found = plays_by_pair(plays_of_part(plays, "grid"))
-    rows = [["client \\ provider", *PROTOCOL_SHORT_NAMES]]
-    for client in PROTOCOL_SHORT_NAMES:
-        rows.append([client, *(pass_share(found[client, provider]) for provider in PROTOCOL_SHORT_NAMES)])
-    return rows
+    shares = [[pass_share(found[ours, theirs]) for theirs in PROTOCOL_SHORT_NAMES] for ours in PROTOCOL_SHORT_NAMES]
+    rows = [[client, *row] for client, row in zip(PROTOCOL_SHORT_NAMES, shares, strict=True)]
+    return [["client \\ provider", *PROTOCOL_SHORT_NAMES], *rows]
 
 
 def plays_by_case(plays: Sequence[PlayResult]) -> dict[str, list[PlayResult]]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct, structs
@@ -24,11 +24,7 @@ from msgspec import Struct, structs
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import COMPRESSORS, PeerHttp, encode_json, read_frames
 from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
-from toolwire.conformance.targets import Route
-from toolwire.core.json_values import Json
-
-Router: TypeAlias = Callable[[str, str, str], Route | str]
-"""From the client's protocol, the provider's and the model: what to ask for, or why that is not possible."""
+from toolwire.conformance.targets import Route, Router
 
 ANSWER_TIMEOUT = 20.0
 QUIET_SECONDS = 1.0
@@ -47,11 +43,8 @@ class HttpTransport:
         timeout: float = ANSWER_TIMEOUT,
         key: str = CLIENT_KEY,
     ) -> None:
-        self._url = urlsplit(url)
-        self._provider = provider
-        self._router = router
-        self._timeout = timeout
-        self._key = key
+        self._url, self._provider, self._router = urlsplit(url), provider, router
+        self._timeout, self._key = timeout, key
         self._timeout_text = f"the answer did not end within {timeout:g} seconds"
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
@@ -76,7 +69,8 @@ class HttpTransport:
         deadline = time.monotonic() + self._timeout
         status, headers = 0, dict[str, str]()
         path, sent, body = self._write_call(call, route)
-        connection = self._make_connection()
+        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
+        connection = kind(self._url.netloc, timeout=self._timeout)
         try:
             connection.connect()
             socket = connection.sock
@@ -85,9 +79,8 @@ class HttpTransport:
                 status, headers = response.status, dict(response.getheaders())
                 while True:
                     socket.settimeout(max(0.01, deadline - time.monotonic()))
-                    if not (data := response.read1(65536)):
-                        return status, headers, ""
-                    if received.add_data(data, call.leaves):
+                    data = response.read1(65536)
+                    if not data or received.add_data(data, call.leaves):
                         return status, headers, ""
         except TimeoutError:
             return status, headers, self._timeout_text
@@ -95,10 +88,6 @@ class HttpTransport:
             return status, headers, f"the connection to the gateway broke: {error!r}"
         finally:
             connection.close()
-
-    def _make_connection(self) -> HTTPConnection:
-        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
-        return kind(self._url.netloc, timeout=self._timeout)
 
     def _write_call(self, call: ClientCall, route: Route) -> tuple[str, dict[str, str], bytes]:
         """Path, headers and body, as the SDK of this protocol writes them."""
@@ -257,14 +246,20 @@ class _ProviderEndpoint(BaseHTTPRequestHandler):
         self._send_whole(200, "")
 
     def do_GET(self) -> None:
-        self._send_whole(200, encode_json(_write_models(self.server_state.models)))
+        """A list of models, in the fields of all protocols."""
+        names = self.server_state.models
+        listed = [{"id": name, "object": "model", "created": 1767225600, "owned_by": "conformance"} for name in names]
+        models = [{"name": f"models/{name}"} for name in names]
+        self._send_whole(200, encode_json({"object": "list", "data": listed, "has_more": False, "models": models}))
 
     def do_POST(self) -> None:
         data = self._read_body()
         url = urlsplit(self.path)
         path = unquote(url.path)
         if any(peer.http.count_path and path.endswith(peer.http.count_path) for peer in PEERS.values()):
-            self._send_whole(200, encode_json(_count_tokens(data)))
+            tokens = 1 + len(data) // 4  # a rough count, in the fields of all protocols
+            counts = {"object": "response.input_tokens", "input_tokens": tokens, "totalTokens": tokens}
+            self._send_whole(200, encode_json(counts))
             return
         with self.server_state.enter_call(f"POST {path}") as play:
             if play is None:
@@ -355,21 +350,14 @@ def _read_call(http: PeerHttp, path: str, data: bytes) -> ReceivedCall | None:
         body = json.loads(data)
     except ValueError:
         body = None
-    groups = found.groupdict()
-    if http.has_model_in_body:
-        fields = body if isinstance(body, dict) else {}
-        return ReceivedCall(body, str(fields.get("model") or ""), bool(fields.get("stream")))
-    return ReceivedCall(body, groups["model"], groups["stream"] is not None)
+    if not http.has_model_in_body:
+        return ReceivedCall(body, found["model"], found["stream"] is not None)
+    fields = body if isinstance(body, dict) else {}
+    return ReceivedCall(body, str(fields.get("model") or ""), bool(fields.get("stream")))
 
 
 def _split_bytes(data: bytes, bytewise: bool) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))] if bytewise else [data]
-
-
-def _count_tokens(data: bytes) -> Json:
-    """A rough count of tokens, in the fields of all protocols."""
-    tokens = 1 + len(data) // 4
-    return {"object": "response.input_tokens", "input_tokens": tokens, "totalTokens": tokens}
 
 
 def _as_json_array(answer: ProviderAnswer) -> ProviderAnswer:
@@ -379,9 +367,3 @@ def _as_json_array(answer: ProviderAnswer) -> ProviderAnswer:
     elements = [",\r\n".join(frame.text for frame in read_frames(piece)) + "\n" for piece in answer.pieces]
     pieces = ["[" + elements[0], *(",\r\n" + element for element in elements[1:]), "]\n"]
     return structs.replace(answer, pieces=tuple(pieces), headers={**answer.headers, "content-type": "application/json"})
-
-
-def _write_models(names: Sequence[str]) -> Json:
-    """A list of models, in the fields of all protocols."""
-    listed = [{"id": name, "object": "model", "created": 1767225600, "owned_by": "conformance"} for name in names]
-    return {"object": "list", "data": listed, "has_more": False, "models": [{"name": f"models/{n}"} for n in names]}

@@ -200,7 +200,7 @@ class ChatPeer(Peer):
         return {"id": id, "type": "function", "function": function}
 
     def expect_answer(self, answer: ModelAnswer) -> Json:
-        message = {"role": "assistant"} | ({"content": {"$text": answer.text}} if answer.text else {})
+        message: Object = {"role": "assistant"} | ({"content": {"$text": answer.text}} if answer.text else {})
         message["tool_calls"] = self.expect_calls(answer, "c") or {"$either": ["$absent", []]}
         return {"choices": [{"message": message, "finish_reason": "tool_calls" if answer.calls else "stop"}]}
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,11 +37,9 @@ class ProgramFolders(Struct, frozen=True):
     folders: tuple[Path, ...] = ()
 
     def find_program(self, program: str) -> str:
-        for folder in self.folders:
-            if found := shutil.which(program, path=str(folder)):
+        for folder in (*map(str, self.folders), None):  # None stands for PATH
+            if found := shutil.which(program, path=folder):
                 return found
-        if found := shutil.which(program):
-            return found
         raise NotInstalled(program)
 
     def read_output(self, program: str, *words: str) -> str:
@@ -56,6 +54,10 @@ class Route(Struct, frozen=True):
 
     model: str
     headers: Mapping[str, str] = {}
+
+
+Router: TypeAlias = Callable[[str, str, str], Route | str]
+"""From the client's protocol, the provider's and the model: what to ask for, or why that is not possible."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -117,15 +119,6 @@ class GatewayTable(Struct, frozen=True, forbid_unknown_fields=True):
             for place in self.places
             if place.protocol == protocol and _matches_any(model, place.models) and _matches_any(client, place.clients)
         )
-
-    def find_obstacle(self, client: str, provider: str) -> str:
-        """Why the gateway does not support a pair; empty if it does."""
-        found = (
-            pair.why
-            for pair in self.impossible
-            if _matches_any(client, pair.clients) and _matches_any(provider, pair.providers)
-        )
-        return next(found, "")
 
 
 def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
@@ -289,10 +282,6 @@ def _read_version(folders: ProgramFolders, program: str) -> str:
     return folders.read_output(program, "--version").rpartition(" ")[2]
 
 
-def find_alias_route(_client: str, provider: str, model: str, _origin: str) -> Route | str:
-    return Route(model_alias(provider, model))
-
-
 # --- LiteLLM: one deployment for each model and protocol ------------------------------------------------------------
 
 
@@ -306,16 +295,14 @@ def read_litellm_version(folders: ProgramFolders) -> str:
 
 
 def make_litellm_command(port: int, origin: str, folder: Path, models: Sequence[tuple[str, str]]) -> Sequence[str]:
-    deployments = [_litellm_deployment(protocol, model, origin) for protocol, model in models]
+    deployments = []
+    for protocol, model in models:
+        place = LITELLM_TABLE.find_placement(protocol, model)
+        to = {"model": f"{place.kind}/{model}", "api_base": origin + place.base, "api_key": "test", **place.settings}
+        deployments.append({"model_name": model_alias(protocol, model), "litellm_params": to})
     file = folder / "litellm.yaml"
     file.write_text(json.dumps({"model_list": deployments, **LITELLM_TABLE.settings}, indent=1))  # JSON is YAML
     return ["litellm", "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-
-
-def _litellm_deployment(protocol: str, model: str, origin: str) -> dict[str, Any]:
-    place = LITELLM_TABLE.find_placement(protocol, model)
-    to = {"model": f"{place.kind}/{model}", "api_base": origin + place.base, "api_key": "test", **place.settings}
-    return {"model_name": model_alias(protocol, model), "litellm_params": to}
 
 
 LITELLM = Target(
@@ -323,7 +310,7 @@ LITELLM = Target(
     title=LITELLM_TABLE.title,
     read_version=read_litellm_version,
     make_command=make_litellm_command,
-    find_route=find_alias_route,
+    find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
     environment=LITELLM_TABLE.environment,
     ready_path="/health/liveliness",
     start_timeout=180.0,
@@ -342,15 +329,14 @@ def make_rosetta_command(port: int, origin: str, folder: Path, models: Sequence[
         place.kind: {"type": place.kind, "base_url": origin + place.base, "api_key": "test"}
         for place in ROSETTA_TABLE.places
     }
-    upstream = {model_alias(*pair): _rosetta_model(*pair) for pair in models}
+    upstream = {}
+    for protocol, model in models:
+        place = ROSETTA_TABLE.find_placement(protocol, model)
+        settings = {"provider": place.kind, "upstream_model": model, **place.settings}
+        upstream[model_alias(protocol, model)] = settings
     file = folder / "config.jsonc"
     file.write_text(json.dumps({**ROSETTA_TABLE.settings, "providers": providers, "models": upstream}, indent=1))
     return [ROSETTA_PROGRAM, "--config", str(file), "--host", "127.0.0.1", "--port", str(port), "--no-banner"]
-
-
-def _rosetta_model(protocol: str, model: str) -> dict[str, Any]:
-    place = ROSETTA_TABLE.find_placement(protocol, model)
-    return {"provider": place.kind, "upstream_model": model, **place.settings}
 
 
 ROSETTA = Target(
@@ -358,7 +344,7 @@ ROSETTA = Target(
     title=ROSETTA_TABLE.title,
     read_version=lambda folders: _read_version(folders, ROSETTA_PROGRAM),
     make_command=make_rosetta_command,
-    find_route=find_alias_route,
+    find_route=lambda _client, provider, model, _origin: Route(model_alias(provider, model)),
     environment=ROSETTA_TABLE.environment,
     ready_path="/health",
 )
@@ -381,13 +367,10 @@ def read_portkey_version(folders: ProgramFolders) -> str:
     raise NotInstalled(PORTKEY_PACKAGE)
 
 
-def make_portkey_command(port: int, _origin: str, _folder: Path, _models: Sequence[tuple[str, str]]) -> Sequence[str]:
-    return ["gateway", f"--port={port}", "--headless"]
-
-
 def find_portkey_route(client: str, provider: str, model: str, origin: str) -> Route | str:
-    if obstacle := PORTKEY_TABLE.find_obstacle(client, provider):
-        return obstacle
+    for pair in PORTKEY_TABLE.impossible:
+        if _matches_any(client, pair.clients) and _matches_any(provider, pair.providers):
+            return pair.why
     place = PORTKEY_TABLE.find_placement(provider, model, client)
     config = {"provider": place.kind, "custom_host": origin + place.base, "api_key": "test", **place.settings}
     return Route(model, {"x-portkey-config": json.dumps(config)})
@@ -397,7 +380,7 @@ PORTKEY = Target(
     name="portkey",
     title=PORTKEY_TABLE.title,
     read_version=read_portkey_version,
-    make_command=make_portkey_command,
+    make_command=lambda port, *_: ["gateway", f"--port={port}", "--headless"],
     find_route=find_portkey_route,
     environment=PORTKEY_TABLE.environment,
 )
