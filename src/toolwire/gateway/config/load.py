@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, kn
 from toolwire.gateway.config.store import read_store
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback
-from toolwire.policy.rules import Rule
 from toolwire.protocols import CODECS
 
 CONFIG_FILE_NAME = "toolwire.toml"
@@ -129,29 +128,33 @@ def _read_sections(
 ) -> Config:
     for name in tables:
         if name not in SECTIONS:
-            collector.add((name,), f"unknown section `{name}`", suggest_name(name, SECTIONS))
-    server = _read_server(collector.expect_section(tables, "server"), server_overrides, collector)
-    translate = collector.read_fields(collector.expect_section(tables, "translate"), TranslateSettings, ("translate",))
+            collector.at(name).add(f"unknown section `{name}`", suggest_name(name, SECTIONS))
+    sections = {name: collector.at(name).expect_table(tables.get(name, {})) for name in SECTIONS if name != "policy"}
+    server = _read_server(sections["server"], server_overrides, collector.at("server"))
+    translate = collector.at("translate").read_fields(sections["translate"], TranslateSettings)
     folder = path.parent if path is not None else Path()
     builder = ProviderBuilder(server, environ, collector, folder)
-    builder.add_from_file(collector.expect_section(tables, "providers"))
-    rules = _read_model_rules(collector.expect_section(tables, "models"), collector)
-    rules = [rule for rule in rules if _check_rule(rule, builder, collector, server)]
+    builder.add_from_file(sections["providers"])
+    rules = _read_model_rules(sections["models"], collector)
+    rules = [rule for rule in rules if _check_rule(rule, builder, collector.at("models", rule.name), server)]
     for model in routes.values():
         if "/" in model:
-            builder.ensure_provider(model.partition("/")[0], (ROUTE_OPTION,))
+            builder.ensure_provider(model.partition("/")[0], collector.at(ROUTE_OPTION))
     builder.add_from_environment()
     providers = dict(builder.providers)
     if server.loopback:
         providers[LOOPBACK_NAME] = loopback_provider()
+    store = read_store(sections["store"], environ, collector.at("store"))
+    policy = tables.get("policy", [])
     config = Config(
         server=server,
         providers=providers,
         models=tuple(rules),
         translate=TranslateSettings(**translate or {}),
-        store=read_store(collector.expect_section(tables, "store"), environ, collector),
-        policy=_read_policy(tables.get("policy", []), collector, (*builder.names, *providers)),
-        mcp=read_mcp_servers(collector.expect_section(tables, "mcp"), environ, collector, folder),
+        store=store,
+        # Presets are read only if there are rules, because they take a while.
+        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules()) if policy != [] else (),
+        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder),
         file=path,
     )
     _check_substitutes(config, collector)
@@ -163,65 +166,50 @@ def _read_sections(
 
 def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
     """Check `web_search` and `web_fetch`, and warn of MCP servers that no client can use."""
-    for name in ("web_search", "web_fetch"):
-        value: str = getattr(config.translate, name)
-        place: KeyPath = ("translate", name)
+    for name, value in (("web_search", config.translate.web_search), ("web_fetch", config.translate.web_fetch)):
+        place = collector.at("translate", name)
         server, _, tool = value.removeprefix("mcp:").partition("/")
         if value and not (value.startswith("mcp:") and server and tool):
-            collector.add(place, f"`{value}` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"')
+            place.add(f"`{value}` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"')
         elif value and server not in config.mcp:
-            hint = suggest_name(server, config.mcp) or f"add [mcp.{server}]"
-            collector.add(place, f"unknown MCP server `{server}`", hint)
+            place.add(f"unknown MCP server `{server}`", suggest_name(server, config.mcp) or f"add [mcp.{server}]")
     used = {server for server, _ in config.translate.substitutes.values()}
     for name, settings in config.mcp.items():
         if not settings.models and not settings.clients and name not in used:
             hint = 'models = ["*"] gives its tools to all models'
-            collector.add(("mcp", name), "no client gets these tools", hint, "warning")
+            collector.at("mcp", name).add("no client gets these tools", hint, "warning")
 
 
-def _read_policy(value: object, collector: ProblemCollector, providers: Collection[str]) -> tuple[Rule, ...]:
-    # Presets are read only if there are rules, because they take a while.
-    return read_policies(value, collector, providers, preset_rules()) if value != [] else ()
-
-
-def _read_server(table: TomlTable, overrides: Mapping[str, object], collector: ProblemCollector) -> ServerSettings:
-    place: KeyPath = ("server",)
-    given = collector.read_fields({**table, **overrides}, ServerSettings, place, ("timeouts", "keys")) or {}
-    timeouts = (*place, "timeouts")
-    times = collector.read_fields(collector.expect_table(table.get("timeouts", {}), timeouts), Timeouts, timeouts)
-    server = ServerSettings(
-        **given, timeouts=Timeouts(**times or {}), keys=_read_client_keys(table.get("keys", []), collector)
-    )
+def _read_server(table: TomlTable, overrides: Mapping[str, object], place: ProblemCollector) -> ServerSettings:
+    given = place.read_fields({**table, **overrides}, ServerSettings, ("timeouts", "keys")) or {}
+    times = place.at("timeouts").read_fields(table.get("timeouts", {}), Timeouts) or {}
+    keys = _read_client_keys(table.get("keys", []), place.at("keys"))
+    server = ServerSettings(**given, timeouts=Timeouts(**times), keys=keys)
     if not is_loopback(server.host) and "keys" not in table:
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
-        collector.add(
-            (*place, "host"), f"listening on {server.host} without keys would let anyone use the gateway", hint
-        )
+        place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     return server
 
 
-def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[ClientKey, ...]:
-    place: KeyPath = ("server", "keys")
+def _read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey, ...]:
     if not isinstance(tables, list):
-        collector.add(place, "`server.keys` must be a list of tables", "write `[[server.keys]]`")
+        place.add("`server.keys` must be a list of tables", "write `[[server.keys]]`")
         return ()
     keys: dict[str, ClientKey] = {}
     hashes: set[str] = set()
-    for at, table in enumerate(tables):
-        where = (*place, at)
-        given = collector.read_fields(collector.expect_table(table, where), ClientKey, where)
+    for number, table in enumerate(tables):
+        given = place.at(number).read_fields(table, ClientKey)
         if given is None:
             continue
         key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
         if not _SHA256.fullmatch(key.sha256):
             hint = "create it with `toolwire check-config --hash-key`"
-            collector.add((*where, "sha256"), "not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
+            place.at(number, "sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
         elif key.sha256 in hashes:
-            collector.add((*where, "sha256"), "this key is listed twice", "give each client a key of its own")
+            place.at(number, "sha256").add("this key is listed twice", "give each client a key of its own")
         if key.name in keys:
-            collector.add(
-                (*where, "name"), f"two keys have the name `{key.name}`", "the log identifies clients by these names"
-            )
+            hint = "the log identifies clients by these names"
+            place.at(number, "name").add(f"two keys have the name `{key.name}`", hint)
         keys[key.name] = key
         hashes.add(key.sha256)
     return tuple(keys.values())
@@ -233,17 +221,17 @@ def _read_client_keys(tables: object, collector: ProblemCollector) -> tuple[Clie
 def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[ModelRule]:
     rules: list[ModelRule] = []
     for name, table in tables.items():
-        place: KeyPath = ("models", name)
+        place = collector.at("models", name)
         if isinstance(table, str):  # the short form: name = "provider/model"
             provider, _, model = table.partition("/")
             rules.append(ModelRule(name=name, provider=provider, model=model))
             continue
         if not isinstance(table, dict):
-            collector.add(place, f'`{name}` must be a table or "provider/model"')
+            place.add(f'`{name}` must be a table or "provider/model"')
             continue
-        given = collector.read_fields(table, ModelRule, place, ("name",))
+        given = place.read_fields(table, ModelRule, ("name",))
         if "name" in table:
-            collector.add((*place, "name"), "unknown key `name`", "the name is in the brackets: [models.NAME]")
+            place.at("name").add("unknown key `name`", "the name is in the brackets: [models.NAME]")
         if given is not None:
             model = "" if given.get("model") == "*" else given.get("model", "")
             protocol = given.get("protocol", "").replace("_", "-")
@@ -251,25 +239,22 @@ def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[Mo
     return rules
 
 
-def _check_rule(
-    rule: ModelRule, providers: ProviderBuilder, collector: ProblemCollector, server: ServerSettings
-) -> bool:
+def _check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemCollector, server: ServerSettings) -> bool:
     """Check the provider and the protocol of a rule; create the known servers that it uses."""
-    place: KeyPath = ("models", rule.name)
     for fallback in rule.fallbacks:
         name, slash, _ = fallback.partition("/")
         if slash:
-            providers.ensure_provider(name, (*place, "fallbacks"))
+            providers.ensure_provider(name, place.at("fallbacks"))
     embedded = [LOOPBACK_NAME] if server.loopback else []
-    if rule.provider not in embedded and not providers.ensure_provider(rule.provider, (*place, "provider")):
+    if rule.provider not in embedded and not providers.ensure_provider(rule.provider, place.at("provider")):
         hint = suggest_name(rule.provider, [*providers.names, *embedded])
-        collector.add((*place, "provider"), f"unknown provider `{rule.provider}`", hint)
+        place.at("provider").add(f"unknown provider `{rule.provider}`", hint)
         return False
     provider = providers.providers.get(rule.provider)
     protocols = provider.protocols if provider is not None else tuple(CODECS)
     if rule.protocol and rule.protocol not in protocols:
         wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
-        collector.add((*place, "protocol"), wrong, f"it speaks: {', '.join(protocols)}")
+        place.at("protocol").add(wrong, f"it speaks: {', '.join(protocols)}")
     return True
 
 
@@ -286,14 +271,15 @@ def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCol
             rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
         else:
             first, slash, _ = model.partition("/")
-            wrong = f"unknown provider `{first}`" if slash else f"no provider serves the model `{model}`"
-            served = [known for provider in config.providers.values() for known in provider.models]
-            hint = (
-                suggest_name(first, {**config.providers, **known_servers()})
-                if slash
-                else suggest_name(model, [*rules, *served])
-            )
-            collector.add((ROUTE_OPTION,), wrong if name == model else f"`{name}={model}`: {wrong}", hint)
+            if slash:
+                wrong, hint = (
+                    f"unknown provider `{first}`",
+                    suggest_name(first, {**config.providers, **known_servers()}),
+                )
+            else:
+                served = [known for provider in config.providers.values() for known in provider.models]
+                wrong, hint = f"no provider serves the model `{model}`", suggest_name(model, [*rules, *served])
+            collector.at(ROUTE_OPTION).add(wrong if name == model else f"`{name}={model}`: {wrong}", hint)
     return replace(config, models=tuple(rules.values()))
 
 
@@ -301,19 +287,19 @@ def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
     """Check that every fallback exists and that none leads back to its own rule."""
     router = Router(config)
     for rule in config.models:
-        for at, fallback in enumerate(rule.fallbacks):
-            place: KeyPath = ("models", rule.name, "fallbacks", at)
+        for number, fallback in enumerate(rule.fallbacks):
+            place = collector.at("models", rule.name, "fallbacks", number)
             found = router.resolve_name(fallback, is_fallback=True)
             if found is None:
                 name, slash, _ = fallback.partition("/")
                 names = [other.name for other in config.models if other is not rule]
-                wrong = f"unknown provider `{name}`" if slash else f"the fallback `{fallback}` does not exist"
-                collector.add(
-                    place, wrong, suggest_name(name, config.providers) if slash else suggest_name(fallback, names)
-                )
+                if slash:
+                    place.add(f"unknown provider `{name}`", suggest_name(name, config.providers))
+                else:
+                    place.add(f"the fallback `{fallback}` does not exist", suggest_name(fallback, names))
             elif isinstance(found, ModelRule) and _leads_back(router, found, rule.name, frozenset()):
                 wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
-                collector.add(place, wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
+                place.add(wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
 
 
 def _leads_back(router: Router, rule: ModelRule, start: str, seen: frozenset[str]) -> bool:

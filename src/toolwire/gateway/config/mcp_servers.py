@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from toolwire.gateway.config.config import McpServer, Positive, Secret
-from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable
+from toolwire.gateway.config.problems import ProblemCollector, TomlTable
 from toolwire.gateway.mcp.servers import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import check_base_url
@@ -23,7 +24,6 @@ _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_ARGUMENT = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[= ])\S+")
 """A command line argument whose name says that its value is a secret."""
-_STDIO_KEYS, _HTTP_KEYS = ("env", "cwd"), ("headers",)
 
 
 class McpTable(Struct, frozen=True, kw_only=True):
@@ -67,25 +67,25 @@ def read_mcp_servers(
     """The servers of the section, in order."""
     found: dict[str, McpServer] = {}
     for name, table in tables.items():
-        place: KeyPath = ("mcp", name)
+        place = collector.at("mcp", name)
         if not SERVER_NAME.fullmatch(name):
             hint = "use a letter, then up to 30 letters, digits, - and single _, with a letter or digit at the end"
-            collector.add(place, f"invalid server name `{name}`: it is part of the names of the tools", hint)
-        given = collector.read_fields(collector.expect_table(table, place), McpTable, place)
+            place.add(f"invalid server name `{name}`: it is part of the names of the tools", hint)
+        given = place.read_fields(table, McpTable)
         if given is not None:
-            server = _McpTableReader(collector, environ, place).read_server(name, McpTable(**given), folder)
+            server = _McpTableReader(place, environ).read_server(name, McpTable(**given), folder)
             if server is not None:
                 found[name] = server
     if tables and find_spec("mcp") is None:
-        collector.add(("mcp",), "MCP servers need a package that is not installed", INSTALL_HINT)
+        collector.at("mcp").add("MCP servers need a package that is not installed", INSTALL_HINT)
     return found
 
 
 class _McpTableReader:
     """Reads one table and notes the environment variables that are not set."""
 
-    def __init__(self, collector: ProblemCollector, environ: Mapping[str, str], path: KeyPath) -> None:
-        self._collector, self._environ, self._path = collector, environ, path
+    def __init__(self, place: ProblemCollector, environ: Mapping[str, str]) -> None:
+        self._place, self._environ = place, environ
         self._missing_variables: dict[str, None] = {}
 
     def read_server(self, name: str, table: McpTable, folder: Path) -> McpServer | None:
@@ -93,58 +93,47 @@ class _McpTableReader:
         url = self._read_url(table)
         if not self._check_transport(table) or (not command and not url):
             return None
-        env = {key: self._fill_variables(value, "env", key) for key, value in (table.env or {}).items()}
-        headers = {key.lower(): self._read_header(key, value) for key, value in (table.headers or {}).items()}
-        return McpServer(
-            name=name,
-            command=command,
-            env=env,
-            cwd=str(folder / table.cwd) if table.cwd else "",
-            url=url,
-            display_name=_display_command(command) if command else (table.url or "").partition("?")[0],
-            headers=headers,
-            missing_variables=tuple(self._missing_variables),
-            tools=table.tools,
-            models=table.models,
-            clients=table.clients,
-            timeout=table.timeout,
-            connect_timeout=table.connect_timeout,
-            call_visibility=table.call_visibility,
-            max_rounds=table.max_rounds,
-            max_parallel=table.max_parallel,
-        )
+        # The command without what looks like a credential. (Credentials belong into `env`.)
+        shown = redact(_SECRET_ARGUMENT.sub(r"\1…", shlex.join(command)))
+        read = {
+            "name": name,
+            "command": command,
+            "env": {key: self._fill_variables(value, "env", key) for key, value in (table.env or {}).items()},
+            "cwd": str(folder / table.cwd) if table.cwd else "",
+            "url": url,
+            "display_name": shown if command else (table.url or "").partition("?")[0],
+            "headers": {key.lower(): self._read_header(key, value) for key, value in (table.headers or {}).items()},
+        }
+        return McpServer(**{**asdict(table), **read, "missing_variables": tuple(self._missing_variables)})
 
     def _check_transport(self, table: McpTable) -> bool:
         if table.command is None and table.url is None:
-            self._collector.add(
-                self._path, "`command` or `url` is missing", "add the command that starts the server, or its URL"
-            )
+            self._place.add("`command` or `url` is missing", "add the command that starts the server, or its URL")
             return False
         if table.command is not None and table.url is not None:
-            self._collector.add((*self._path, "url"), "command and url cannot be combined", "remove one of them")
+            self._place.at("url").add("command and url cannot be combined", "remove one of them")
             return False
-        for key in _HTTP_KEYS if table.url is None else _STDIO_KEYS:
-            if getattr(table, key):
-                other = "url" if table.url is None else "command"
-                self._collector.add((*self._path, key), f"`{key}` can only be used with `{other}`", "remove it")
+        values = {"headers": table.headers} if table.url is None else {"env": table.env, "cwd": table.cwd}
+        other = "url" if table.url is None else "command"
+        for key, value in values.items():
+            if value:
+                self._place.at(key).add(f"`{key}` can only be used with `{other}`", "remove it")
         return True
 
     def _read_command(self, table: McpTable) -> tuple[str, ...]:
-        if table.command is None:
-            return ()
-        place = (*self._path, "command")
+        place, hint = self._place.at("command"), 'write a list: ["program", "argument"]'
         try:
-            words = tuple(shlex.split(table.command) if isinstance(table.command, str) else table.command)
+            words = shlex.split(table.command) if isinstance(table.command, str) else table.command or ()
         except ValueError:
-            self._collector.add(place, "a quotation mark is not closed", 'write a list: ["program", "argument"]')
+            place.add("a quotation mark is not closed", hint)
             return ()
-        if not words or not words[0]:
-            self._collector.add(place, "the command is empty", 'write a list: ["program", "argument"]')
+        if table.command is not None and (not words or not words[0]):
+            place.add("the command is empty", hint)
             return ()
         if any("\0" in word for word in words):
-            self._collector.add(place, "a command cannot contain a NUL character")
+            place.add("a command cannot contain a NUL character")
             return ()
-        return words
+        return tuple(words)
 
     def _read_url(self, table: McpTable) -> Secret:
         if table.url is None:
@@ -155,19 +144,17 @@ class _McpTableReader:
             return Secret(table.url)
         wrong = check_base_url(url.reveal())
         if wrong:
-            self._collector.add(
-                (*self._path, "url"),
-                wrong if "$" not in table.url else "not a valid URL once its variables are filled in",
+            self._place.at("url").add(
+                wrong if "$" not in table.url else "not a valid URL once its variables are filled in"
             )
         return url
 
     def _read_header(self, name: str, value: str) -> Secret:
-        place = (*self._path, "headers", name)
         filled = self._fill_variables(value, "headers", name)
         if not _HEADER_NAME.fullmatch(name):
-            self._collector.add(place, f"invalid header name `{name}`")
+            self._place.at("headers", name).add(f"invalid header name `{name}`")
         elif any(mark in filled.reveal() for mark in "\r\n\0"):
-            self._collector.add(place, "the value of a header cannot contain line breaks")
+            self._place.at("headers", name).add("the value of a header cannot contain line breaks")
         return filled
 
     def _fill_variables(self, value: str, *keys: str) -> Secret:
@@ -180,14 +167,7 @@ class _McpTableReader:
             if not self._environ.get(name) and name not in self._missing_variables:
                 self._missing_variables[name] = None
                 hint = f"set {name}; until then, the server is not used"
-                self._collector.add(
-                    (*self._path, *keys), f"the environment variable {name} is not set", hint, "warning"
-                )
+                self._place.at(*keys).add(f"the environment variable {name} is not set", hint, "warning")
             return self._environ.get(name, "")
 
         return Secret(_VARIABLE.sub(fill_variable, value))
-
-
-def _display_command(command: tuple[str, ...]) -> str:
-    """The command without what looks like a credential. (Credentials belong into `env`.)"""
-    return redact(_SECRET_ARGUMENT.sub(r"\1…", shlex.join(command)))

@@ -1,4 +1,5 @@
-"""The catalogue of agents' tools (`policy/catalogue.toml`) and the presets (`policy/presets.toml`)."""
+"""`[[policy]]`: reads and checks the rules for tools, and replaces presets by their rules. The presets are in
+`policy/presets.toml`, the catalogue of agents' tools in `policy/catalogue.toml`."""
 
 from __future__ import annotations
 
@@ -13,9 +14,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.json_values import Json
-from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
+from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Match, Reshape, Rule, is_glob, matches_globs
 from toolwire.protocols import CODECS
@@ -124,19 +124,14 @@ def preset_rules() -> Mapping[str, tuple[Rule, ...]]:
 
 
 def _expand_preset(name: str, preset: Preset) -> Iterator[Rule]:
+    tools = load_catalogue().tools
+    keep_tools = [name for tool in preset.keep_tools for name in (tool, *(row.name for row in tools[tool].known))]
     for table in preset.rules:
         rule = msgspec.convert(table, Rule)
-        keep = tuple(dict.fromkeys(_tool_names(preset.keep_tools))) if rule.max_tools is not None else ()
+        keep = tuple(dict.fromkeys(keep_tools)) if rule.max_tools is not None else ()
         yield replace(rule, name=rule.name or ", ".join((name, *rule.tool)), keep=keep)
     if preset.mapping is not None:
         yield from map_agent_tools(preset.mapping.client, preset.mapping.model)
-
-
-def _tool_names(tools: tuple[str, ...]) -> Iterator[str]:
-    """All names of some tools, in all agents."""
-    for tool in tools:
-        yield tool
-        yield from (row.name for row in load_catalogue().tools[tool].known)
 
 
 # --- mapping one agent's tools to another's ---------------------------------------------------------------------------
@@ -158,7 +153,12 @@ def map_tool(client_tool: AgentTool, model_tool: AgentTool) -> Rule | None:
     by_meaning = {one.meaning: one for one in reversed(model_tool.parameters) if one.meaning and not one.older}
     pairs = {one.name: by_meaning[one.meaning] for one in client_tool.parameters if one.meaning in by_meaning}
     forms = {one.name: one.form for one in client_tool.parameters if one.name in pairs}
-    reshaped = {name: _reshape_name(forms[name], pair.form) for name, pair in pairs.items() if forms[name] != pair.form}
+    # A conversion is named after the two forms of the value, the client's first.
+    reshaped = {
+        name: f"{forms[name] or DEFAULT_FORM}-{pair.form or DEFAULT_FORM}"
+        for name, pair in pairs.items()
+        if forms[name] != pair.form
+    }
     joined = {CONVERSIONS[way].joined_parameter for way in reshaped.values()}
     unpaired = [one for one in client_tool.parameters if one.name not in pairs and one.name not in joined]
     if not pairs or any(one.required and one.default is None for one in unpaired):
@@ -176,13 +176,7 @@ def map_tool(client_tool: AgentTool, model_tool: AgentTool) -> Rule | None:
     )
 
 
-def _reshape_name(client_form: str, model_form: str) -> str:
-    """The name of the conversion between two forms of a value, the client's first."""
-    return f"{client_form or DEFAULT_FORM}-{model_form or DEFAULT_FORM}"
-
-
-# --- `[[policy]]`: reads and checks the rules for tools, and replaces presets by their rules ---
-
+# --- rules of the file ------------------------------------------------------------------------------------------------
 
 Presets = Mapping[str, tuple[Rule, ...]]
 
@@ -210,48 +204,44 @@ class ReshapeTable(Struct, frozen=True, kw_only=True):
 
 
 def read_policies(
-    value: object, collector: ProblemCollector, providers: Collection[str], presets: Presets = EMPTY_MAPPING
+    value: object, collector: ProblemCollector, providers: Collection[str], presets: Presets
 ) -> tuple[Rule, ...]:
     """The rules of the file, in order, with each preset replaced by its rules."""
     if not isinstance(value, list):
-        collector.add((SECTION,), f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
+        collector.at(SECTION).add(f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
         return ()
-    own: list[tuple[KeyPath, Rule]] = []
+    own: list[tuple[ProblemCollector, Rule]] = []
     found: list[Rule] = []
-    for at, table in enumerate(value):
-        place: KeyPath = (SECTION, at)
-        rule = read_policy(collector.expect_table(table, place), place, collector, providers, presets)
+    for number, table in enumerate(value):
+        place = collector.at(SECTION, number)
+        rule = _read_policy(place.expect_table(table), place, providers, presets)
         if rule is None:
             continue
-        named = replace(rule, name=rule.name or f"policy {at + 1}")
+        named = replace(rule, name=rule.name or f"policy {number + 1}")
         if rule.preset:
             found += expand_preset(named, presets.get(rule.preset, ()))
         else:
-            found.append(_as_rule(named))
+            found.append(Rule(**{name: getattr(named, name) for name in Rule.__struct_fields__}))
             own.append((place, named))
-    _check_renames(own, collector)
+    _check_renames(own)
     return tuple(found)
 
 
-def read_policy(
-    table: TomlTable,
-    path: KeyPath,
-    collector: ProblemCollector,
-    providers: Collection[str] | None = None,
-    presets: Presets = EMPTY_MAPPING,
+def _read_policy(
+    table: TomlTable, place: ProblemCollector, providers: Collection[str], presets: Presets
 ) -> PolicyTable | None:
-    """One rule, checked by itself; without `providers` any provider is accepted. None if there are errors."""
-    before = len(collector.problems)
+    """One rule, checked by itself. None if there are errors."""
+    before = len(place.problems)
     listed = {key: [value] if key in _LIST_KEYS and isinstance(value, str) else value for key, value in table.items()}
-    values = collector.read_fields(listed, PolicyTable, path, ("within", "reshape"))
+    values = place.read_fields(listed, PolicyTable, ("within", "reshape"))
     if "within" in table:
-        collector.add((*path, "within"), "unknown key `within`")  # only presets set it
+        place.at("within").add("unknown key `within`")  # only presets set it
     if values is None:
         return None
-    rule = PolicyTable(**values, reshape=_read_reshapes(table.get("reshape", {}), (*path, "reshape"), collector))
+    rule = PolicyTable(**values, reshape=_read_reshapes(table.get("reshape", {}), place.at("reshape")))
     rule = replace(rule, client=tuple(name.replace("_", "-") for name in rule.client))
-    _check_rule(rule, table, path, collector, providers, presets)
-    return rule if len(collector.problems) == before else None
+    _check_rule(rule, table, place, providers, presets)
+    return rule if len(place.problems) == before else None
 
 
 def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
@@ -261,113 +251,90 @@ def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(replace(each, name=f"{rule.name}: {each.name}", within=(*each.within, *within)) for each in rules)
 
 
-def _as_rule(rule: PolicyTable) -> Rule:
-    return Rule(**{name: getattr(rule, name) for name in Rule.__struct_fields__})
-
-
 # --- one rule ---------------------------------------------------------------------------------------------------------
-
-
-def _check_rule(
-    rule: PolicyTable,
-    table: TomlTable,
-    path: KeyPath,
-    collector: ProblemCollector,
-    providers: Collection[str] | None,
-    presets: Presets,
-) -> None:
-    _check_names(rule, path, collector, providers)
-    effects = [name for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]]
-    if rule.preset:
-        if rule.preset not in presets:
-            collector.add((*path, "preset"), f"unknown preset `{rule.preset}`", suggest_name(rule.preset, presets))
-        for name in effects:
-            collector.add((*path, name), f"`{name}` cannot be combined with a preset", "write a second rule for it")
-        return
-    if not effects and table.keys().isdisjoint(EFFECT_FIELDS):  # a wrong value has its own error
-        collector.add(path, "this rule has no effect", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
-    for name in _ALLOWED_PLACEHOLDERS:
-        _check_placeholders(name, getattr(rule, name) or "", (*path, name), collector)
-    _check_drop(rule, effects, path, collector)
-    if rule.rename:
-        _check_rename(rule, (*path, "rename"), collector)
-    _check_parameters(rule, path, collector)
-    if rule.schema is not None:
-        _check_schema(rule, rule.schema, (*path, "schema"), collector)
-
 
 _DEFAULTS = {name: getattr(Rule(), name) for name in Rule.__struct_fields__}
 
 
-def _check_names(rule: Rule, path: KeyPath, collector: ProblemCollector, providers: Collection[str] | None) -> None:
-    for key in _LIST_KEYS:
-        for at, name in enumerate(getattr(rule, key)):
-            wrong = _check_glob(key, name)
-            if wrong:
-                collector.add((*path, key, at), f"`{key}`: {wrong}", "`*` matches any characters, `?` one")
-    for known, key, what in ((CODECS, "client", "protocol"), (providers, "provider", "provider")):
-        for at, name in enumerate(getattr(rule, key)):
-            if known is not None and name and not any(matches_globs(each, (name,)) for each in known):
-                collector.add((*path, key, at), f"unknown {what} `{name}`", suggest_name(name, known))
-
-
-def _check_glob(key: str, name: str) -> str:
-    if not name or name.isspace():
-        return "an empty name never matches"
-    if key != "model" and any(char in "[]{}()|^$\\," or char.isspace() for char in name):
-        return f"`{name}` is not a valid name or pattern"
-    return ""
-
-
-def _check_placeholders(key: str, text: str, path: KeyPath, collector: ProblemCollector) -> None:
-    known = _ALLOWED_PLACEHOLDERS[key]
-    for word in _PLACEHOLDER.findall(text):
-        if word not in known:
-            hint = f"choose from: {', '.join(f'{{{name}}}' for name in known)}"
-            collector.add(path, f"unknown placeholder `{{{word}}}`", hint)
-
-
-def _check_drop(rule: Rule, effects: Sequence[str], path: KeyPath, collector: ProblemCollector) -> None:
-    if rule.drop:
+def _check_rule(
+    rule: PolicyTable, table: TomlTable, place: ProblemCollector, providers: Collection[str], presets: Presets
+) -> None:
+    _check_names(rule, place, providers)
+    effects = [name for name in EFFECT_FIELDS if getattr(rule, name) != _DEFAULTS[name]]
+    if rule.preset:
+        if rule.preset not in presets:
+            place.at("preset").add(f"unknown preset `{rule.preset}`", suggest_name(rule.preset, presets))
         for name in effects:
-            if name in _EFFECTS_ON_KEPT_TOOLS:
-                collector.add(
-                    (*path, name),
-                    f"`{name}` cannot be combined with `drop`",
-                    "a dropped tool cannot be changed as well",
-                )
-    elif rule.guidance and rule.max_tools is None:
-        collector.add((*path, "guidance"), "`guidance` without `drop`", "guidance is given when a tool is dropped")
+            place.at(name).add(f"`{name}` cannot be combined with a preset", "write a second rule for it")
+        return
+    if not effects and table.keys().isdisjoint(EFFECT_FIELDS):  # a wrong value has its own error
+        place.add("this rule has no effect", f"add one of: {', '.join((*EFFECT_FIELDS, 'preset'))}")
+    for name, allowed in _ALLOWED_PLACEHOLDERS.items():
+        for word in _PLACEHOLDER.findall(getattr(rule, name) or ""):
+            if word not in allowed:
+                hint = f"choose from: {', '.join(f'{{{each}}}' for each in allowed)}"
+                place.at(name).add(f"unknown placeholder `{{{word}}}`", hint)
+    _check_drop(rule, effects, place)
+    if rule.rename:
+        _check_rename(rule, place.at("rename"))
+    _check_parameters(rule, place)
+    if rule.schema is not None:
+        _check_schema(rule, rule.schema, place.at("schema"))
+
+
+def _check_names(rule: Rule, place: ProblemCollector, providers: Collection[str]) -> None:
+    for key in _LIST_KEYS:
+        for number, name in enumerate(getattr(rule, key)):
+            wrong = ""
+            if not name or name.isspace():
+                wrong = "an empty name never matches"
+            elif key != "model" and any(char in "[]{}()|^$\\," or char.isspace() for char in name):
+                wrong = f"`{name}` is not a valid name or pattern"
+            if wrong:
+                place.at(key, number).add(f"`{key}`: {wrong}", "`*` matches any characters, `?` one")
+    for known, key, what in ((CODECS, "client", "protocol"), (providers, "provider", "provider")):
+        for number, name in enumerate(getattr(rule, key)):
+            if name and not any(matches_globs(each, (name,)) for each in known):
+                place.at(key, number).add(f"unknown {what} `{name}`", suggest_name(name, known))
+
+
+def _check_drop(rule: Rule, effects: Sequence[str], place: ProblemCollector) -> None:
+    for name in effects if rule.drop else ():
+        if name in _EFFECTS_ON_KEPT_TOOLS:
+            hint = "a dropped tool cannot be changed as well"
+            place.at(name).add(f"`{name}` cannot be combined with `drop`", hint)
+    if rule.guidance and not rule.drop and rule.max_tools is None:
+        place.at("guidance").add("`guidance` without `drop`", "guidance is given when a tool is dropped")
     if rule.keep and rule.max_tools is None:
-        collector.add((*path, "keep"), "`keep` without `max_tools`", "add `max_tools = …`")
+        place.at("keep").add("`keep` without `max_tools`", "add `max_tools = …`")
 
 
-def _check_rename(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
+def _check_rename(rule: Rule, place: ProblemCollector) -> None:
     fixed = "{name}" not in rule.rename
     if not _TOOL_NAME.fullmatch(_PLACEHOLDER.sub("x", rule.rename)):
-        collector.add(path, f"`{rule.rename}` is not a valid tool name", "use at most 128 letters, digits, `_` and `-`")
+        place.add(f"`{rule.rename}` is not a valid tool name", "use at most 128 letters, digits, `_` and `-`")
     elif rule.rename == "{name}" or (fixed and rule.rename in rule.tool):
-        collector.add(path, f"`{rule.rename}` is already its name", "remove it")
+        place.add(f"`{rule.rename}` is already its name", "remove it")
     elif fixed and (not rule.tool or any(map(is_glob, rule.tool))):
         hint = "use `{name}` for the old name, or list the tools"
-        collector.add(path, f"several tools would be named `{rule.rename}`", hint)
+        place.add(f"several tools would be named `{rule.rename}`", hint)
 
 
-def _check_parameters(rule: Rule, path: KeyPath, collector: ProblemCollector) -> None:
+def _check_parameters(rule: Rule, place: ProblemCollector) -> None:
     taken: dict[str, str] = {}
     for key, pairs in (("parameters", rule.parameters), ("reshape", _reshape_targets(rule))):
         for old, new in pairs.items():
-            where = (*path, key, old)
+            where = place.at(key, old)
             if not old or not new:
-                collector.add(where, "the name of a parameter is empty")
+                where.add("the name of a parameter is empty")
             elif key == "parameters" and old == new:
-                collector.add(where, f"`{old}` is already its name", "remove it")
+                where.add(f"`{old}` is already its name", "remove it")
             elif key == "reshape" and old in rule.parameters:
-                collector.add(where, f"`{old}` is in `parameters` too", "`to` renames it here")
+                where.add(f"`{old}` is in `parameters` too", "`to` renames it here")
             elif new in taken:
-                collector.add(where, f"`{taken[new]}` and `{old}` would both be named `{new}`")
+                where.add(f"`{taken[new]}` and `{old}` would both be named `{new}`")
             elif old in rule.hide:
-                collector.add(where, f"`{old}` is in `hide` too", "a hidden parameter cannot be renamed")
+                where.add(f"`{old}` is in `hide` too", "a hidden parameter cannot be renamed")
             taken.setdefault(new, old)
 
 
@@ -375,84 +342,63 @@ def _reshape_targets(rule: Rule) -> dict[str, str]:
     return {old: reshape.to or old for old, reshape in rule.reshape.items()}
 
 
-def _read_reshapes(value: object, path: KeyPath, collector: ProblemCollector) -> dict[str, Reshape]:
+def _read_reshapes(value: object, place: ProblemCollector) -> dict[str, Reshape]:
     found: dict[str, Reshape] = {}
-    for name, table in collector.expect_table(value, path).items():
-        where = (*path, name)
-        given = {"as": table} if isinstance(table, str) else collector.expect_table(table, where)
-        before = len(collector.problems)
-        values = collector.read_fields(given, ReshapeTable, where)
-        if values is None or len(collector.problems) > before:
+    for name, table in place.expect_table(value).items():
+        before = len(place.problems)
+        values = place.at(name).read_fields({"as": table} if isinstance(table, str) else table, ReshapeTable)
+        if values is None or len(place.problems) > before:
             continue
         if values["conversion"] not in CONVERSIONS:
             hint = suggest_name(values["conversion"], CONVERSIONS)
-            collector.add((*where, "as"), f"unknown conversion `{values['conversion']}`", hint)
+            place.at(name, "as").add(f"unknown conversion `{values['conversion']}`", hint)
         else:
             found[name] = Reshape(**values)
     return found
 
 
-def _check_schema(rule: Rule, schema: Mapping[str, Any], path: KeyPath, collector: ProblemCollector) -> None:
+def _check_schema(rule: Rule, schema: Mapping[str, Any], place: ProblemCollector) -> None:
     for pointer, what in schema_problems(dict(schema)):
-        steps = tuple(int(step) if step.isdecimal() else step for step in pointer.split("/")[1:])
-        collector.add((*path, *steps), f"invalid JSON Schema at {pointer or 'its root'}: {what}")
+        steps = (int(step) if step.isdecimal() else step for step in pointer.split("/")[1:])
+        place.at(*steps).add(f"invalid JSON Schema at {pointer or 'its root'}: {what}")
     properties = schema.get("properties")
     if schema.get("type") != "object":
-        collector.add(path, "the parameters of a tool must be an object", 'add `type = "object"`')
+        place.add("the parameters of a tool must be an object", 'add `type = "object"`')
     elif isinstance(properties, dict):
         for new in (*rule.parameters.values(), *_reshape_targets(rule).values()):
             if new not in properties:
-                collector.add(
-                    (*path, "properties"), f"the schema has no parameter `{new}`", suggest_name(new, properties)
-                )
+                place.at("properties").add(f"the schema has no parameter `{new}`", suggest_name(new, properties))
 
 
 # --- rules together ---------------------------------------------------------------------------------------------------
 
 
-def _check_renames(rules: Sequence[tuple[KeyPath, Rule]], collector: ProblemCollector) -> None:
+def _check_renames(rules: Sequence[tuple[ProblemCollector, Rule]]) -> None:
     """Check that no two tools get the same name, and that renames form no circle."""
     renames = [
-        (place, rule, tool, rule.rename.replace("{name}", tool))
+        (place.at("rename"), rule, tool, rule.rename.replace("{name}", tool))
         for place, rule in rules
         for tool in rule.tool
         if rule.rename and not is_glob(tool)
     ]
     for number, (place, rule, tool, new) in enumerate(renames):
-        where = (*place, "rename")
         for _, other, sooner, its in renames[:number]:
             if other is not rule and its == new and sooner != tool and _can_overlap(rule, other):
-                collector.add(
-                    where, f"`{sooner}` and `{tool}` would both be named `{new}`", f"see the rule `{other.name}`"
-                )
+                place.add(f"`{sooner}` and `{tool}` would both be named `{new}`", f"see the rule `{other.name}`")
                 break
-        circle = next(_find_cycles(tool, renames, number), None)
-        if circle is not None:
-            collector.add(where, f"renames form a circle: {' → '.join(circle)}", "change one of the names")
-
-
-def _find_cycles(
-    start: str, renames: Sequence[tuple[KeyPath, Rule, str, str]], number: int
-) -> Iterator[tuple[str, ...]]:
-    """Circles of renames that this rule closes."""
-    steps = {old: new for _, rule, old, new in renames[: number + 1] if _can_overlap(rule, renames[number][1])}
-    path = [start]
-    while (onward := steps.get(path[-1])) is not None:
-        path.append(onward)
-        if onward == start:
-            yield tuple(path)
-            return
-        if onward in path[:-1]:
-            return
+        steps = {old: its for _, other, old, its in renames[: number + 1] if _can_overlap(other, rule)}
+        path = [tool]
+        while path[-1] in steps and path[-1] not in path[:-1]:
+            path.append(steps[path[-1]])
+        if len(path) > 1 and path[-1] == tool:
+            place.add(f"renames form a circle: {' → '.join(path)}", "change one of the names")
 
 
 def _can_overlap(one: Rule, other: Rule) -> bool:
     """Can both rules apply to one request? Two patterns are assumed to overlap."""
     for key in MATCH_FIELDS:
-        if key == "tool":
-            continue
-        left, right = getattr(one, key), getattr(other, key)
-        if left and right and not any(_globs_overlap(first, second) for first in left for second in right):
+        pairs = [(first, second) for first in getattr(one, key) for second in getattr(other, key)]
+        if key != "tool" and pairs and not any(_globs_overlap(first, second) for first, second in pairs):
             return False
     return True
 

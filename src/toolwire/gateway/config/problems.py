@@ -31,38 +31,26 @@ class TomlLines:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
-        self._line_numbers: dict[KeyPath, int] = {}
+        self.line_numbers: dict[KeyPath, int] = {}
         self._table_counts: dict[KeyPath, int] = {}
         self._current_table: KeyPath = ()
         while self._skip_blanks():
-            self._read_statement()
+            if self._text[self._position] == "[":
+                self._read_table_header(2 if self._text.startswith("[[", self._position) else 1)
+            else:
+                self._read_pair(self._current_table)
 
     def line_of(self, path: KeyPath) -> int:
         """The line of a key, or of the nearest table around it; 0 if there is none."""
-        for length in range(len(path), 0, -1):
-            if path[:length] in self._line_numbers:
-                return self._line_numbers[path[:length]]
-        return 0
+        nearest = (path[:length] for length in range(len(path), 0, -1))
+        return next((self.line_numbers[place] for place in nearest if place in self.line_numbers), 0)
 
     def copy_lines(self, old: KeyPath, new: KeyPath) -> None:
         """Give a renamed key, and everything below it, the lines of its old name."""
         size = len(old)
-        for path in [path for path in self._line_numbers if path[:size] == old]:
-            self._line_numbers[(*new, *path[size:])] = self._line_numbers[path]
-
-    @property
-    def line_numbers(self) -> Mapping[KeyPath, int]:
-        return self._line_numbers
-
-    # --- statements ---
-
-    def _read_statement(self) -> None:
-        if self._text.startswith("[[", self._position):
-            self._read_table_header(2)
-        elif self._text[self._position] == "[":
-            self._read_table_header(1)
-        else:
-            self._read_pair(self._current_table)
+        self.line_numbers |= {
+            (*new, *path[size:]): line for path, line in self.line_numbers.items() if path[:size] == old
+        }
 
     def _read_table_header(self, brackets: int) -> None:
         line = self._current_line()
@@ -70,36 +58,25 @@ class TomlLines:
         keys = self._read_keys()
         self._skip_blanks()
         self._position += brackets
-        place = self._resolve_keys(keys[:-1], line)
-        if brackets == 1:
-            place = (*place, keys[-1])
-        else:
-            listed = (*place, keys[-1])
-            place = (*listed, self._table_counts.get(listed, 0))
-            self._table_counts[listed] = self._table_counts.get(listed, 0) + 1
-            self._line_numbers.setdefault(listed, line)
-        self._line_numbers.setdefault(place, line)
-        self._current_table = place
-
-    def _resolve_keys(self, keys: list[str], line: int) -> KeyPath:
-        """The path of a table header's keys: in a list of tables, its last table."""
         place: KeyPath = ()
-        for key in keys:
+        for number, key in enumerate(keys, 1):
             place = (*place, key)
-            self._line_numbers.setdefault(place, line)
-            if place in self._table_counts:
+            self.line_numbers.setdefault(place, line)
+            if brackets == 2 and number == len(keys):
+                self._table_counts[place] = self._table_counts.get(place, 0) + 1
+            if place in self._table_counts:  # of a list of tables, the last one
                 place = (*place, self._table_counts[place] - 1)
-        return place
+                self.line_numbers.setdefault(place, line)
+        self._current_table = place
 
     def _read_pair(self, path: KeyPath) -> None:
         line = self._current_line()
-        place = path
         for key in self._read_keys():
-            place = (*place, key)
-            self._line_numbers.setdefault(place, line)
+            path = (*path, key)
+            self.line_numbers.setdefault(path, line)
         self._skip_blanks()
         self._position += 1  # the equals sign
-        self._read_value(place)
+        self._read_value(path)
 
     def _read_keys(self) -> list[str]:
         keys: list[str] = []
@@ -109,49 +86,40 @@ class TomlLines:
             word = quoted or _BARE_KEY.match(self._text, self._position)
             if word is None:
                 raise ValueError(f"line {self._current_line()} has no key")
-            keys.append(_unquote_key(word[0]) if quoted else word[0])
+            key = word[0][1:-1] if quoted else word[0]
+            if word[0][0] == '"':  # other escapes are rare and left as they are
+                key = key.replace('\\"', '"').replace("\\\\", "\\")
+            keys.append(key)
             self._position = word.end()
             self._skip_blanks()
             if not self._text.startswith(".", self._position):
                 return keys
             self._position += 1
 
-    # --- values ---
-
     def _read_value(self, path: KeyPath) -> None:
         self._skip_blanks()
         opening = self._text[self._position]
-        if opening == "[":
-            self._read_array(path)
-        elif opening == "{":
-            self._read_inline_table(path)
+        if opening in "[{":
+            self._read_items(path, "]" if opening == "[" else "}")
         else:
             shape = _STRING if opening in "\"'" else _BARE_VALUE
             found = shape.match(self._text, self._position)
             self._position = found.end() if found else len(self._text)
 
-    def _read_array(self, path: KeyPath) -> None:
+    def _read_items(self, path: KeyPath, closing: str) -> None:
+        """The items of a list or the pairs of an inline table."""
         self._position += 1
         number = 0
-        while self._skip_blanks() and self._text[self._position] != "]":
+        while self._skip_blanks() and self._text[self._position] != closing:
             if self._text[self._position] == ",":
                 self._position += 1
-                continue
-            self._line_numbers.setdefault((*path, number), self._current_line())
-            self._read_value((*path, number))
-            number += 1
+            elif closing == "}":
+                self._read_pair(path)
+            else:
+                self.line_numbers.setdefault((*path, number), self._current_line())
+                self._read_value((*path, number))
+                number += 1
         self._position += 1
-
-    def _read_inline_table(self, path: KeyPath) -> None:
-        self._position += 1
-        while self._skip_blanks() and self._text[self._position] != "}":
-            if self._text[self._position] == ",":
-                self._position += 1
-                continue
-            self._read_pair(path)
-        self._position += 1
-
-    # --- characters ---
 
     def _skip_blanks(self) -> bool:
         """Skip white space and comments; False at the end of the text."""
@@ -161,12 +129,6 @@ class TomlLines:
 
     def _current_line(self) -> int:
         return self._text.count("\n", 0, self._position) + 1
-
-
-def _unquote_key(key: str) -> str:
-    """The text of a quoted key. Escapes other than of quotes and backslashes are rare and left as they are."""
-    inner = key[1:-1]
-    return inner.replace('\\"', '"').replace("\\\\", "\\") if key[0] == '"' else inner
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -208,8 +170,7 @@ def format_problem(problem: Problem, file: str) -> str:
 
 def nearest_name(word: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, or ""."""
-    names = list(known)
-    folded = {name.lower().replace("_", "-"): name for name in names}
+    folded = {name.lower().replace("_", "-"): name for name in known}
     found = get_close_matches(word.lower().replace("_", "-"), folded, 1, 0.6)
     return folded[found[0]] if found else ""
 
@@ -236,100 +197,93 @@ _INDEX_STEP = re.compile(r"\[(\d+)\]")
 
 
 class ProblemCollector:
-    """Collects the problems of one file, so that all are reported at once."""
+    """Collects the problems of one file, so that all are reported at once. Each has a place: `at` leads to it."""
 
-    def __init__(self, lines: TomlLines | None) -> None:
-        self._lines = lines
-        self.problems: list[Problem] = []
+    def __init__(self, lines: TomlLines | None, path: KeyPath = (), problems: list[Problem] | None = None) -> None:
+        self._lines, self._path = lines, path
+        self.problems: list[Problem] = [] if problems is None else problems
 
-    def add(self, path: KeyPath, message: str, hint: str = "", severity: Literal["error", "warning"] = "error") -> None:
-        """Add a problem with a key of the file, or with an environment variable."""
-        line = self._lines.line_of(path) if self._lines is not None else 0
-        self.problems.append(
-            Problem(location=write_key_path(path), message=message, hint=hint, line=line, severity=severity)
+    def at(self, *keys: str | int) -> ProblemCollector:
+        """The same collector for a key below this place."""
+        return ProblemCollector(self._lines, (*self._path, *keys), self.problems)
+
+    def add(self, message: str, hint: str = "", severity: Literal["error", "warning"] = "error") -> None:
+        """Add a problem with the key of this place, or with an environment variable."""
+        line = self._lines.line_of(self._path) if self._lines is not None else 0
+        self.problems.append(Problem(location=self.location, message=message, hint=hint, line=line, severity=severity))
+
+    @property
+    def location(self) -> str:
+        """The path as it is written in the file."""
+        return ".".join(
+            str(step) if isinstance(step, int) or _BARE_KEY.fullmatch(step) else f'"{step}"' for step in self._path
         )
 
     @property
     def has_errors(self) -> bool:
         return any(problem.severity == "error" for problem in self.problems)
 
-    def expect_table(self, value: object, path: KeyPath) -> TomlTable:
+    def expect_table(self, value: object) -> TomlTable:
         """The value if it is a table; otherwise add a problem and return an empty table."""
         if isinstance(value, dict):
             return value
-        self.add(path, f"`{write_key_path(path)}` must be a table", f"write `[{write_key_path(path)}]` above its keys")
+        self.add(f"`{self.location}` must be a table", f"write `[{self.location}]` above its keys")
         return {}
 
-    def expect_section(self, tables: TomlTable, name: str) -> TomlTable:
-        return self.expect_table(tables.get(name, {}), (name,))
-
     def read_fields(
-        self, table: TomlTable, struct_type: type[Struct], path: KeyPath, excluded: Collection[str] = ()
+        self, value: object, struct_type: type[Struct], excluded: Collection[str] = ()
     ) -> dict[str, Any] | None:
         """The values of a table, checked against the fields of a Struct; None if a required one is missing or wrong.
         Keys in `excluded` are read elsewhere."""
+        table = self.expect_table(value)
         known = {field.encode_name: field for field in fields(struct_type) if field.encode_name not in excluded}
         values: dict[str, Any] = {}
         is_complete = True
-        for key, value in table.items():
-            if key in excluded:
-                continue
-            if key not in known:
-                self.add((*path, key), f"unknown key `{key}`", suggest_name(key, known))
-                continue
-            try:
-                values[known[key].name] = msgspec.convert(value, known[key].type)
-            except msgspec.ValidationError as error:
-                is_complete &= known[key].default is not NODEFAULT
-                self._add_type_problem((*path, key), value, known[key].type, str(error))
+        for key, given in table.items():
+            if key in known:
+                try:
+                    values[known[key].name] = msgspec.convert(given, known[key].type)
+                except msgspec.ValidationError as error:
+                    is_complete &= known[key].default is not NODEFAULT
+                    self.at(key)._add_type_problem(given, known[key].type, str(error))
+            elif key not in excluded:
+                self.at(key).add(f"unknown key `{key}`", suggest_name(key, known))
         for name, field in known.items():
-            needed = field.default is NODEFAULT and field.default_factory is NODEFAULT
-            if needed and name not in table:
-                self.add(path, f"`{name}` is missing", f"add `{name} = …`")
+            if name not in table and field.default is NODEFAULT and field.default_factory is NODEFAULT:
+                self.add(f"`{name}` is missing", f"add `{name} = …`")
                 is_complete = False
         return values if is_complete else None
 
-    def rename_old_keys(self, table: dict[str, Any], renamed: Mapping[KeyPath, str], path: KeyPath = ()) -> None:
+    def rename_old_keys(self, table: dict[str, Any], renamed: Mapping[KeyPath, str]) -> None:
         """Move the values of keys in `renamed` to their new names, in place, each with a warning."""
         for key in [*table]:
-            old = (*path, key)
+            old = (*self._path, key)
             name = next((renamed[pattern] for pattern in renamed if _matches_key_path(old, pattern)), key)
-            new = (*path, name)
             if name != key and name in table:
-                self.add(old, f"`{key}` is the old name of `{name}`, and both are set", f"remove `{key}`")
+                self.at(key).add(f"`{key}` is the old name of `{name}`, and both are set", f"remove `{key}`")
                 del table[key]
                 continue
             if name != key:
-                self.add(old, f"`{key}` has been renamed", f"write `{name}` instead of `{key}`", "warning")
+                self.at(key).add(f"`{key}` has been renamed", f"write `{name}` instead of `{key}`", "warning")
                 table[name] = table.pop(key)
                 if self._lines is not None:
-                    self._lines.copy_lines(old, new)
+                    self._lines.copy_lines(old, (*self._path, name))
             if isinstance(table[name], dict):
-                self.rename_old_keys(table[name], renamed, new)
+                self.at(name).rename_old_keys(table[name], renamed)
 
-    def _add_type_problem(self, path: KeyPath, value: object, expected: object, error: str) -> None:
-        inner_path = _ERROR_PATH.search(error)
-        error = _ERROR_PATH.sub("", error).replace(" | null", "")  # TOML has no null
-        steps = tuple(int(number) for number in _INDEX_STEP.findall(inner_path[1])) if inner_path else ()
-        text = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
-        choices = _literal_choices(expected)
+    def _add_type_problem(self, value: object, expected: object, error: str) -> None:
+        choices = get_args(expected) if get_origin(expected) is Literal else ()
         if choices and isinstance(value, str):
             near = suggest_name(value, choices)
             hint = near if near.startswith("choose") else f"{near} Choose from: {', '.join(choices)}"
-            self.add(path, f"`{path[-1]}` has an invalid value", hint)
+            self.add(f"`{self._path[-1]}` has an invalid value", hint)
             return
-        self.add((*path, *steps), f"`{path[-1]}`: {text[:1].lower()}{text[1:]}")
+        inner_path = _ERROR_PATH.search(error)
+        error = _ERROR_PATH.sub("", error).replace(" | null", "")  # TOML has no null
+        steps = map(int, _INDEX_STEP.findall(inner_path[1])) if inner_path else ()
+        text = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
+        self.at(*steps).add(f"`{self._path[-1]}`: {text[:1].lower()}{text[1:]}")
 
 
 def _matches_key_path(path: KeyPath, pattern: KeyPath) -> bool:
     return len(path) == len(pattern) and all(step in ("*", key) for key, step in zip(path, pattern, strict=True))
-
-
-def _literal_choices(annotation: object) -> tuple[str, ...]:
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def write_key_path(path: KeyPath) -> str:
-    """A path as it is written in the file."""
-    parts = [str(step) if isinstance(step, int) or _BARE_KEY.fullmatch(step) else f'"{step}"' for step in path]
-    return ".".join(parts)

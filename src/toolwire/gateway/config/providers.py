@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.gateway.config.config import Provider, Secret, ServerSettings
-from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name, write_key_path
+from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.upstream.address import DEFAULT_PORTS, check_base_url, is_loopback
 from toolwire.protocols import CODECS, find_codec
 
@@ -99,35 +99,35 @@ class ProviderBuilder:
 
     def add_from_file(self, tables: TomlTable) -> None:
         for name, table in tables.items():
-            place: KeyPath = ("providers", name)
+            place = self._collector.at("providers", name)
             self._seen_names.add(name)
             if name == LOOPBACK_NAME:
                 hint = "use another name; `loopback = false` under [server] disables the embedded model"
-                self._collector.add(place, "`loopback` is the name of the embedded model", hint)
+                place.add("`loopback` is the name of the embedded model", hint)
             elif not _PROVIDER_NAME.fullmatch(name):
-                self._collector.add(place, f"invalid provider name `{name}`", "use no slashes, `*`, `?` or spaces")
-            else:
-                given = self._collector.read_fields(self._collector.expect_table(table, place), ProviderTable, place)
-                if given is not None:
-                    self._build_provider(name, ProviderTable(**given), place)
+                place.add(f"invalid provider name `{name}`", "use no slashes, `*`, `?` or spaces")
+            elif (given := place.read_fields(table, ProviderTable)) is not None:
+                self._build_provider(name, ProviderTable(**given), place)
 
     def add_from_environment(self) -> None:
         """Add the well-known servers whose key is set, and the local ones whose address is set."""
         for name, row in known_servers().items():
             address = any(self._environ.get(variable) for variable in row.base_url_env)
-            if name not in self._seen_names and (address if row.local else self._key_from_environment(row)[0]):
-                if not row.local and not row.base_url and not address:
-                    variable = self._key_from_environment(row)[1]
-                    hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
-                    self._collector.add((variable,), f"there is a key for {row.title}, but no address", hint, "warning")
-                    continue
-                self.ensure_provider(name, (name,))
+            key, variable = self._key_from_environment(row)
+            if name in self._seen_names or not (address if row.local else key):
+                continue
+            if row.local or row.base_url or address:
+                self.ensure_provider(name, self._collector.at(name))
+            else:
+                hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
+                wrong = f"there is a key for {row.title}, but no address"
+                self._collector.at(variable).add(wrong, hint, "warning")
 
-    def ensure_provider(self, name: str, path: KeyPath) -> bool:
+    def ensure_provider(self, name: str, place: ProblemCollector) -> bool:
         """Is there a provider with this name? A well-known server becomes one if the file uses it."""
         if name not in self._seen_names and name in known_servers():
             self._seen_names.add(name)
-            self._build_provider(name, ProviderTable(), path)
+            self._build_provider(name, ProviderTable(), place)
         return name in self._seen_names
 
     @property
@@ -137,14 +137,14 @@ class ProviderBuilder:
 
     # --- one provider ---
 
-    def _build_provider(self, name: str, table: ProviderTable, path: KeyPath) -> None:
-        row = self._find_known_server(name, table, path)
+    def _build_provider(self, name: str, table: ProviderTable, place: ProblemCollector) -> None:
+        row = _find_known_server(name, table, place)
         if row is None:
             return
-        protocols = self._read_protocols(table, row, path)
-        urls = self._read_base_urls(name, table, row, protocols, path)
-        key, variable = self._read_credentials(table, row, path)
-        self._check_headers_and_files(table, protocols, path)
+        protocols = _read_protocols(table, row, place.at("protocols"))
+        urls = self._read_base_urls(name, table, row, protocols, place.at("base_url"))
+        key, variable = self._read_credentials(table, row, place)
+        self._check_headers_and_files(table, protocols, place)
         if not protocols or not urls:
             return
         self.providers[name] = Provider(
@@ -158,84 +158,37 @@ class ProviderBuilder:
             quirks=row.quirks if table.quirks is None else table.quirks,
             headers={header.lower(): value for header, value in (table.headers or {}).items()},
             models=row.models if table.models is None else table.models,
-            proxies=self._read_proxies(table, urls, path),
+            proxies=self._read_proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
         )
 
-    def _find_known_server(self, name: str, table: ProviderTable, path: KeyPath) -> KnownServer | None:
-        """The server to take missing keys from; an empty one if it is not a known server; None after an error."""
-        kind = table.kind or name
-        if kind in UNSUPPORTED_SERVERS and (table.kind or table.base_url is None):
-            self._collector.add(
-                (*path, "kind"), UNSUPPORTED_SERVERS[kind], "see docs/guides/providers.md for alternatives"
-            )
-            return None
-        if table.kind and table.kind not in known_servers():
-            self._collector.add(
-                (*path, "kind"), f"unknown server `{table.kind}`", suggest_name(table.kind, known_servers())
-            )
-            return None
-        if kind in known_servers():
-            return known_servers()[kind]
-        if table.protocols is None or table.base_url is None:
-            missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
-            near = suggest_name(name, known_servers())
-            hint = (
-                f"add it, or set `kind` to one of the known servers: {', '.join(known_servers())}"
-                if near.startswith("choose")
-                else near
-            )
-            self._collector.add(path, f"`{name}` is not a well-known server, and {missing} is missing", hint)
-            return None
-        return KnownServer(title=name, protocols=())
-
-    def _read_protocols(self, table: ProviderTable, known: KnownServer, path: KeyPath) -> tuple[str, ...]:
-        if table.protocols is None:
-            return known.protocols
-        path = (*path, "protocols")
-        if not table.protocols:
-            self._collector.add(path, "a provider needs at least one protocol", f"choose from: {', '.join(CODECS)}")
-        return tuple(
-            dict.fromkeys(self._normalise_protocol(word, (*path, at)) for at, word in enumerate(table.protocols))
-        )
-
-    def _normalise_protocol(self, protocol: str, path: KeyPath) -> str:
-        name = protocol.replace("_", "-")
-        if name not in CODECS:
-            self._collector.add(path, f"unknown protocol `{protocol}`", suggest_name(protocol, CODECS))
-        return name
+    # --- base URLs ---
 
     def _read_base_urls(
-        self, name: str, table: ProviderTable, known: KnownServer, protocols: tuple[str, ...], path: KeyPath
+        self, name: str, table: ProviderTable, known: KnownServer, protocols: tuple[str, ...], place: ProblemCollector
     ) -> dict[str, str]:
-        path = (*path, "base_url")
         given = table.base_url
         if given is None:
             given = self._base_url_from_environment(name, known) or known.base_url
             if not given:
-                self._collector.add(path, "`base_url` is missing", known.docs)
+                place.add("`base_url` is missing", known.docs)
                 return {}
         if isinstance(given, str):
-            return dict.fromkeys(protocols, given) if self._is_valid_url(given, path) else {}
-        urls = {
-            self._normalise_protocol(key, (*path, key)): url
-            for key, url in given.items()
-            if self._is_valid_url(url, (*path, key))
-        }
+            return dict.fromkeys(protocols, given) if self._is_valid_url(given, place) else {}
+        valid = {key: url for key, url in given.items() if self._is_valid_url(url, place.at(key))}
+        urls = {_normalise_protocol(key, place.at(key)): url for key, url in valid.items()}
         missing = [protocol for protocol in protocols if protocol not in urls]
         if missing and len(urls) == len(given):
-            self._collector.add(
-                path, f"there is no base URL for {', '.join(missing)}", "add one for every protocol in `protocols`"
-            )
+            place.add(f"there is no base URL for {', '.join(missing)}", "add one for every protocol in `protocols`")
         return {protocol: urls[protocol] for protocol in protocols if protocol in urls}
 
-    def _is_valid_url(self, url: str, path: KeyPath) -> bool:
+    def _is_valid_url(self, url: str, place: ProblemCollector) -> bool:
         wrong = check_base_url(url)
         if wrong:
-            self._collector.add(path, wrong)
+            place.add(wrong)
         elif is_own_address(url, self._server):
             wrong = "this is the address of the gateway itself, which would call itself forever"
-            self._collector.add(path, wrong, "use the provider's address, or another port for the gateway")
+            place.add(wrong, "use the provider's address, or another port for the gateway")
         return not wrong
 
     def _base_url_from_environment(self, name: str, known: KnownServer) -> str:
@@ -252,36 +205,40 @@ class ProviderBuilder:
                 wrong = check_base_url(url)
             except ValueError:
                 url, wrong = "", "invalid URL"
-            if wrong:
-                self._collector.add((variable,), wrong, "it is ignored", "warning")
-            elif is_own_address(url, self._server):
-                hint = f"it is ignored here, and {known.title} is called at its standard address; SDKs can still use it"
-                self._collector.add((variable,), "this is the address of the gateway itself", hint, "warning")
-            else:
+            if not wrong and not is_own_address(url, self._server):
                 return url
+            hint = "it is ignored"
+            if not wrong:
+                wrong = "this is the address of the gateway itself"
+                hint = f"it is ignored here, and {known.title} is called at its standard address; SDKs can still use it"
+            self._collector.at(variable).add(wrong, hint, "warning")
         return ""
 
     # --- keys ---
 
     def _key_from_environment(self, known: KnownServer) -> tuple[str, str]:
         """The first key that is set for a server, and its variable."""
-        for variable in known.key_env:
-            value = self._environ.get(variable, "").strip()
-            if value:
-                return value, variable
-        return "", ""
+        values = ((self._environ.get(variable, "").strip(), variable) for variable in known.key_env)
+        return next((found for found in values if found[0]), ("", ""))
 
-    def _read_credentials(self, table: ProviderTable, known: KnownServer, path: KeyPath) -> tuple[str, str]:
+    def _read_credentials(self, table: ProviderTable, known: KnownServer, place: ProblemCollector) -> tuple[str, str]:
         """The key and its variable. A variable that is not set is only a warning: the rest works without it."""
-        self._check_single_credential(table, path)
+        chosen = {
+            "api_key": table.api_key,
+            "api_key_env": table.api_key_env,
+            "forward_auth": table.forward_auth or None,
+        }
+        given = [name for name, value in chosen.items() if value is not None]
+        if len(given) > 1:
+            place.at(given[1]).add(f"{' and '.join(given)} cannot be combined", "remove one of them")
         if table.api_key is not None:
             hint = "an environment variable is safer: use `api_key_env`"
-            self._collector.add((*path, "api_key"), "the key is in the configuration file", hint, "warning")
+            place.at("api_key").add("the key is in the configuration file", hint, "warning")
             return table.api_key.strip(), ""
         if table.forward_auth:
             if self._server.keys:
                 hint = "clients send a key of the gateway, so most have no provider key to forward"
-                self._collector.add((*path, "forward_auth"), "`[[server.keys]]` is set, too", hint, "warning")
+                place.at("forward_auth").add("`[[server.keys]]` is set, too", hint, "warning")
             return "", ""
         if table.api_key_env is None:
             key, variable = self._key_from_environment(known)
@@ -293,59 +250,81 @@ class ProviderBuilder:
             key = self._environ.get(variable, "").strip()
         if not key:
             hint = f"set {variable}; until then, requests to this provider fail"
-            where = (*path, "api_key_env") if path[0] == "providers" else path
-            self._collector.add(where, f"the environment variable {variable} is not set", hint, "warning")
+            where = place.at("api_key_env") if place.location.startswith("providers.") else place
+            where.add(f"the environment variable {variable} is not set", hint, "warning")
         return key, variable
-
-    def _check_single_credential(self, table: ProviderTable, path: KeyPath) -> None:
-        chosen = {
-            "api_key": table.api_key is not None,
-            "api_key_env": table.api_key_env is not None,
-            "forward_auth": table.forward_auth,
-        }
-        given = [name for name, there in chosen.items() if there]
-        if len(given) > 1:
-            self._collector.add((*path, given[1]), f"{' and '.join(given)} cannot be combined", "remove one of them")
 
     # --- the rest ---
 
-    def _check_headers_and_files(self, table: ProviderTable, protocols: tuple[str, ...], path: KeyPath) -> None:
-        for at, quirk in enumerate(table.quirks or ()):
-            known = sorted(
-                {name for protocol in protocols if protocol in CODECS for name in find_codec(protocol).quirks}
-            )
+    def _check_headers_and_files(
+        self, table: ProviderTable, protocols: tuple[str, ...], place: ProblemCollector
+    ) -> None:
+        for number, quirk in enumerate(table.quirks or ()):
+            codecs = [find_codec(protocol) for protocol in protocols if protocol in CODECS]
+            known = sorted({name for codec in codecs for name in codec.quirks})
             if quirk not in known:
                 wrong = f"unknown quirk `{quirk}` for {', '.join(protocols)}"
-                self._collector.add((*path, "quirks", at), wrong, suggest_name(quirk, known))
+                place.at("quirks", number).add(wrong, suggest_name(quirk, known))
         for header, value in (table.headers or {}).items():
             if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
-                self._collector.add((*path, "headers", header), f"`{header}` is not a valid header")
+                place.at("headers", header).add(f"`{header}` is not a valid header")
             elif header.lower() in _RESERVED_HEADERS:
-                self._collector.add((*path, "headers", header), f"`{header}` is set by the gateway", "remove it")
+                place.at("headers", header).add(f"`{header}` is set by the gateway", "remove it")
         if table.auth_header and not _HEADER_NAME.fullmatch(table.auth_header):
-            self._collector.add((*path, "auth_header"), "not a valid header name")
+            place.at("auth_header").add("not a valid header name")
         if table.ca_file and not (self._folder / table.ca_file).is_file():
-            self._collector.add(
-                (*path, "ca_file"), "the file does not exist", "it is relative to the folder of this file"
-            )
+            place.at("ca_file").add("the file does not exist", "it is relative to the folder of this file")
 
-    def _read_proxies(self, table: ProviderTable, urls: Mapping[str, str], path: KeyPath) -> Mapping[str, str]:
+    def _read_proxies(self, table: ProviderTable, urls: Mapping[str, str], place: ProblemCollector) -> dict[str, str]:
         """The proxy of each protocol: that of the file, or else of the environment (`HTTPS_PROXY`, `NO_PROXY`)."""
         found: dict[str, str] = {}
         for protocol, url in urls.items():
-            proxy, variable = (
-                (table.proxy, "") if table.proxy is not None else proxy_from_environment(url, self._environ)
-            )
-            if not proxy:
-                continue
-            wrong = check_base_url(url, proxy)
-            if not wrong:
+            proxy, variable = table.proxy, ""
+            if proxy is None:
+                proxy, variable = proxy_from_environment(url, self._environ)
+            wrong = check_base_url(url, proxy) if proxy else ""
+            if proxy and not wrong:
                 found[protocol] = proxy
-                continue
-            place = (variable,) if variable else (*path, "proxy")
-            if not any(problem.location == write_key_path(place) for problem in self._collector.problems):
-                self._collector.add(place, wrong, *(("it is ignored", "warning") if variable else ()))
+            where = self._collector.at(variable) if variable else place.at("proxy")
+            if wrong and not any(problem.location == where.location for problem in self._collector.problems):
+                where.add(wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+def _find_known_server(name: str, table: ProviderTable, place: ProblemCollector) -> KnownServer | None:
+    """The server to take missing keys from; an empty one if it is not a known server; None after an error."""
+    kind = table.kind or name
+    if kind in UNSUPPORTED_SERVERS and (table.kind or table.base_url is None):
+        place.at("kind").add(UNSUPPORTED_SERVERS[kind], "see docs/guides/providers.md for alternatives")
+        return None
+    if table.kind and table.kind not in known_servers():
+        place.at("kind").add(f"unknown server `{table.kind}`", suggest_name(table.kind, known_servers()))
+        return None
+    if kind in known_servers():
+        return known_servers()[kind]
+    if table.protocols is not None and table.base_url is not None:
+        return KnownServer(title=name, protocols=())
+    missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
+    hint = suggest_name(name, known_servers())
+    if hint.startswith("choose"):
+        hint = f"add it, or set `kind` to one of the known servers: {', '.join(known_servers())}"
+    place.add(f"`{name}` is not a well-known server, and {missing} is missing", hint)
+    return None
+
+
+def _read_protocols(table: ProviderTable, known: KnownServer, place: ProblemCollector) -> tuple[str, ...]:
+    if table.protocols is None:
+        return known.protocols
+    if not table.protocols:
+        place.add("a provider needs at least one protocol", f"choose from: {', '.join(CODECS)}")
+    return tuple(dict.fromkeys(_normalise_protocol(word, place.at(at)) for at, word in enumerate(table.protocols)))
+
+
+def _normalise_protocol(protocol: str, place: ProblemCollector) -> str:
+    name = protocol.replace("_", "-")
+    if name not in CODECS:
+        place.add(f"unknown protocol `{protocol}`", suggest_name(protocol, CODECS))
+    return name
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from toolwire.gateway.config.config import StoreSettings
-from toolwire.gateway.config.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
+from toolwire.gateway.config.problems import ProblemCollector, suggest_name
 
 NO_STORE = "none"
 SQLITE_PREFIX = "sqlite://"
@@ -20,22 +20,20 @@ _URL_FORMS = "sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
 _GIB, _DAY = 1024**3, 24 * 3600
 
 
-def read_store(table: TomlTable, environ: Mapping[str, str], collector: ProblemCollector) -> StoreSettings:
+def read_store(table: object, environ: Mapping[str, str], place: ProblemCollector) -> StoreSettings:
     """The section, checked together with the environment variables that it names."""
-    place: KeyPath = ("store",)
-    settings = StoreSettings(**collector.read_fields(table, StoreSettings, place) or {})
+    settings = StoreSettings(**place.read_fields(table, StoreSettings) or {})
     if settings.url and settings.url_env:
-        collector.add((*place, "url_env"), "url and url_env cannot be combined", "remove one of them")
+        place.at("url_env").add("url and url_env cannot be combined", "remove one of them")
         return settings
-    key = "url_env" if settings.url_env else "url"
     url = store_url(settings, environ)
     if settings.url_env and not url:
         hint = f"set {settings.url_env}; otherwise data would be kept in another store"
-        collector.add((*place, key), f"the environment variable {settings.url_env} is not set", hint)
+        place.at("url_env").add(f"the environment variable {settings.url_env} is not set", hint)
     else:
-        _check_url(url, (*place, key), collector)
+        _check_url(url, place.at("url_env" if settings.url_env else "url"))
     if settings.key_env:
-        _check_keys(settings, environ, (*place, "key_env"), collector)
+        _check_keys(settings, environ, place.at("key_env"))
     return settings
 
 
@@ -43,7 +41,12 @@ def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     """The URL from the file or the environment, or that of the default file."""
     if settings.url_env:
         return environ.get(settings.url_env, "").strip()
-    return settings.url.strip() or f"{SQLITE_PREFIX}{_default_path(environ)}"
+    if settings.url.strip():
+        return settings.url.strip()
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
+        state = str(Path(environ.get("HOME") or "/", ".local", "state"))
+    return f"{SQLITE_PREFIX}{Path(state, 'toolwire', 'store.db')}"
 
 
 def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -69,31 +72,24 @@ def describe_store(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     return f"{where}, for {days}{limit}{', encrypted' if settings.key_env else ''}"
 
 
-def _default_path(environ: Mapping[str, str]) -> Path:
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
-        state = str(Path(environ.get("HOME") or "/", ".local", "state"))
-    return Path(state, "toolwire", "store.db")
-
-
-def _check_url(url: str, path: KeyPath, collector: ProblemCollector) -> None:
+def _check_url(url: str, place: ProblemCollector) -> None:
     if url == NO_STORE:
         return
     scheme, colon, _ = url.partition("://")
     if scheme in POSTGRES_SCHEMES and colon:
         if not _is_database_url(url):
-            collector.add(path, "not a valid database URL", "write postgresql://USER@HOST/DATABASE")
+            place.add("not a valid database URL", "write postgresql://USER@HOST/DATABASE")
         elif find_spec("asyncpg") is None:
-            collector.add(path, "PostgreSQL needs a package that is not installed", INSTALL_HINT)
+            place.add("PostgreSQL needs a package that is not installed", INSTALL_HINT)
     elif url.startswith(SQLITE_PREFIX):
         if not url.startswith(f"{SQLITE_PREFIX}/") or url.endswith("/"):
-            collector.add(path, "not an absolute path of a file", "write sqlite:///FOLDER/FILE")
+            place.add("not an absolute path of a file", "write sqlite:///FOLDER/FILE")
     elif url.startswith("/"):
-        collector.add(path, "a path is not a URL", f"write {SQLITE_PREFIX}{url}")
+        place.add("a path is not a URL", f"write {SQLITE_PREFIX}{url}")
     else:
         near = suggest_name(scheme, ("sqlite", *POSTGRES_SCHEMES, NO_STORE)) if colon or scheme.isalpha() else ""
         hint = near if near.startswith("did") else f"choose from: {_URL_FORMS}"
-        collector.add(path, "not a valid store URL", hint)
+        place.add("not a valid store URL", hint)
 
 
 def _hosts_without_user(netloc: str) -> str:
@@ -111,15 +107,13 @@ def _is_database_url(url: str) -> bool:
     return bool(_hosts_without_user(parts.netloc) or "host=" in parts.query)
 
 
-def _check_keys(
-    settings: StoreSettings, environ: Mapping[str, str], path: KeyPath, collector: ProblemCollector
-) -> None:
+def _check_keys(settings: StoreSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
     found = encryption_keys(settings, environ)
     if not found:
         hint = f"set {settings.key_env}; otherwise data would be stored unencrypted"
-        collector.add(path, f"the environment variable {settings.key_env} is not set", hint)
+        place.add(f"the environment variable {settings.key_env} is not set", hint)
     elif find_spec("cryptography") is None:
-        collector.add(path, "encryption needs a package that is not installed", INSTALL_HINT)
+        place.add("encryption needs a package that is not installed", INSTALL_HINT)
     elif any(len(key) < MIN_KEY_LENGTH for key in found):
         hint = "create one with `openssl rand -hex 32`"
-        collector.add(path, f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
+        place.add(f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
