@@ -1,0 +1,1 @@
+"""Faults, floods and kills, against real gateways on loopback."""
