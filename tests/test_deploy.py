@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
-from lightkube.models import apps_v1, core_v1, policy_v1
+from lightkube.models import apps_v1, core_v1, networking_v1, policy_v1
 
 from gateway.conftest import served
 from gateway.raw_exchange import ask
@@ -151,6 +151,7 @@ def test_the_balancer_repeats_nothing_and_waits_long_enough(path: str, config: C
         (seconds,) = re.findall(rf"^ *timeout {side} (\d+)s$", text, re.MULTILINE)
         assert int(seconds) > config.server.timeouts.first_byte
     assert "option httpchk GET /readyz" in text
+    assert re.search(r"^ *option abortonclose$", text, re.MULTILINE)  # clients that leave free their gateway
 
 
 def test_both_balancers_behave_alike() -> None:
@@ -215,6 +216,7 @@ TYPES: dict[tuple[str, str], Any] = {
     ("v1", "ConfigMap"): core_v1.ConfigMap,
     ("v1", "Secret"): core_v1.Secret,
     ("policy/v1", "PodDisruptionBudget"): policy_v1.PodDisruptionBudget,
+    ("networking.k8s.io/v1", "NetworkPolicy"): networking_v1.NetworkPolicy,
 }
 
 
@@ -269,6 +271,7 @@ def test_kubernetes_runs_three_of_our_image(pod: Any) -> None:
     assert spec["selector"]["matchLabels"] == labels
     assert document("kubernetes/service.yaml")["spec"]["selector"] == labels
     assert document("kubernetes/disruption.yaml")["spec"]["selector"]["matchLabels"] == labels
+    assert document("kubernetes/network.yaml")["spec"]["podSelector"]["matchLabels"] == labels
 
 
 def test_kubernetes_lets_streams_finish(pod: Any, config: Config) -> None:
@@ -385,3 +388,11 @@ def test_no_secret_stands_here() -> None:
 
 def test_what_is_filled_in_is_not_committed() -> None:
     assert "/deploy/compose/.env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_network_policy_opens_only_the_gateways_port() -> None:
+    rules = document("kubernetes/network.yaml")["spec"]
+    assert rules["policyTypes"] == ["Ingress", "Egress"]
+    assert [rule["ports"] for rule in rules["ingress"]] == [[{"protocol": "TCP", "port": "http"}]]
+    assert all(peer for rule in rules["ingress"] for peer in rule["from"])
+    assert {port["port"] for rule in rules["egress"] for port in rule["ports"]} == {53, 443, 5432}
