@@ -15,7 +15,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions conformance frameworks lock clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-bytecodes: $(VENV)/.ready ## Count the bytecodes of an exchange, the same 
 
 bench-instructions: $(VENV)/.ready ## Count the CPU instructions of a translation, with valgrind
 	@$(BIN)/python -m bench.gateway.instructions $(ARGS)
+
+chaos: $(VENV)/.ready ## Test faults, slow readers, floods, hostile requests and kills: about five minutes
+	@PYTHONPATH=tests $(BIN)/python -m bench.chaos --write docs/reliability.md $(ARGS)
 
 conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Test this gateway and others with the cases, and write docs/conformance.md
 	@for gateway in $(GATEWAYS); do \

@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import ModelAnswer, Peer, encode_json, write_frame
@@ -107,7 +107,7 @@ class ChaosProvider:
         pieces = (
             [frame.encode() for frame in peer.write_stream(whole)] if wants_stream else [encode_json(whole).encode()]
         )
-        return await _send_pieces(writer, list(_break_pieces(pieces, fault, peer.name, wants_stream)), wants_stream)
+        return await _send_pieces(writer, _break_pieces(pieces, fault, peer.name, wants_stream), wants_stream)
 
 
 def _plain_response(fault: str) -> bytes:
@@ -128,33 +128,23 @@ def _plain_response(fault: str) -> bytes:
     return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _break_pieces(pieces: list[bytes], fault: str, protocol: str, wants_stream: bool) -> Iterator[bytes | str]:
+def _break_pieces(pieces: list[bytes], fault: str, protocol: str, wants_stream: bool) -> list[bytes | str]:
     """The bytes to send, with the names of actions (`pause`, `stall`, `cut`) between them."""
     data = b"".join(pieces)
     half = b"".join(pieces[: len(pieces) // 2]) if wants_stream else data[: len(data) // 2]
-    match fault:
-        case "slow":
-            for piece in pieces:
-                yield from (piece, "pause")
-        case "split":
-            for at in range(0, len(data), 7):
-                yield data[at : at + 7]
-        case "cut" | "stall":
-            yield from (half, fault)
-        case "ended":
-            yield half
-        case "error":
-            yield from (half, _error_frame(protocol))
-        case "garbage":
-            yield from (half, b'data: {"broken\n\n', data[len(half) :])
-        case "large":
-            delta = next(piece for piece in pieces if b"w7" in piece)
-            yield from pieces[: pieces.index(delta)]
-            yield from [delta * 100] * (LARGE_FRAMES // 100)
-        case "huge":
-            yield from (half, b"data: " + b"x" * 80_000_000 + b"\n\n")
-        case _:
-            yield data
+    delta = next((piece for piece in pieces if b"w7" in piece), b"")
+    planned: dict[str, Callable[[], list[bytes | str]]] = {
+        "slow": lambda: [step for piece in pieces for step in (piece, "pause")],
+        "split": lambda: [data[at : at + 7] for at in range(0, len(data), 7)],
+        "cut": lambda: [half, "cut"],
+        "stall": lambda: [half, "stall"],
+        "ended": lambda: [half],
+        "error": lambda: [half, _error_frame(protocol)],
+        "garbage": lambda: [half, b'data: {"broken\n\n', data[len(half) :]],
+        "large": lambda: [*pieces[: pieces.index(delta)], *[delta * 100] * (LARGE_FRAMES // 100)],
+        "huge": lambda: [half, b"data: " + b"x" * 80_000_000 + b"\n\n"],
+    }
+    return planned[fault]() if fault in planned else [data]
 
 
 def _error_frame(protocol: str) -> bytes:
