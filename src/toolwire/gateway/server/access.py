@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote_plus, urlsplit
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
+_is_local = lru_cache(_MAX_CACHED)(is_loopback)
 
 
 class Caller(Struct, frozen=True):
@@ -35,36 +37,29 @@ class AccessControl:
         allowed = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(allowed) or not self._client_keys
         self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
-        self._host_verdicts: dict[str, bool] = {}
-        self._peer_verdicts: dict[str, bool] = {}
-        headers = dict.fromkeys(name for codec in CODECS.values() for name in codec.http.credential_headers)
-        self._credential_headers = tuple(headers)
+        self._is_known_host = lru_cache(_MAX_CACHED)(self._is_allowed_netloc)
+        names = (name for codec in CODECS.values() for name in codec.http.credential_headers)
+        self._credential_headers = tuple(dict.fromkeys(names))
         self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
 
     def admit(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
         """The client, or why it is refused."""
         host = headers.get("host", "")
-        if self._checks_host and not self._host_verdicts.get(host) and not self._is_known_host(host):
-            return Failure(
-                "permission",
-                "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts",
-                403,
-            )
+        if self._checks_host and not self._is_known_host(host):
+            what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
+            return Failure("permission", what, 403)
         credential = self._find_credential(headers, query)
         if self._client_keys:
             return self._admit_with_key(headers, credential)
-        if peer and not self._peer_verdicts.get(peer) and not self._is_local(peer):
-            return Failure(
-                "permission", "without client keys only clients on this machine are served; add [[server.keys]]", 403
-            )
+        if peer and not _is_local(peer):
+            what = "without client keys only clients on this machine are served; add [[server.keys]]"
+            return Failure("permission", what, 403)
         if "origin" in headers and not self._is_known_origin(headers["origin"]):
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
         return Caller(None, credential)
 
     def without_credential(self, query: str) -> str:
         """The query without keys: a gateway key must not reach the provider."""
-        if not query:
-            return query
         return "&".join(pair for pair in query.split("&") if pair.partition("=")[0] not in self._credential_queries)
 
     def _admit_with_key(self, headers: Mapping[str, str], credential: str) -> Caller | Failure:
@@ -78,40 +73,19 @@ class AccessControl:
     def _find_key(self, credential: str) -> ClientKey | None:
         """Compares with every key, so that the time it takes tells nothing."""
         digest = hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
-        found: ClientKey | None = None
-        for sha256, key in self._client_keys:
-            if hmac.compare_digest(sha256, digest):
-                found = key
-        return found
+        matching = [key for sha256, key in self._client_keys if hmac.compare_digest(sha256, digest)]
+        return matching[-1] if matching else None
 
     def _find_credential(self, headers: Mapping[str, str], query: str) -> str:
         for name in self._credential_headers:
             value = headers.get(name)
             if value:
                 return _strip_bearer(value)
-        if query:
-            for pair in query.split("&"):
-                name, _, given = pair.partition("=")
-                if name in self._credential_queries and given:
-                    return unquote_plus(given)
+        for pair in query.split("&"):
+            name, _, given = pair.partition("=")
+            if name in self._credential_queries and given:
+                return unquote_plus(given)
         return ""
-
-    def _is_local(self, peer: str) -> bool:
-        verdict = self._peer_verdicts.get(peer)
-        if verdict is None:
-            if len(self._peer_verdicts) >= _MAX_CACHED:
-                self._peer_verdicts.clear()
-            verdict = self._peer_verdicts[peer] = is_loopback(peer)
-        return verdict
-
-    def _is_known_host(self, header: str) -> bool:
-        verdict = self._host_verdicts.get(header)
-        if verdict is None:
-            verdict = self._is_allowed_netloc(header)
-            if len(self._host_verdicts) >= _MAX_CACHED:
-                self._host_verdicts.clear()
-            self._host_verdicts[header] = verdict
-        return verdict
 
     def _is_known_origin(self, origin: str) -> bool:
         try:

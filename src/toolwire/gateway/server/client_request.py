@@ -1,5 +1,5 @@
-"""`ClientRequest`: a client's HTTP request and its response, whichever server received it. `AsgiRequest` is the one
-from an ASGI server."""
+"""`ClientRequest`: a client's HTTP request and its response. `AsgiRequest` comes from an ASGI server, `HttpRequest`
+from the gateway's own."""
 
 from __future__ import annotations
 
@@ -39,17 +39,9 @@ class ClientRequest(ABC):
     """The interface between the gateway and a server: a request that is read, and answered once."""
 
     __slots__ = (
-        "bytes_sent",
-        "clock",
-        "headers",
-        "is_disconnected",
-        "loop",
-        "method",
-        "path",
-        "peer",
-        "query",
+        "bytes_sent", "clock", "headers", "is_disconnected", "loop", "method", "path", "peer", "query",
         "resolved_heads",
-    )
+    )  # fmt: skip
 
     method: str
     path: str
@@ -132,16 +124,11 @@ class AsgiRequest(ClientRequest):
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = scope["method"]
-        root: str = scope.get("root_path", "")
-        path = _raw_path(scope["path"], scope.get("raw_path"))
-        self.path = path[len(root) :] if root and path.startswith(root) else path
+        self.path = _read_asgi_path(scope)
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.headers = join_headers(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
-        )
+        self.headers = join_headers((str(name, "latin-1"), str(value, "latin-1")) for name, value in scope["headers"])
         self.resolved_heads = {}
-        peer = scope.get("client")
-        self.peer = peer[0] if peer else ""
+        self.peer = (scope.get("client") or ("",))[0]
         self.bytes_sent = 0
         self.is_disconnected = False
         self.loop = asyncio.get_running_loop()
@@ -191,16 +178,17 @@ class AsgiRequest(ClientRequest):
     def watch_disconnect(self, cancel_task: bool) -> None:
         self.stop_watching()
         task = asyncio.current_task() if cancel_task else None
-        self._watch_timer = self.loop.call_later(self.WATCH_DELAY, self._start_watching, task)
+
+        def start_watching() -> None:
+            self._watch_task = self.loop.create_task(self._wait_for_disconnect(task))
+
+        self._watch_timer = self.loop.call_later(self.WATCH_DELAY, start_watching)
 
     def stop_watching(self) -> None:
         if self._watch_timer is not None:
             self._watch_timer.cancel()
         if self._watch_task is not None:
             self._watch_task.cancel()
-
-    def _start_watching(self, task: asyncio.Task[Any] | None) -> None:
-        self._watch_task = self.loop.create_task(self._wait_for_disconnect(task))
 
     async def _wait_for_disconnect(self, task: asyncio.Task[Any] | None) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -210,12 +198,11 @@ class AsgiRequest(ClientRequest):
             task.cancel()
 
 
-def _raw_path(path: str, raw: bytes | None) -> str:
+def _read_asgi_path(scope: Scope) -> str:
     """The path with its escapes, unless an outer application has cut off a part of `path`."""
-    if raw is None or b"%" not in raw:
-        return path
-    text = raw.decode("latin-1").partition("?")[0]
-    return text if unquote(text) == path else path
+    path: str = scope["path"]
+    raw = (scope.get("raw_path") or b"").decode("latin-1").partition("?")[0]
+    return (raw if "%" in raw and unquote(raw) == path else path).removeprefix(scope.get("root_path") or "")
 
 
 def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -224,9 +211,6 @@ def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, text in rows:
         headers[name] = f"{headers[name]}, {text}" if name in headers else text
     return headers
-
-
-# --- One request to the gateway's own server, and its response as bytes: head and body in one write if possible ---
 
 
 MAX_BUFFERED = 1024 * 1024
@@ -277,26 +261,10 @@ class HttpRequest(ClientRequest):
     """
 
     __slots__ = (
-        "_body_limit",
-        "_body_size",
-        "_cancel_on_disconnect",
-        "_chunk_writer",
-        "_connection",
-        "_content_length",
-        "_has_large_write",
-        "_has_no_body",
-        "_is_body_complete",
-        "_is_chunked",
-        "_is_http_1_0",
-        "_pending_head",
-        "_pieces",
-        "_waiter",
-        "expects_continue",
-        "has_ended_response",
-        "has_started_response",
-        "keep_alive",
-        "task",
-    )
+        "_body_limit", "_body_size", "_cancel_on_disconnect", "_chunk_writer", "_connection", "_content_length",
+        "_has_large_write", "_has_no_body", "_is_body_complete", "_is_chunked", "_is_http_1_0", "_pending_head",
+        "_pieces", "_waiter", "expects_continue", "has_ended_response", "has_started_response", "keep_alive", "task",
+    )  # fmt: skip
 
     task: asyncio.Task[None]
     """Set when it is the request's turn."""
@@ -374,7 +342,7 @@ class HttpRequest(ClientRequest):
 
     def buffered_body(self, limit: int) -> bytes | None:
         if self._is_body_complete and self._body_size <= limit and "content-encoding" not in self.headers:
-            return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            return b"".join(self._pieces)
         return None
 
     async def read_raw_body(self, limit: int) -> bytes | None:
@@ -390,9 +358,7 @@ class HttpRequest(ClientRequest):
             self._connection.resume_reading()
             self._waiter = self._connection.loop.create_future()
             await self._waiter
-        if self._body_size > limit:
-            return None
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return b"".join(self._pieces) if self._body_size <= limit else None
 
     # --- the response ---
 
@@ -408,9 +374,8 @@ class HttpRequest(ClientRequest):
         self._is_chunked = has_no_length and not self._is_http_1_0
         if has_no_length and self._is_http_1_0:
             self.keep_alive = False
-        self._pending_head = self._write_head(
-            status, headers, "transfer-encoding: chunked\r\n" if self._is_chunked else ""
-        )
+        extra_lines = "transfer-encoding: chunked\r\n" if self._is_chunked else ""
+        self._pending_head = self._write_head(status, headers, extra_lines)
 
     def _write_head(self, status: int, headers: Mapping[str, str], extra_lines: str) -> bytes:
         values = tuple(headers.values())
@@ -503,18 +468,14 @@ class HttpRequest(ClientRequest):
             data = _write_chunk(data) if data else b""
             data = data if more else data + b"0\r\n\r\n"
         head, self._pending_head, self.has_started_response = self._pending_head, b"", True
-        if not more and (
-            self._content_length is None or self._has_no_body or self._content_length == str(self.bytes_sent)
-        ):
+        if not more and (self._has_no_body or self._content_length in (None, str(self.bytes_sent))):
             self._end_response(head, data)
             return
         self._connection.write_queue.add(self._write_if_connected, self._join_head(head, data))
-        if more:
-            self._chunk_writer = (
-                self._connection.transport.write if self._is_chunked and not self._has_no_body else None
-            )
-        else:
+        if not more:
             self.abort()  # else the client would take the next response for the rest of this one
+        elif self._is_chunked and not self._has_no_body:
+            self._chunk_writer = self._connection.transport.write
 
     def _end_response(self, head: bytes, body: bytes) -> None:
         self.has_started_response = self.has_ended_response = True
@@ -572,12 +533,9 @@ def _make_head_template(status: int, names: tuple[str, ...]) -> str:
     """A head with placeholders for the values; "" if a name would break it."""
     if _has_line_break("".join(names)):
         return ""
-    lines = [
-        STATUS_LINES.get(status) or f"HTTP/1.1 {status} ",
-        *(f"{name.replace('%', '%%')}: %s" for name in names),
-        "",
-    ]
-    template = "\r\n".join(lines)
+    lines = [STATUS_LINES.get(status) or f"HTTP/1.1 {status} "]
+    lines += [f"{name.replace('%', '%%')}: %s" for name in names]
+    template = "\r\n".join([*lines, ""])
     if len(_head_templates) >= _MAX_TEMPLATES:
         _head_templates.clear()
     if len(template) <= _MAX_TEMPLATE_LENGTH:
@@ -599,14 +557,11 @@ def _sanitise_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Path and query of a request target."""
+    """Path and query of a request target, which may begin with scheme and host."""
     path, _, query = target.partition("#")[0].partition("?")
-    return path if path.startswith("/") else _absolute_target_path(path), query
-
-
-def _absolute_target_path(target: str) -> str:
-    """The path of a target with scheme and host."""
-    try:
-        return urlsplit(target).path or "/"
-    except ValueError:
-        return "/"
+    if not path.startswith("/"):
+        try:
+            path = urlsplit(path).path
+        except ValueError:
+            path = ""
+    return path or "/", query

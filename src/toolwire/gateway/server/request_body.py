@@ -60,10 +60,8 @@ def replace_model(body: bytes, model: str) -> bytes:
         found = peek_body(spliced)
         if found is not None and found.model == model:
             return spliced
-    elif at >= 0:
-        among = _splice_outer_model(body, model, name)
-        if among is not None:
-            return among
+    elif at >= 0 and (outer := _splice_outer_model(body, model, name)):
+        return outer
     # The key occurs twice, or with escapes: write the outermost keys again, each once.
     fields = _decode_fields(body)
     fields["model"] = Raw(name)
@@ -71,7 +69,9 @@ def replace_model(body: bytes, model: str) -> bytes:
 
 
 def _splice_model(body: bytes, at: int, name: bytes) -> bytes:
-    start = _skip_colon(body, at + len(_MODEL_KEY))
+    start = at + len(_MODEL_KEY)
+    while body[start : start + 1] in (b" ", b"\t", b"\r", b"\n", b":"):
+        start += 1
     return body[:start] + name + body[body.find(b'"', start + 1) + 1 :]
 
 
@@ -97,54 +97,14 @@ def has_ambiguous_model(body: bytes) -> bool:
     return at < 0 or body.find(_MODEL_KEY, at + 1) >= 0
 
 
-def _skip_colon(body: bytes, at: int) -> int:
-    while at < len(body) and body[at : at + 1] in b" \t\r\n:":
-        at += 1
-    return at
-
-
 # --- decompression ---
 
 
-class _BodyTooLarge(Exception):
-    """The decompressed body is larger than allowed."""
-
-
-def _decompress_gzip(data: bytes, limit: int, wbits: int = 31) -> bytes:
-    out = bytearray()
-    while data:
-        decompressor = zlib.decompressobj(wbits)
-        out += decompressor.decompress(data, limit + 1 - len(out))
-        if len(out) > limit:
-            raise _BodyTooLarge
-        if not decompressor.eof:
-            raise zlib.error("it is truncated")
-        data = decompressor.unused_data
-    return bytes(out)
-
-
-def _decompress_deflate(data: bytes, limit: int) -> bytes:
-    return _decompress_gzip(data, limit, 15)
-
-
-def _decompress_zstd(data: bytes, limit: int) -> bytes:
-    out = bytearray()
-    while data:
-        decompressor = zstd.ZstdDecompressor()
-        out += decompressor.decompress(data, limit + 1 - len(out))
-        if len(out) > limit:
-            raise _BodyTooLarge
-        if not decompressor.eof:
-            raise zstd.ZstdError("it is truncated")
-        data = decompressor.unused_data
-    return bytes(out)
-
-
-DECOMPRESSORS: Mapping[str, Callable[[bytes, int], bytes]] = {
-    "gzip": _decompress_gzip,
-    "x-gzip": _decompress_gzip,
-    "deflate": _decompress_deflate,
-    "zstd": _decompress_zstd,
+_DECOMPRESSORS: Mapping[str, Callable[[], zlib._Decompress | zstd.ZstdDecompressor]] = {
+    "gzip": lambda: zlib.decompressobj(31),
+    "x-gzip": lambda: zlib.decompressobj(31),
+    "deflate": lambda: zlib.decompressobj(15),
+    "zstd": zstd.ZstdDecompressor,
 }
 
 
@@ -153,21 +113,26 @@ def decompress_body(body: bytes, encoding: str, limit: int) -> bytes | Failure:
     for name in reversed([word.strip().lower() for word in encoding.split(",")]):
         if name in ("", "identity"):
             continue
-        decompress = DECOMPRESSORS.get(name)
-        if decompress is None:
+        make_decompressor = _DECOMPRESSORS.get(name)
+        if make_decompressor is None:
             message = f"unknown content-encoding `{name[:40]}`; use gzip, deflate, zstd or none"
             return Failure("invalid", message, 415)
+        out = bytearray()
         try:
-            body = decompress(body, limit)
-        except _BodyTooLarge:
-            return body_too_large(limit)
+            while body:
+                decompressor = make_decompressor()
+                out += decompressor.decompress(body, limit + 1 - len(out))
+                if len(out) > limit:
+                    return body_too_large(limit)
+                if not decompressor.eof:
+                    raise zlib.error("it is truncated")
+                body = decompressor.unused_data
         except (zlib.error, zstd.ZstdError) as error:
             return Failure("invalid", f"the body is not valid {name}, as its content-encoding says: {error}", 400)
+        body = bytes(out)
     return body
 
 
 def body_too_large(limit: int) -> Failure:
-    message = (
-        f"the request is larger than {limit:,} bytes, the limit of this gateway; send less, or raise server.max_body"
-    )
-    return Failure("too_large", message, 413)
+    what = f"the request is larger than {limit:,} bytes, the limit of this gateway"
+    return Failure("too_large", f"{what}; send less, or raise server.max_body", 413)

@@ -85,12 +85,6 @@ class HttpServer:
                 if self._all_closed is not None:
                     self._check_all_closed()
 
-    def _start_task(self, request: HttpRequest, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.loop.create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(partial(self._on_task_done, request))
-        return task
-
     def _on_task_done(self, request: HttpRequest, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         cancelled = task.cancelled()
@@ -103,14 +97,13 @@ class HttpServer:
             # The client must not take an incomplete answer for a complete one.
             request.abort()
         if error is not None and not gone:
-            self._answer_failed_task(request, task, error)
+            if task is request.task:
+                answering = self.loop.create_task(self._on_error(request, error))
+                self.tasks.add(answering)
+                answering.add_done_callback(partial(self._on_task_done, request))
+            else:
+                self.loop.call_exception_handler({"message": "answering an internal error failed", "exception": error})
         self._check_all_closed()
-
-    def _answer_failed_task(self, request: HttpRequest, task: asyncio.Task[None], error: BaseException) -> None:
-        if task is request.task:
-            self._start_task(request, self._on_error(request, error))
-        else:
-            self.loop.call_exception_handler({"message": "answering an internal error failed", "exception": error})
 
     # --- timeouts and closing ---
 
@@ -173,35 +166,11 @@ class ClientConnection(asyncio.Protocol):
     """The connection of one client."""
 
     __slots__ = (
-        "_bytes_without_progress",
-        "_cached_head",
-        "_error_response",
-        "_has_late_data",
-        "_head_size",
-        "_header_rows",
-        "_headers",
-        "_incoming_request",
-        "_is_reading_head",
-        "_is_reading_paused",
-        "_is_upgrade",
-        "_last_activity",
-        "_linger_until",
-        "_parsed_request",
-        "_parser",
-        "_pipelined",
-        "_server",
-        "_unread_bytes",
-        "_url",
-        "clock",
-        "current_request",
-        "ignores_input",
-        "is_closing",
-        "loop",
-        "peer",
-        "transport",
-        "write_blocked",
-        "write_queue",
-    )
+        "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data", "_head_size", "_header_rows",
+        "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused", "_is_upgrade", "_last_activity",
+        "_linger_until", "_parsed_request", "_parser", "_pipelined", "_server", "_unread_bytes", "_url", "clock",
+        "current_request", "ignores_input", "is_closing", "loop", "peer", "transport", "write_blocked", "write_queue",
+    )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -282,8 +251,14 @@ class ClientConnection(asyncio.Protocol):
             self._last_activity = self.clock()
             return
         is_between_requests = self._incoming_request is None and not self._is_reading_head
-        if is_between_requests and self._cached_head is not None and (length := self._cached_head.match_length(data)):
-            self._start_cached_request(self._cached_head, length, data)
+        head = self._cached_head
+        if is_between_requests and head is not None and (length := head.match_length(data)):
+            headers = head.headers.copy()
+            headers["content-length"] = length
+            self._bytes_without_progress = 0
+            self._last_activity = self.clock()
+            body = data[head.fixed_size + len(length) :]
+            self._enqueue_request(HttpRequest(self, head.request_line, headers, head.resolved_heads, body))
             return
         self._bytes_without_progress += len(data)
         self._cached_head = None
@@ -292,16 +267,6 @@ class ClientConnection(asyncio.Protocol):
         is_complete = request is not None and self._incoming_request is None and not self.ignores_input
         if is_between_requests and request is not None and is_complete:
             self._cached_head = cache_head(request, data)
-
-    def _start_cached_request(self, head: CachedHead, length: str, data: bytes) -> None:
-        """Start a request whose head is cached."""
-        headers = head.headers.copy()
-        headers["content-length"] = length
-        self._bytes_without_progress = 0
-        self._last_activity = self.clock()
-        self._enqueue_request(
-            HttpRequest(self, head.request_line, headers, head.resolved_heads, data[head.fixed_size + len(length) :])
-        )
 
     def _parse(self, data: bytes) -> None:
         rest: bytes | memoryview = data
@@ -463,14 +428,8 @@ class ClientConnection(asyncio.Protocol):
         Closing a socket while its client still sends causes a reset, and the response may be lost. So first only our
         side is closed, and input is dropped for a while.
         """
-        has_input = (
-            self._has_late_data
-            or self._is_reading_paused
-            or self._is_reading_head
-            or self._incoming_request
-            or self._pipelined
-            or self._error_response
-        )
+        is_reading = self._is_reading_paused or self._is_reading_head or self._incoming_request is not None
+        has_input = self._has_late_data or is_reading or self._pipelined or self._error_response
         self.is_closing = self.ignores_input = True
         self._pipelined.clear()
         self._incoming_request = None
@@ -516,13 +475,12 @@ class ClientConnection(asyncio.Protocol):
 
 def _check_http_version(method: str, version: str, headers: dict[str, str]) -> None:
     """Refuse requests that are not supported, or that other servers would read differently (request smuggling)."""
-    if version != "1.1" and version != "1.0":
+    if version not in ("1.1", "1.0"):
         raise _BadRequest(505, f"HTTP/{version} is not supported; use HTTP/1.1")
     if method == "CONNECT":
         raise _BadRequest(501, "CONNECT is not supported")
     coding = headers.get("transfer-encoding")
-    if coding is not None:
-        if version == "1.0":
-            raise _BadRequest(400, "HTTP/1.0 has no transfer-encoding")
-        if coding.lower() != "chunked":
-            raise _BadRequest(501, "only the transfer-encoding `chunked` is supported")
+    if coding is not None and version == "1.0":
+        raise _BadRequest(400, "HTTP/1.0 has no transfer-encoding")
+    if coding is not None and coding.lower() != "chunked":
+        raise _BadRequest(501, "only the transfer-encoding `chunked` is supported")
