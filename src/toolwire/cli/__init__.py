@@ -13,6 +13,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import NoReturn
 
+from toolwire import __version__
+
 COMMANDS = {
     "serve": "Run the gateway",
     "run": "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
@@ -50,7 +52,7 @@ class CommandParser(argparse.ArgumentParser):
 def make_overview_parser() -> CommandParser:
     """The parser of `toolwire` itself, which lists the commands."""
     parser = CommandParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
-    parser.add_argument("--version", action="version", version=f"toolwire {_version()}")
+    parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary)
@@ -74,12 +76,6 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
 
 def load_command_module(command: str) -> ModuleType:
     return import_module(f"toolwire.cli.{command.replace('-', '_')}")
-
-
-def _version() -> str:
-    from toolwire import __version__
-
-    return __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:

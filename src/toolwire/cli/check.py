@@ -12,7 +12,7 @@ from toolwire.conformance.strict import find_violations
 from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
-from toolwire.core.losses import Ledger, Loss
+from toolwire.core.losses import Ledger
 from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.config.providers import known_servers
 from toolwire.gateway.pipeline.route import codec_with_quirks
@@ -89,7 +89,7 @@ def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
     attempts: list[tuple[int, int, Codec, Request]] = []
     problem: Malformed | None = None
     for rank, codec in enumerate(sources):
-        for candidate in (tools, _normalise_tools(tools)):
+        for candidate in (tools, [_normalise_tool(tool) if isinstance(tool, dict) else tool for tool in tools]):
             try:
                 request = codec.read_request({codec.constraints.turns_key: [], "tools": candidate})
             except Malformed as bad:
@@ -103,12 +103,8 @@ def read_tools(value: Json, sources: Sequence[Codec]) -> tuple[Codec, Request]:
     return codec, request
 
 
-def _normalise_tools(tools: list[Json]) -> list[Json]:
-    """Turn tools as MCP servers list them, and bare functions, into tools that a protocol knows."""
-    return [_normalise_tool(tool) if isinstance(tool, dict) else tool for tool in tools]
-
-
 def _normalise_tool(tool: Object) -> Object:
+    """Turn a tool as MCP servers list it, or a bare function, into a tool that a protocol knows."""
     if "inputSchema" in tool:
         return {"name": tool.get("name"), "description": tool.get("description"), "input_schema": tool["inputSchema"]}
     if "parameters" in tool and not tool.keys() & {"type", "function"}:
@@ -121,34 +117,19 @@ def tool_verdicts(source: Codec, request: Request, target: Codec, model: str) ->
     request_with_turn = replace_fields(request, turns=(Turn("user", (Text("Hello."),)),), model=model or "model")
     body = source.write_request(request_with_turn, Ledger(source.name, source.name))
     translation = Exchange(source, target, Options(model=model)).translate_request(encode(body))
-    rows = [
-        (_loss_verdict(loss), _tool_name_at(loss.path, request), f"{loss.what}: {loss.why}")
-        for loss in translation.losses
-        if "/tools" in loss.path
-    ]
+    rows = []
+    for loss in translation.losses:
+        if "/tools" in loss.path:
+            verdict = VERDICT_BY_CODE.get(loss.code) or VERDICT_BY_SEVERITY[loss.severity]
+            index = next((int(key) for key in loss.path.split("/") if key.isdigit()), None)
+            rows.append((verdict, _tool_name(index, request.tools) or loss.path, f"{loss.what}: {loss.why}"))
     # Within one protocol the indices are those of the file; a translation writes provider tools separately.
     tools = [tool for tool in request.tools if isinstance(tool, Tool) or source.name == target.name]
-    rows += [
-        ("rejected", _tool_name_in(violation, tools), violation)
-        for violation in find_violations(target.name, translation.json())
-        if "tool" in violation
-    ]
+    for violation in find_violations(target.name, translation.json()):
+        if "tool" in violation:
+            found = TOOL_INDEX.search(violation)
+            rows.append(("rejected", _tool_name(int(found[1]) if found else None, tools), violation))
     return rows or [("ok", f"{len(request.tools)} tools", "accepted unchanged")]
-
-
-def _loss_verdict(loss: Loss) -> str:
-    return VERDICT_BY_CODE.get(loss.code) or VERDICT_BY_SEVERITY[loss.severity]
-
-
-def _tool_name_at(path: str, request: Request) -> str:
-    index = next((int(key) for key in path.split("/") if key.isdigit()), None)
-    return _tool_name(index, request.tools) or path
-
-
-def _tool_name_in(violation: str, tools: Sequence[AnyTool]) -> str:
-    """The tool that a violation is about, if it names an index."""
-    found = TOOL_INDEX.search(violation)
-    return _tool_name(int(found[1]), tools) if found else ""
 
 
 def _tool_name(index: int | None, tools: Sequence[AnyTool]) -> str:

@@ -23,9 +23,8 @@ Row = tuple[str, ...]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_argument(parser)
-    parser.add_argument(
-        "--hash-key", action="store_true", help="read a client's key, and print its [[server.keys]] entry"
-    )
+    hash_key = "read a client's key, and print its [[server.keys]] entry"
+    parser.add_argument("--hash-key", action="store_true", help=hash_key)
 
 
 def add_config_argument(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +36,13 @@ def run(args: argparse.Namespace) -> int:
     if args.hash_key:
         return print_key_hash()
     config = load_or_report(args.config)
+    server = config.server
+    workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    clients = "clients with a key" if server.keys else "clients on this machine"
     general = [
         ("file", str(config.file or "none: only the environment is used")),
-        ("server", describe_server(config)),
+        ("server", f"http://{host}:{server.port}, {workers}, for {clients}"),
         ("store", store.describe_store(config.store, os.environ)),
     ]
     for title, rows in (
@@ -78,14 +81,6 @@ def print_problems(problems: Sequence[Problem], file: str) -> None:
 # --- the rows -------------------------------------------------------------------------------------------------------
 
 
-def describe_server(config: Config) -> str:
-    server = config.server
-    workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    clients = "clients with a key" if server.keys else "clients on this machine"
-    return f"http://{host}:{server.port}, {workers}, for {clients}"
-
-
 def provider_rows(config: Config) -> Iterator[Row]:
     """One row for each address of a provider."""
     for provider in config.providers.values():
@@ -117,9 +112,7 @@ def model_row(rule: ModelRule) -> Row:
 def policy_row(rule: Rule) -> Row:
     """What a rule matches, and what it changes."""
     conditions = [f"{key} {', '.join(globs)}" for key in MATCH_FIELDS if (globs := getattr(rule, key))]
-    effects = [
-        key for key in EFFECT_FIELDS if getattr(rule, key) not in (None, "", (), False) and getattr(rule, key) != {}
-    ]
+    effects = [key for key in EFFECT_FIELDS if getattr(rule, key) not in (None, "", (), False, {})]
     return f"  {rule.name}", "; ".join(conditions) or "everything", ", ".join(effects)
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
 from urllib.parse import urlsplit
 
 from toolwire import __version__
@@ -69,13 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("cases").add_argument
     pattern = "play only cases whose id begins with this: 084, 'grid:chat>*'; may be repeated"
     add("--case", dest="patterns", action="append", default=[], metavar="PATTERN", help=pattern)
-    add(
-        "--only",
-        dest="part",
-        choices=PARTS,
-        default="",
-        help="play only the grid of all protocol pairs, or only reported cases",
-    )
+    only = "play only the grid of all protocol pairs, or only reported cases"
+    add("--only", dest="part", choices=PARTS, default="", help=only)
     anyway = "also play cases that need a special configuration of the gateway"
     add("--anyway", dest="include_configured", action="store_true", help=anyway)
     add("--list", action="store_true", help="list the cases, and play none")
@@ -85,14 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--page", type=Path, metavar="FILE", help="write the result as an HTML page")
     against = "compare with a saved result; exit with 1 if a case passed there and does not now"
     add("--against", type=Path, metavar="FILE", help=against)
-    add(
-        "--compare",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="show saved results side by side, and play nothing",
-    )
+    compare = "show saved results side by side, and play nothing"
+    add("--compare", nargs="+", type=Path, default=[], metavar="FILE", help=compare)
     add("--markdown", type=Path, metavar="FILE", help="with --compare: write the comparison to this file")
 
 
@@ -102,9 +90,8 @@ def run(args: argparse.Namespace) -> int:
     if args.markdown:
         raise CommandError("--markdown needs --compare", "name the saved results to compare with --compare")
     if bool(args.url) == bool(args.target) and not args.list:
-        raise CommandError(
-            "give either the URL of a gateway or --target", f"--target starts one of: {', '.join(TARGETS)}"
-        )
+        hint = f"--target starts one of: {', '.join(TARGETS)}"
+        raise CommandError("give either the URL of a gateway or --target", hint)
     cases = player.select_cases(load_all_cases(), args.patterns, args.part)
     if not cases:
         raise CommandError("no case has such an id", "`toolwire conformance --list` lists all cases")
@@ -123,7 +110,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
-    key = _read_key(args.key_env)
+    if args.key_env and not os.environ.get(args.key_env):
+        raise CommandError(f"{args.key_env} is not set", "set it to a client key of the gateway")
+    key = os.environ[args.key_env] if args.key_env else CLIENT_KEY
     with ExitStack() as stack:
         providers = _start_provider(args, cases)
         stack.callback(providers.close)
@@ -142,17 +131,9 @@ def _run_suite(args: argparse.Namespace, cases: Sequence[Case]) -> RunResult:
         transport = HttpTransport(url, providers, router, timeout=args.patience, key=key)
         plays = player.run_cases(cases, transport, router, lambda id: args.include_configured or id in configured)
         played = tuple(reports.normalise_play(play) for play in _show_progress(plays, len(cases)))
-        if providers.unexpected_calls:
-            sys.stderr.write(
-                f"note: the providers refused {len(providers.unexpected_calls)} calls that belong to no case\n"
-            )
+        if refused := len(providers.unexpected_calls):
+            sys.stderr.write(f"note: the providers refused {refused} calls that belong to no case\n")
     return RunResult(gateway=gateway, suite=__version__, command=_repeat_command(args), plays=played)
-
-
-def _read_key(variable: str | None) -> str:
-    if variable and not os.environ.get(variable):
-        raise CommandError(f"{variable} is not set", "set it to a client key of the gateway")
-    return os.environ[variable] if variable else CLIENT_KEY
 
 
 def _start_provider(args: argparse.Namespace, cases: Sequence[Case]) -> ProviderServer:
@@ -175,9 +156,8 @@ def _start_target(
         hint = f"{target.install_hint}; --from names the folder of its program"
         raise CommandError(f"{target.title} is not installed: program {missing} not found", hint) from None
     except GatewayNotStarted as error:
-        raise CommandError(
-            f"{target.title} did not start; the end of its log:\n{error}", f"it did not answer at {target.ready_path}"
-        ) from None
+        problem = f"{target.title} did not start; the end of its log:\n{error}"
+        raise CommandError(problem, f"it did not answer at {target.ready_path}") from None
 
 
 def _make_target_router(target: Target, providers: ProviderServer) -> Router:
@@ -188,9 +168,8 @@ def _make_template_router(args: argparse.Namespace) -> Router:
     try:
         args.model_template.format(protocol="", model="")
     except (KeyError, ValueError, IndexError):
-        raise CommandError(
-            f"--model-template: invalid template `{args.model_template}`", "it may contain {protocol} and {model}"
-        ) from None
+        problem = f"--model-template: invalid template `{args.model_template}`"
+        raise CommandError(problem, "it may contain {protocol} and {model}") from None
     pairs = [header.partition(":") for header in args.header]
     if any(not separator for _, separator, _ in pairs):
         raise CommandError("--header: a header has no value", "write --header 'x-name: value'")
@@ -205,29 +184,35 @@ def _make_template_router(args: argparse.Namespace) -> Router:
 def _wait_for_gateway(url: str, args: argparse.Namespace, providers: ProviderServer, cases: Sequence[Case]) -> None:
     if urlsplit(url).scheme not in ("http", "https"):
         raise CommandError(f"{url} is not the URL of a gateway", "write a URL such as http://127.0.0.1:8642")
-    for line in _setup_instructions(args, providers, cases):
-        sys.stderr.write(f"hint: {line}\n")
+    asked = player.asked_models(cases)
+    lines = ["configure the gateway with these providers, any key, and these models:"]
+    for protocol in dict.fromkeys(protocol for protocol, _ in asked):
+        lines.append(f"  {protocol} at {providers.origin}{PEERS[protocol].http.base_path}")
+        for model in (model for other, model in asked if other == protocol):
+            lines.append(f"    {args.model_template.format(protocol=protocol, model=model)} is {model}")
+    sys.stderr.writelines(f"hint: {line}\n" for line in lines)
     sys.stderr.flush()
     if not wait_for_answer(url, args.wait):
         raise CommandError(f"no answer from {url}", "start the gateway, configured with the providers above")
 
 
-def _setup_instructions(args: argparse.Namespace, providers: ProviderServer, cases: Sequence[Case]) -> Iterator[str]:
-    asked = player.asked_models(cases)
-    yield "configure the gateway with these providers, any key, and these models:"
-    for protocol in dict.fromkeys(protocol for protocol, _ in asked):
-        yield f"  {protocol} at {providers.origin}{PEERS[protocol].http.base_path}"
-        for _, model in (pair for pair in asked if pair[0] == protocol):
-            yield f"    {args.model_template.format(protocol=protocol, model=model)} is {model}"
-
-
 def _show_progress(plays: Iterator[PlayResult], total: int) -> Iterator[PlayResult]:
-    """Pass the plays on, and show the progress."""
-    progress = Progress(sys.stderr, total)
+    """Pass the plays on; show one line that is updated on a terminal, or a line every now and then."""
+    stream, is_terminal = sys.stderr, sys.stderr.isatty()
+    clear = "\r\x1b[K" if is_terminal else ""
+    done: list[PlayResult] = []
+    status = f"[0/{total}] "
     for play in plays:
-        progress.show_play(play)
+        done.append(play)
+        counts = [f"{count} {verdict}" for verdict, count in count_verdicts(done).items() if count]
+        status = f"[{len(done)}/{total}] {', '.join(counts)}"
+        if is_terminal:
+            stream.write(clear + f"{status}  {play.id}"[: terminal.terminal_width() - 1])
+        elif len(done) % PROGRESS_STEP == 0:
+            stream.write(f"{status}\n")
+        stream.flush()
         yield play
-    progress.end()
+    stream.write(f"{clear}{status}\n")
 
 
 # --- results --------------------------------------------------------------------------------------------------------
@@ -262,12 +247,10 @@ def _write_file(file: Path | None, data: bytes) -> None:
 
 def _print_changes(before: RunResult, result: RunResult) -> int:
     worse, better = reports.compare_plays(before.plays, result.plays)
-    out: TextIO = sys.stdout
+    out, width = sys.stdout, terminal.terminal_width()
     out.write(f"\nagainst {before.gateway.title} {before.gateway.version}".rstrip() + ":")
     out.write(f" {len(worse)} passed before and do not now, {len(better)} pass now and did not before\n")
-    rows = [
-        ("worse", play.id, f"{play.verdict}: {play.main_difference}"[: terminal.terminal_width()]) for play in worse
-    ]
+    rows = [("worse", play.id, f"{play.verdict}: {play.main_difference}"[:width]) for play in worse]
     rows += [("better", play.id, "") for play in better]
     out.write(terminal.format_table(rows, ["lost"] * len(worse) + ["ok"] * len(better)))
     return EXIT_REGRESSION if worse else 0
@@ -283,51 +266,21 @@ def _compare_results(args: argparse.Namespace) -> int:
     return 0
 
 
-class Progress:
-    """One line that is updated on a terminal, or a line every now and then."""
-
-    def __init__(self, stream: TextIO, total: int) -> None:
-        self._stream, self._total = stream, total
-        self._is_terminal = stream.isatty()
-        self._plays: list[PlayResult] = []
-
-    def show_play(self, play: PlayResult) -> None:
-        self._plays.append(play)
-        done = len(self._plays)
-        if self._is_terminal:
-            line = f"{self._status_text()}  {play.id}"
-            self._stream.write(f"\r\x1b[K{line[: terminal.terminal_width() - 1]}")
-        elif done % PROGRESS_STEP == 0:
-            self._stream.write(f"{self._status_text()}\n")
-        self._stream.flush()
-
-    def end(self) -> None:
-        self._stream.write(f"\r\x1b[K{self._status_text()}\n" if self._is_terminal else f"{self._status_text()}\n")
-
-    def _status_text(self) -> str:
-        found = count_verdicts(self._plays)
-        parts = [f"{count} {verdict}" for verdict, count in found.items() if count]
-        return f"[{len(self._plays)}/{self._total}] {', '.join(parts)}"
-
-
 def format_result(result: RunResult, *, everything: bool) -> str:
     """The report of a run."""
     head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head", sys.stdout)
     out = [f"{head}\n"]
     for part in PARTS:
         if plays := plays_of_part(result.plays, part):
-            out += ["\n", _format_heading(part, plays), *([_format_grid(plays)] if part == "grid" else [])]
+            counts = [
+                terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict], sys.stdout)
+                for verdict, count in count_verdicts(plays).items()
+            ]
+            title = terminal.paint_text(PART_TITLES[part], "head", sys.stdout)
+            out += [f"\n{title}: {', '.join(counts)}\n", *([_format_grid(plays)] if part == "grid" else [])]
             rows = _format_plays([play for play in plays if everything or play.verdict != "pass"])
             out.append(f"\n{rows}" if rows else "")
     return "".join(out)
-
-
-def _format_heading(part: str, plays: Sequence[PlayResult]) -> str:
-    numbers = [
-        terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict], sys.stdout)
-        for verdict, count in count_verdicts(plays).items()
-    ]
-    return f"{terminal.paint_text(PART_TITLES[part], 'head', sys.stdout)}: {', '.join(numbers)}\n"
 
 
 def _format_grid(plays: Sequence[PlayResult]) -> str:

@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
     except UnknownProtocol as unknown:
         raise CommandError(str(unknown), "--protocol takes the name of a protocol") from None
     if args.json:
-        document = {
-            scenario.scenario: {codec.name: write_pieces(scenario, codec) for codec in codecs} for scenario in scenarios
-        }
+        document = {one.scenario: {codec.name: write_pieces(one, codec) for codec in codecs} for one in scenarios}
         sys.stdout.write(terminal.format_json(document))
         return 0
     for scenario in scenarios:
@@ -120,11 +118,11 @@ def _scenario_page(scenario: Scenario, codecs: list[Codec]) -> Iterator[str]:
 def _piece_row(piece: str, shown: list[tuple[str, Json]], width: int) -> Iterator[str]:
     heads = [f"{piece} · {name}"[:width].ljust(width) for name, _ in shown]
     yield "  ".join(terminal.paint_text(head, "ok", sys.stdout) for head in heads).rstrip() + "\n"
-    for line in zip_longest(*(_json_lines(value, width) for _, value in shown), fillvalue=""):
+    columns = []
+    for _, value in shown:
+        text = msgspec.json.format(encode(value), indent=1).decode()
+        cells = [line[at : at + width] for line in text.splitlines() for at in range(0, len(line), width)]
+        columns.append(cells)
+    for line in zip_longest(*columns, fillvalue=""):
         yield "  ".join(cell.ljust(width) for cell in line).rstrip() + "\n"
     yield "\n"
-
-
-def _json_lines(value: Json, width: int) -> list[str]:
-    text = msgspec.json.format(encode(value), indent=1).decode()
-    return [line[start : start + width] for line in text.splitlines() for start in range(0, len(line), width)]

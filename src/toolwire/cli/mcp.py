@@ -65,10 +65,8 @@ def tool_rows(status: ServerStatus) -> list[tuple[str, ...]]:
     names = [(f"  {offered.tool.name}", first_line(offered.name, MAX_NAME_WIDTH)) for offered in status.tools]
     used = sum(max((len(row[column]) for row in names), default=0) + 2 for column in (0, 1))
     width = max(terminal.terminal_width() - used, MIN_DESCRIPTION_WIDTH)
-    return [
-        (*row, first_line(offered.tool.description or "", width))
-        for row, offered in zip(names, status.tools, strict=True)
-    ]
+    descriptions = (first_line(offered.tool.description or "", width) for offered in status.tools)
+    return [(*row, description) for row, description in zip(names, descriptions, strict=True)]
 
 
 def first_line(text: str, width: int) -> str:

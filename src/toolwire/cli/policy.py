@@ -38,7 +38,6 @@ from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
 from toolwire.protocols import CODECS, UnknownProtocol, find_codec
 
-SYSTEM_ROLES = ("system", "developer")
 UNKNOWN_VALUE = "–"
 NO_SUCH_TOOL = "(matches no tool of this request)"
 MAX_SHOWN_CALLS = 10
@@ -112,9 +111,8 @@ def explain_request(config: Config, client: Codec, request: Request, args: argpa
     rules = Policy((*config.policy, *presets)).active_rules(subject)
     request = replace_fields(request, model=subject.model) if subject.model != request.model else request
     ledger = Ledger(client.name, client.name)
-    can_force = None
-    if target is not None:
-        can_force = choose_codec(target, client, lambda: bool(request.tools)).constraints.can_force_tools
+    codec = choose_codec(target, client, lambda: bool(request.tools)) if target is not None else None
+    can_force = codec.constraints.can_force_tools if codec is not None else None
     try:
         after, _ = apply_rules(request, rules, ledger, can_force)
     except Malformed as bad:
@@ -135,9 +133,8 @@ def _find_target(config: Config, provider: str, model: str) -> Target | None:
     if not provider and targets:
         return targets[0]
     if provider in config.providers:
-        return next((target for target in targets if target.provider.name == provider), None) or Target(
-            config.providers[provider], model
-        )
+        routed_there = (target for target in targets if target.provider.name == provider)
+        return next(routed_there, Target(config.providers[provider], model))
     problem = "the provider is unknown"
     if provider:
         problem = f"unknown provider `{provider}` ({suggest_name(provider, config.providers)})"
@@ -283,7 +280,7 @@ def _instruction_section(explanation: Explanation) -> Iterator[str]:
 
 def instruction_text(request: Request) -> str:
     """The system prompt and the system and developer messages."""
-    turns = (turn.parts for turn in request.turns if turn.role in SYSTEM_ROLES)
+    turns = (turn.parts for turn in request.turns if turn.role in ("system", "developer"))
     return "\n\n".join(part.text for parts in (request.system, *turns) for part in parts if isinstance(part, Text))
 
 

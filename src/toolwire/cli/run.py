@@ -19,13 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("agent", metavar="AGENT", nargs="?", help=f"one of: {', '.join(load_agents())}")
     add("extra_words", nargs="*", help=argparse.SUPPRESS)
     add("--model", default="", metavar="M", help="a model that the gateway knows, or `provider/model`")
-    add(
-        "--as",
-        dest="shown_name",
-        default="",
-        metavar="NAME",
-        help="model name to give the agent instead: some agents have extra tools for models they know",
-    )
+    shown = "model name to give the agent instead: some agents have extra tools for models they know"
+    add("--as", dest="shown_name", default="", metavar="NAME", help=shown)
     add("--protocol", metavar="P", help="protocol to use, for an agent that supports several")
     add("--config", metavar="FILE", help="configuration file of the gateway; always starts a private gateway")
     add("--log", default="", metavar="FILE", help="append the log of the private gateway to FILE")
@@ -87,10 +82,10 @@ def choose_protocol(agent: Agent, name: str | None) -> str:
 
 def print_agents() -> int:
     """List every agent, and where it is or how to install it."""
-    programs = {name: find_program(agent, os.environ, Path.cwd()) for name, agent in load_agents().items()}
-    rows = [
-        (name, agent.title, programs[name] or f"not installed: {agent.install_command}")
-        for name, agent in load_agents().items()
-    ]
-    sys.stdout.write(terminal.format_table(rows, ["ok" if program else "dim" for program in programs.values()]))
+    rows, colours = [], []
+    for name, agent in load_agents().items():
+        program = find_program(agent, os.environ, Path.cwd())
+        rows.append((name, agent.title, program or f"not installed: {agent.install_command}"))
+        colours.append("ok" if program else "dim")
+    sys.stdout.write(terminal.format_table(rows, colours))
     return 0

@@ -20,25 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 8642; 0: any free port)")
     add("--workers", type=int, help="number of processes that share the port (default: 1)")
-    add(
-        "--route",
-        metavar="NAME=MODEL",
-        action="append",
-        default=[],
-        help="answer requests for NAME with MODEL (a configured name, or `provider/model`); overrides the file; "
-        "may be repeated",
-    )
-    add(
-        "--log",
-        dest="log_format",
-        choices=("json", "text", "none"),
-        help="format of the log (default: json, or text on a terminal)",
-    )
-    add(
-        "--log-level",
-        choices=("debug", "info", "warn", "error"),
-        help="minimum log level; debug also logs the tools and the calls of every request, on both sides",
-    )
+    route = "answer requests for NAME with MODEL (a configured name, or `provider/model`); overrides the file; "
+    add("--route", metavar="NAME=MODEL", action="append", default=[], help=f"{route}may be repeated")
+    log = "format of the log (default: json, or text on a terminal)"
+    add("--log", dest="log_format", choices=("json", "text", "none"), help=log)
+    level = "minimum log level; debug also logs the tools and the calls of every request, on both sides"
+    add("--log-level", choices=("debug", "info", "warn", "error"), help=level)
     # For a parent process that holds the other end of this pipe: the gateway stops when the pipe closes.
     add("--lifeline", type=int, help=argparse.SUPPRESS)
 

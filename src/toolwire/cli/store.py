@@ -34,17 +34,14 @@ class StoreUnusable(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=ACTIONS, help="count the entries, remove expired and surplus ones, or export all of them"
-    )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="file to export to (default: standard output)")
+    add = parser.add_argument
+    actions = "count the entries, remove expired and surplus ones, or export all of them"
+    add("action", choices=ACTIONS, help=actions)
+    add("file", nargs="?", metavar="FILE", help="file to export to (default: standard output)")
     add_config_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document; an export is always JSON lines")
-    parser.add_argument(
-        "--owner",
-        metavar="KEY",
-        help="export only the entries of this client key: its name, its SHA-256 or its owner id",
-    )
+    add("--json", action="store_true", help="print one JSON document; an export is always JSON lines")
+    owner = "export only the entries of this client key: its name, its SHA-256 or its owner id"
+    add("--owner", metavar="KEY", help=owner)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,9 +54,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_run_and_close(store, ACTIONS[args.action](store, config, args)))
     except StoreUnusable as unusable:
-        raise CommandError(
-            str(unusable), "`toolwire check-config` shows which store is configured", EXIT_DOWN
-        ) from None
+        hint = "`toolwire check-config` shows which store is configured"
+        raise CommandError(str(unusable), hint, EXIT_DOWN) from None
     return 0
 
 
@@ -85,7 +81,9 @@ async def print_stats(store: Store, _: Config, args: argparse.Namespace) -> None
         sys.stdout.write(terminal.format_json(stats))
         return
     entries = sum(kind.entries for kind in stats.kinds)
-    oldest = f", the oldest from {format_time(stats.oldest)}" if stats.oldest is not None else ""
+    oldest = ""
+    if stats.oldest is not None:
+        oldest = f", the oldest from {datetime.fromtimestamp(stats.oldest, UTC):%Y-%m-%d %H:%M} UTC"
     limit = f" of at most {format_size(stats.limit)}" if stats.limit else ""
     expired = " (`toolwire store gc` removes them)" if stats.expired else ""
     rows = [
@@ -109,10 +107,6 @@ def format_size(size: float) -> str:
         size /= 1024
         units.pop(0)
     return f"{size:,.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
-
-
-def format_time(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 # --- gc -------------------------------------------------------------------------------------------------------------

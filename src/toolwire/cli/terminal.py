@@ -13,7 +13,6 @@ import msgspec
 
 from toolwire.cli import CommandError
 from toolwire.core.json_values import encode
-from toolwire.core.losses import Loss
 
 CHUNK_SIZE = 65536
 COLOUR_CODES = {"lost": "31", "changed": "33", "added": "36", "ok": "32", "head": "1", "dim": "2"}
@@ -39,12 +38,9 @@ def read_chunks(name: str | None) -> Iterator[bytes]:
         raise CommandError(f"cannot read {name}: {error.strerror}", "check the path") from None
 
 
-def uses_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def paint_text(text: str, colour: str, stream: TextIO) -> str:
-    return f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m" if uses_colour(stream) else text
+    uses_colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m" if uses_colour else text
 
 
 def heading(text: str) -> str:
@@ -77,8 +73,3 @@ def format_table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), str
 
 def format_json(value: Any) -> str:
     return msgspec.json.format(encode(value), indent=2).decode() + "\n"
-
-
-def print_losses(losses: Sequence[Loss], stream: TextIO) -> None:
-    rows = [(loss.severity, loss.code, loss.path or "(body)", f"{loss.what}: {loss.why}") for loss in losses]
-    stream.write(format_table(rows, [loss.severity for loss in losses], stream))

@@ -15,9 +15,8 @@ NO_NAME = "–"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="show one tool with its parameters, by any of its names"
-    )
+    name = "show one tool with its parameters, by any of its names"
+    parser.add_argument("name", nargs="?", metavar="NAME", help=name)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -67,12 +66,12 @@ def tool_page(catalogue: Catalogue, name: str, tool: CatalogueTool) -> Iterator[
             note = ", ".join(marks)
             title = terminal.paint_text(row.name, "ok", sys.stdout) + namespace + (f" ({note})" if note else "")
             yield f"\n{settings.title}: {title}\n"
-            yield terminal.format_table([_parameter_row(tool, parameter) for parameter in row.parameters])
-
-
-def _parameter_row(tool: CatalogueTool, parameter: Parameter) -> tuple[str, str, str, str]:
-    marks = [mark for mark, is_set in (("required", parameter.required), ("older", parameter.older)) if is_set]
-    return f"  {parameter.name}", type_text(parameter), ", ".join(marks), tool.parameter_meaning(parameter)
+            rows = []
+            for parameter in row.parameters:
+                marks = filter(None, ("required" if parameter.required else "", "older" if parameter.older else ""))
+                means = tool.parameter_meaning(parameter)
+                rows.append((f"  {parameter.name}", type_text(parameter), ", ".join(marks), means))
+            yield terminal.format_table(rows)
 
 
 def type_text(parameter: Parameter) -> str:

@@ -99,7 +99,8 @@ def _report_losses(args: argparse.Namespace, losses: Sequence[Loss]) -> int:
         except OSError as error:
             raise CommandError(f"cannot write {args.report}: {error.strerror}", "check the path of --report") from None
     elif losses:
-        terminal.print_losses(losses, sys.stderr)
+        rows = [(loss.severity, loss.code, loss.path or "(body)", f"{loss.what}: {loss.why}") for loss in losses]
+        sys.stderr.write(terminal.format_table(rows, [loss.severity for loss in losses], sys.stderr))
     lost = [loss for loss in losses if loss.severity == "lost"]
     if args.strict and lost:
         sys.stderr.write(f"error: {len(lost)} lost under --strict\nhint: translate without --strict to accept this\n")
