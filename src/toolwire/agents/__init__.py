@@ -7,10 +7,13 @@ JSON and TOML write it.
 
 from __future__ import annotations
 
+import os
+import shutil
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -67,9 +70,19 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @cache
 def load_agents() -> Mapping[str, Agent]:
     """All agents, by name."""
-    found = {}
-    for entry in sorted(files("toolwire.agents").iterdir(), key=lambda entry: entry.name):
-        name, dot, kind = entry.name.rpartition(".")
-        if dot and kind == "toml":
-            found[name] = msgspec.convert({**tomllib.loads(entry.read_text("utf-8")), "name": name}, Agent)
-    return found
+    entries = sorted(files("toolwire.agents").iterdir(), key=lambda entry: entry.name)
+    tables = {entry.name[:-5]: entry.read_text("utf-8") for entry in entries if entry.name.endswith(".toml")}
+    return {name: msgspec.convert({**tomllib.loads(text), "name": name}, Agent) for name, text in tables.items()}
+
+
+def find_program(agent: Agent, environ: Mapping[str, str], folder: Path) -> str:
+    """The agent's program on PATH or in the project's `node_modules`; empty if it is not installed."""
+    modules = [str(parent / "node_modules" / ".bin") for parent in (folder, *folder.parents)]
+    found = (shutil.which(agent.command, path=path) for path in (environ.get("PATH", ""), *modules))
+    return next(filter(None, found), "")
+
+
+def search_path(program: str, environ: Mapping[str, str]) -> str:
+    """PATH for the agent. A Node installed beside it comes first: the one on PATH may be too old."""
+    beside, path = str(Path(program).parent), environ.get("PATH", "")
+    return f"{beside}{os.pathsep}{path}" if shutil.which("node", path=beside) else path

@@ -65,7 +65,9 @@ def plan_layout(
         for path, target in _mirror_links(variable, mirror, environ, home, run)
     }
     environment = {variable: f"{run}/{mirror.default}" for variable, mirror in agent.mirrors.items()}
-    environment |= {name: _to_text(_fill_placeholders(value, texts)) for name, value in agent.environment.items()}
+    for name, value in agent.environment.items():
+        filled = _fill_placeholders(value, texts)
+        environment[name] = filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
     return Layout(
         command=(agent.command, *(_fill_placeholders(text, texts) for text in agent.arguments)),
         environment={**environment, **_no_proxy_variables(environ)},
@@ -74,10 +76,6 @@ def plan_layout(
         links=links,
         home=home,
     )
-
-
-def _to_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
@@ -156,14 +154,8 @@ def _merge_json(old: Any, new: Any) -> Any:
 
 def write_shell_script(
     layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
-) -> str:
-    """The plan as shell lines, to read or to run by hand. Links to the user's own files are left out."""
-    return "\n".join(_script_lines(layout, routes, file, agent_arguments)) + "\n"
-
-
-def _script_lines(
-    layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
 ) -> Iterator[str]:
+    """The plan as shell lines, to read or to run by hand. Links to the user's own files are left out."""
     yield "# start the gateway, if none is running"
     serve = ["toolwire", "serve", *(["--config", file] if file else [])]
     for name, model in routes.items():

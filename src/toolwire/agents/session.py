@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from msgspec import Struct
 
-from toolwire.agents import Agent, load_agents
+from toolwire.agents import Agent, find_program, load_agents, search_path
 from toolwire.agents.gateway import GatewayClient, GatewayDied, PrivateGateway, server_origin, start_gateway
 from toolwire.agents.layout import RUN_FOLDER_VARIABLE, Layout, plan_layout, write_layout, write_shell_script
-from toolwire.agents.process import AgentProcess, find_program, forward_signals, search_path
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import ROUTE_OPTION, load_config
@@ -20,7 +23,6 @@ from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
 from toolwire.gateway.pipeline.route import Router
 
-KnowsModel = Callable[[str], bool]
 KEY_VARIABLE = "TOOLWIRE_KEY"
 PLACEHOLDER_KEY = "toolwire"
 """Used if the gateway needs no key: agents do not start without one."""
@@ -49,8 +51,11 @@ def choose_model(
 ) -> ModelChoice | None:
     """Choose the model; None if providers are configured, but not which of their models to use."""
     is_configured = _make_route_check(config)
-    checks: list[KnowsModel] = [is_configured] if running is None else [running.knows_model, is_configured]
-    chosen = model or next(filter(None, (_first_known_model(agent, config, knows) for knows in checks)), "")
+    checks = [is_configured] if running is None else [running.knows_model, is_configured]
+    # The agent's default, the configured models, then the defaults of the other agents.
+    plain_names = [rule.name for rule in config.models if "*" not in rule.name and "?" not in rule.name]
+    candidates = [agent.model, *plain_names, *(other.model for other in load_agents().values())]
+    chosen = model or next((name for knows in checks for name in candidates if name and knows(name)), "")
     if not chosen:
         if any(not provider.embedded for provider in config.providers.values()):
             return None
@@ -72,18 +77,7 @@ def _find_mismatch(agent: Agent, shown_name: str, running: GatewayClient) -> str
     return ""
 
 
-def _first_known_model(agent: Agent, config: Config, knows: KnowsModel) -> str:
-    return next((name for name in _candidate_models(agent, config) if knows(name)), "")
-
-
-def _candidate_models(agent: Agent, config: Config) -> Iterator[str]:
-    """The agent's default, the configured models, then the defaults of the other agents."""
-    yield from (agent.model,) if agent.model else ()
-    yield from (rule.name for rule in config.models if "*" not in rule.name and "?" not in rule.name)
-    yield from (other.model for other in load_agents().values() if other.model)
-
-
-def _make_route_check(config: Config) -> KnowsModel:
+def _make_route_check(config: Config) -> Callable[[str], bool]:
     """A check whether the configuration has a provider for a model, with a key if it needs one."""
     router = Router(config)
 
@@ -132,7 +126,8 @@ class AgentSession:
         key = PLACEHOLDER_KEY if self._key == PLACEHOLDER_KEY else f"${KEY_VARIABLE}"
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
         layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE)
-        return write_shell_script(layout, choice.routes, self._options.config, self._options.agent_arguments)
+        lines = write_shell_script(layout, choice.routes, self._options.config, self._options.agent_arguments)
+        return "\n".join(lines) + "\n"
 
     def run_agent(self) -> int:
         """Run the agent; gives its exit code. Raises SessionError."""
@@ -152,7 +147,9 @@ class AgentSession:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
                 return self._start_agent(program, running, choice, folder, child)
             gateway = self._start_private_gateway(stack, choice, folder)
-            reason = choice.mismatch or self._private_gateway_reason()
+            needed_by = "--config" if self._options.config else "--as" if self._options.shown_name else ""
+            none_running = f"none is running at {server_origin(self._config.server)}"
+            reason = choice.mismatch or (f"{needed_by} needs one" if needed_by else none_running)
             self._print_status(f"{agent.title} uses {model} through a private gateway: {reason}")
             code = self._start_agent(program, self._client_at(gateway.origin), choice, folder, child)
             if gateway.death_message:
@@ -166,15 +163,9 @@ class AgentSession:
 
     def _find_running_gateway(self) -> GatewayClient | None:
         """The gateway at the configured address, unless an option needs a private one."""
-        origin = server_origin(self._config.server)
-        client = self._client_at(origin)
-        is_wanted = not self._options.config and not self._options.shown_name and bool(origin)
+        client = self._client_at(server_origin(self._config.server))
+        is_wanted = client.origin and not self._options.config and not self._options.shown_name
         return client if is_wanted and client.is_alive() else None
-
-    def _private_gateway_reason(self) -> str:
-        options = {"--config": self._options.config, "--as": self._options.shown_name}
-        option = next((option for option, value in options.items() if value), "")
-        return f"{option} needs one" if option else f"none is running at {server_origin(self._config.server)}"
 
     def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path) -> PrivateGateway:
         environ, server, file = self._environ, self._config.server, self._options.config
@@ -243,3 +234,57 @@ def describe_choice(choice: ModelChoice) -> str:
 
 def _failure_hint(failure: Failure) -> str:
     return FAILURE_HINTS.get(failure.kind, OTHER_FAILURE_HINT)
+
+
+# --- the agent's process --------------------------------------------------------------------------------------------
+
+FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to every process in the foreground, so the agent gets them without our help."""
+
+
+class AgentProcess:
+    """The agent's process. A signal before it has started ends us; after that, it goes to the agent."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._process is None:
+            raise SystemExit(128 + number)
+        if number not in TERMINAL_SIGNALS or not is_foreground():
+            self._process.send_signal(number)
+
+    def run(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
+        """Run the agent to its end; gives the exit code as a shell does. Raises OSError if it cannot start."""
+        self._process = subprocess.Popen(command, env=environ)
+        code = self._process.wait()
+        return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def forward_signals() -> Iterator[AgentProcess]:
+    """An agent's process that gets our signals. Signals that we ignore (`nohup`) stay ignored."""
+    child = AgentProcess()
+    numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS if hasattr(signal, name)]
+    forwarded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, child.on_signal) for number in forwarded}
+    try:
+        yield child
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_foreground() -> bool:
+    """Are we in the foreground of our terminal, so that the agent got the signal too?"""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -7,8 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from toolwire.agents import Agent, load_agents
-from toolwire.agents.process import find_program
+from toolwire.agents import Agent, find_program, load_agents
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.serve import gateway_packages
 
