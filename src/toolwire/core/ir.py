@@ -551,6 +551,11 @@ def replace_fields(node: Node, **fields: Any) -> Node:
     return replace(node, **fields)
 
 
+def without_wire(origin: Origin | None) -> Origin | None:
+    """An origin that is kept for its place only."""
+    return None if origin is None else replace(origin, wire=None, intact=False)
+
+
 def is_same(new: Sequence[object], old: Sequence[object]) -> bool:
     """Are these the very same objects? A step that changes nothing must return its input, so that it stays verbatim."""
     return len(new) == len(old) and all(map(is_, new, old))

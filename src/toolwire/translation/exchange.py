@@ -304,7 +304,7 @@ class Exchange:
         seal = ""
         if rounds is not None:
             self.note_forgotten_calls(rounds, ledger)
-            seal = signature_memory.first_seal(visible)
+            seal = signature_memory.first_seal(part for choice in visible.choices for part in choice.parts)
         body = client.write_response(visible, ledger, self.writer_context(seed))
         records = self.collect_records(response, steps, rounds, True, seal) if self.uses_memory else EMPTY_MAPPING
         is_error = self.is_cross_protocol and isinstance(body.get("error"), dict)

@@ -16,6 +16,7 @@ The round trip of Gemini's `thoughtSignature`, Anthropic's `signature` and OpenA
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ from toolwire.core.codec import Constraints
 from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, read_envelope
 from toolwire.core.ir import (
     Call,
-    Origin,
     Part,
     Reasoning,
     Request,
@@ -35,13 +35,12 @@ from toolwire.core.ir import (
     source_path,
     with_parts,
     with_turns,
+    without_wire,
 )
 from toolwire.core.losses import Ledger
 
 VENDOR_MARK = "@"
 """Separates a maker from the vendor whose seal it carries: `openai-chat@google`."""
-
-
 NO_MAKER = "-"
 """A maker that has made no seal, so that all are removed."""
 
@@ -65,25 +64,17 @@ def open_envelopes(request: Request) -> Request:
     """The request with every envelope replaced by its seals."""
     if not any(_has_envelope(part) for turn in request.turns for part in turn.parts):
         return request
-    return replace_fields(request, turns=tuple(_open_turns(request.turns)))
+    turns: list[Turn] = []
+    # A seal may belong to a part in the turn before or after its envelope.
+    for is_assistant, group in groupby(request.turns, lambda turn: turn.role == "assistant"):
+        run = [*group]
+        turns += _open_run(run) if is_assistant else run
+    return replace_fields(request, turns=tuple(turns))
 
 
 def _has_envelope(part: Part) -> bool:
     seal: Seal | None = getattr(part, "seal", None)
     return seal is not None and seal.value.startswith(ENVELOPE_PREFIX)
-
-
-def _open_turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """The turns with seals on the parts they belong to, which may be in the turn before or after the envelope."""
-    run: list[Turn] = []
-    for turn in turns:
-        if turn.role == "assistant":
-            run.append(turn)
-            continue
-        yield from _open_run(run)
-        run = []
-        yield turn
-    yield from _open_run(run)
 
 
 def _open_run(run: list[Turn]) -> list[Turn]:
@@ -158,9 +149,8 @@ def _attach_seal_before(parts: list[Part], opened_turns: list[Turn], seal: Seal)
     elif parts:
         parts[-1] = replace_fields(last, seal=seal)
     else:
-        opened_turns[-1] = replace_fields(
-            opened_turns[-1], parts=(*opened_turns[-1].parts[:-1], replace_fields(last, seal=seal))
-        )
+        before = opened_turns[-1]
+        opened_turns[-1] = replace_fields(before, parts=(*before.parts[:-1], replace_fields(last, seal=seal)))
 
 
 # --- removing seals of other makers -----------------------------------------------------------------------------------
@@ -193,16 +183,9 @@ def _drop_item_ids(turn: Turn) -> Turn:
     parts: list[Part] = []
     for part in turn.parts:
         if isinstance(part, Call):
-            part = replace(part, item_id="", origin=_origin_without_wire(part.origin))
-        elif isinstance(part, Text):
-            part = replace(part, origin=None)
-        parts.append(part)
-    return replace(turn, parts=tuple(parts), origin=_origin_without_wire(turn.origin))
-
-
-def _origin_without_wire(origin: Origin | None) -> Origin | None:
-    """An origin that is kept for its place only."""
-    return None if origin is None else replace(origin, wire=None, intact=False)
+            part = replace(part, item_id="", origin=without_wire(part.origin))
+        parts.append(replace(part, origin=None) if isinstance(part, Text) else part)
+    return replace(turn, parts=tuple(parts), origin=without_wire(turn.origin))
 
 
 def _is_followed_by_output(turns: tuple[Turn, ...], number: int) -> bool:
@@ -227,11 +210,12 @@ def _adopt_vendor_seals(turn: Turn, maker: str, vendor: str) -> Turn:
 def _keep_turn_seals(turn: Turn, maker: str, constraints: Constraints, is_followed: bool, ledger: Ledger) -> Turn:
     parts: list[Part] = []
     foreign = any(_has_foreign_seal(part, maker) for part in turn.parts)
-    last = len(turn.parts) if is_followed else _count_before_trailing_reasoning(turn.parts)
+    last = len(turn.parts)
+    while not is_followed and last and isinstance(turn.parts[last - 1], Reasoning):
+        last -= 1
     for number, part in enumerate(turn.parts):
         why = _reason_to_drop(part, maker, constraints, foreign, number < last) if isinstance(part, Reasoning) else ""
-        seal: Seal | None = getattr(part, "seal", None)
-        is_foreign = seal is not None and not is_made_by(seal, maker)
+        seal, is_foreign = getattr(part, "seal", None), _has_foreign_seal(part, maker)
         if is_foreign and seal is not None and seal.value:
             ledger.note("seal-dropped", source_path(part) or source_path(turn), "a seal of another maker was left out")
         if why:
@@ -248,14 +232,6 @@ def _keep_turn_seals(turn: Turn, maker: str, constraints: Constraints, is_follow
 def _has_foreign_seal(part: Part, maker: str) -> bool:
     seal: Seal | None = getattr(part, "seal", None)
     return seal is not None and not is_made_by(seal, maker)
-
-
-def _count_before_trailing_reasoning(parts: tuple[Part, ...]) -> int:
-    """The number of parts up to the last one that is not reasoning."""
-    count = len(parts)
-    while count and isinstance(parts[count - 1], Reasoning):
-        count -= 1
-    return count
 
 
 def _reason_to_drop(

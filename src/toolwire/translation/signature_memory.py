@@ -14,9 +14,9 @@ The answer gets no extra field for this: most clients would drop it, and some re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,7 @@ from toolwire.core.ir import (
     plain_text,
 )
 from toolwire.core.json_values import Json, Malformed, decode, encode_text
+from toolwire.translation.answer_steps import AnswerSteps
 from toolwire.translation.tool_rounds import Round
 
 RECORD_VERSION = 1
@@ -123,10 +124,6 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 _decode_msgpack = msgspec.msgpack.Decoder(TurnRecord).decode
 
 
-def encode_record(record: TurnRecord) -> bytes:
-    return bytes((RECORD_VERSION,)) + _encode_msgpack(record)
-
-
 def decode_record(data: bytes) -> TurnRecord | None:
     """None for a record of another version, or data that is not a record."""
     if data[:1] != bytes((RECORD_VERSION,)):
@@ -147,35 +144,21 @@ def needs_memory(client: Codec, provider: Codec) -> bool:
 # --- answers: what to store -------------------------------------------------------------------------------------------
 
 
-class ClientCalls(Protocol):
-    """The calls of an answer as the client got them."""
-
-    @property
-    def calls(self) -> Mapping[int, Sequence[Call]]:
-        """The calls of each choice."""
-
-    @property
-    def has_renamed_ids(self) -> bool:
-        """Did a call get another id?"""
-
-    def call_ids(self, choice: int) -> list[str]: ...
-
-
 def collect_records(
     response: Response,
     provider: Codec,
     maker: str,
-    client_calls: ClientCalls | None,
+    steps: AnswerSteps | None,
     has_ended: bool,
     context_digest: Callable[[], str],
 ) -> dict[str, bytes]:
-    """The records of an answer, by key. `client_calls` is None where the client got the calls unchanged. Of an answer
-    that has not ended, only the choices that have are recorded."""
+    """The records of an answer, by key. `steps` is None where the client got the calls unchanged. Of an answer that has
+    not ended, only the choices that have are recorded."""
     unsealed = provider.constraints.needs_reasoning_returned
     out: dict[str, bytes] = {}
     for choice in response.choices:
-        if (has_ended or choice.finish is not None) and _is_worth_keeping(choice, client_calls, unsealed):
-            calls = None if client_calls is None else client_calls.calls.get(choice.index, ())
+        if (has_ended or choice.finish is not None) and _is_worth_keeping(choice, steps, unsealed):
+            calls = None if steps is None else steps.calls.get(choice.index, ())
             recorded = _record_turn(choice, maker, calls)
             if recorded is not None:
                 id, record = recorded
@@ -185,7 +168,7 @@ def collect_records(
 
 def records_by_key(id: str, record: TurnRecord) -> dict[str, bytes]:
     """A record under the id of its call; and under its fingerprint too, where a later turn may have the same id."""
-    data = encode_record(record)
+    data = bytes((RECORD_VERSION,)) + _encode_msgpack(record)
     return {id: data, f"{id}#{record.fingerprint}": data} if record.fingerprint else {id: data}
 
 
@@ -208,16 +191,16 @@ def _record_turn(choice: Choice, maker: str, client_calls: Sequence[Call] | None
 _SEALABLE_PARTS = frozenset({Call, Text, Reasoning})
 
 
-def _is_worth_keeping(choice: Choice, client_calls: ClientCalls | None, keeps_unsealed_reasoning: bool) -> bool:
+def _is_worth_keeping(choice: Choice, steps: AnswerSteps | None, keeps_unsealed_reasoning: bool) -> bool:
     """Is there anything that the client does not have: a seal, another id, or unsealed thinking that must come back?"""
     for part in choice.parts:
         kind = type(part)
         if kind in _SEALABLE_PARTS and (part.seal is not None or (keeps_unsealed_reasoning and kind is Reasoning)):  # type: ignore[union-attr]
             return True
-    if client_calls is None or not client_calls.has_renamed_ids:
+    if steps is None or not steps.has_renamed_ids:
         return False
     provider_ids = [part.id for part in choice.parts if isinstance(part, Call)]
-    client_ids = client_calls.call_ids(choice.index)
+    client_ids = steps.call_ids(choice.index)
     return any(id and id != client_id for id, client_id in zip(provider_ids, client_ids, strict=False))
 
 
@@ -274,7 +257,7 @@ def _normalise_numbers(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _normalise_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_normalise_numbers(item) for item in value]
+        return [*map(_normalise_numbers, value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -350,10 +333,6 @@ def memory_keys(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
-def calls_with_ids(turn: Turn) -> list[Call]:
-    return [part for part in turn.parts if isinstance(part, Call) and part.id]
-
-
 def unsealed_calls(turn: Turn) -> list[Call]:
     """The calls of a turn; none where the client sent seals itself, because then those are used."""
     calls: list[Call] = []
@@ -367,10 +346,6 @@ def unsealed_calls(turn: Turn) -> list[Call]:
 
 
 # --- answers of which the client saw only a part ---
-
-
-ToRunnerCall: TypeAlias = Callable[[Call], Call]
-"""Converts a provider's call to the name and arguments of the tool that the server runs."""
 
 
 class VisibleAnswer(Struct, frozen=True):
@@ -389,7 +364,9 @@ class VisibleAnswer(Struct, frozen=True):
         if self.calls:
             return self.calls[0].id
         if self.seal:
-            return f"seal_{hex_digest(_normalise_base64(self.seal), 32)}"
+            # Gemini's SDKs decode seals and encode them again, with another base64 alphabet.
+            seal = self.seal.rstrip("=").replace("-", "+").replace("_", "/")
+            return f"seal_{hex_digest(seal, 32)}"
         words = "\0".join((self.user_text, self.text))
         return f"said_{hex_digest(words, 32)}" if self.text.strip() else ""
 
@@ -399,9 +376,10 @@ def collect_hidden_records(
     last_round: tuple[Sequence[Part], Sequence[Result]],
     maker: str,
     visible: VisibleAnswer,
-    to_runner_call: ToRunnerCall,
+    to_runner_call: Callable[[Call], Call],
 ) -> dict[str, bytes]:
-    """The record of an answer, by key. `last_round` is its parts, and the results of the calls that the server ran."""
+    """The record of an answer, by key. `last_round` is its parts, and the results of the calls that the server ran.
+    `to_runner_call` converts a provider's call to the name and arguments of the tool that the server runs."""
     if not visible.key:
         return {}
     pieces: list[Piece] = []
@@ -414,7 +392,10 @@ def collect_hidden_records(
 
 
 def _pieces_of_round(
-    parts: Sequence[Part], results: Sequence[Result], client_calls: Sequence[Call], to_runner_call: ToRunnerCall
+    parts: Sequence[Part],
+    results: Sequence[Result],
+    client_calls: Sequence[Call],
+    to_runner_call: Callable[[Call], Call],
 ) -> Iterator[Piece]:
     hidden = {result.id for result in results}
     remaining = iter(client_calls)
@@ -433,14 +414,12 @@ def _pieces_of_round(
         elif isinstance(part, Reasoning):
             yield piece_from_part(part)
     for result in results:
-        content = tuple(_encode_content(part) for part in result.content if isinstance(part, (Text, Media)))
+        content = tuple(
+            ("text", "", part.text, "") if isinstance(part, Text) else (part.kind, part.mime, part.data, part.name)
+            for part in result.content
+            if isinstance(part, (Text, Media))
+        )
         yield HiddenResultPiece(result.id, names.get(result.id, result.name), result.error, content, result.value)
-
-
-def _encode_content(part: Text | Media) -> tuple[str, str, str, str]:
-    if isinstance(part, Text):
-        return "text", "", part.text, ""
-    return part.kind, part.mime, part.data, part.name
 
 
 # --- requests: what may be in the store -------------------------------------------------------------------------------
@@ -451,7 +430,7 @@ def hidden_call_keys(request: Request) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for question, run in group_assistant_runs(request.turns):
         if run[0].role == "assistant":
-            calls = [call for turn in run for call in calls_with_ids(turn)]
+            calls = [part for turn in run for part in turn.parts if isinstance(part, Call) and part.id]
             keys = [*(call.id for call in calls), fingerprinted_key(calls, run)]
             found |= dict.fromkeys(keys if calls else [visible_answer(run, question).key])
     found.pop("", None)
@@ -484,10 +463,8 @@ def last_user_text(turns: Sequence[Turn]) -> str:
 def visible_answer(run: Sequence[Turn], user_text: str) -> VisibleAnswer:
     """What a client sends back of an answer."""
     parts = [part for turn in run for part in turn.parts]
-    seal = next((found for part in parts if (found := _identifying_seal(getattr(part, "seal", None)))), "")
-    return VisibleAnswer(
-        [part for part in parts if isinstance(part, Call) and part.id], plain_text(parts), seal, user_text
-    )
+    calls = [part for part in parts if isinstance(part, Call) and part.id]
+    return VisibleAnswer(calls, plain_text(parts), first_seal(parts), user_text)
 
 
 def seal_of_event(event: Event) -> str:
@@ -503,9 +480,8 @@ def make_placeholder_seal(client: Codec) -> Seal | None:
     return Seal(client.name, write_envelope([entry])) if "reasoning" in client.constraints.seal_slots else None
 
 
-def first_seal(response: Response) -> str:
+def first_seal(parts: Iterable[Part]) -> str:
     """The first seal of an answer that can identify it."""
-    parts = (part for choice in response.choices for part in choice.parts)
     return next((found for part in parts if (found := _identifying_seal(getattr(part, "seal", None)))), "")
 
 
@@ -515,8 +491,3 @@ def _identifying_seal(seal: Seal | None) -> str:
         return ""
     entries = read_envelope(seal.value)
     return seal.value if entries is None or any(entry.value for entry in entries) else ""
-
-
-def _normalise_base64(seal: str) -> str:
-    """Gemini's SDKs decode seals and encode them again, with another base64 alphabet."""
-    return seal.rstrip("=").replace("-", "+").replace("_", "/")

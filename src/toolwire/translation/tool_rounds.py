@@ -42,6 +42,7 @@ from toolwire.core.ir import (
     Turn,
     Usage,
     replace_fields,
+    without_wire,
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import as_provider_call
@@ -305,7 +306,7 @@ def _without_wire(part: Part) -> Part:
     if isinstance(part, Text):
         return replace(part, citations=(), origin=None)
     if isinstance(part, (Call, Reasoning)) and part.origin is not None:
-        return replace(part, origin=replace(part.origin, wire=None, intact=False))
+        return replace(part, origin=without_wire(part.origin))
     return part
 
 

@@ -18,6 +18,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps.history import place_results
 from toolwire.translation.streaming import StreamTranslation
 
 BodyKind = Literal["request", "response", "error"]
@@ -171,10 +172,8 @@ def build_tool_results(
         calls = [part for part in parts if isinstance(part, Call)]
         turns = (Turn("assistant", parts),)
     results = _build_results(calls, outputs)
-    if codec.constraints.result_placement == "user":
-        turns += (Turn("user", results),) if results else ()
-    else:
-        turns += tuple(Turn("tool", (result,)) for result in results)
+    if results:
+        turns += tuple(place_results(results, (), codec.constraints))
     body = codec.write_request(Request(turns=turns), Ledger("", codec.name))
     messages: list[Object] = body[codec.constraints.turns_key]
     return messages

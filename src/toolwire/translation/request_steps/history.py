@@ -10,8 +10,10 @@ call without a result gets one that says so; a result without a call becomes tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain, count, pairwise, takewhile
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
@@ -29,28 +31,32 @@ from toolwire.core.ir import (
     source_path,
     with_parts,
     with_turns,
+    without_wire,
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation.request_steps.request_features import RequestFeatures
 
 
-class _CallIds:
+class _CallIds(Struct, eq=False):
     """Goes through a history and gives every call its id and every result the id of its call."""
 
-    def __init__(self, constraints: Constraints, ledger: Ledger) -> None:
-        self.constraints = constraints
-        self.ledger = ledger
-        self.used_ids: set[str] = set()
-        self.latest_ids: dict[str, str] = {}
-        """The new id of the latest call with each old id."""
-        self.unanswered: dict[str, Call] = {}
-        """Calls without a result so far, by their new ids."""
-        self.call_count = 0
-        self.is_same_protocol = ledger.is_same_protocol
+    constraints: Constraints
+    ledger: Ledger
+    used_ids: set[str] = set()
+    latest_ids: dict[str, str] = {}
+    """The new id of the latest call with each old id."""
+    unanswered: dict[str, Call] = {}
+    """Calls without a result so far, by their new ids."""
+    call_count: int = 0
 
-    def normalise_call(self, call: Call) -> Call:
+    def normalise_part(self, part: Part) -> Part:
+        if isinstance(part, Call):
+            return self._normalise_call(part)
+        return self._normalise_result(part) if isinstance(part, Result) else part
+
+    def _normalise_call(self, call: Call) -> Call:
         self.call_count += 1
-        if self.is_same_protocol and not call.id:
+        if self.ledger.is_same_protocol and not call.id:
             return call  # a provider whose protocol leaves ids out pairs results itself
         id = self._choose_id(call)
         self.used_ids.add(id)
@@ -64,38 +70,32 @@ class _CallIds:
         return replace_fields(call, id=id)
 
     def _choose_id(self, call: Call) -> str:
-        rules = self.constraints
         if not call.id:
             # Its number in the conversation, which stays the same while the history grows.
             return self._unique_id(self._legal_id(f"call_{self.call_count:04d}"))
-        if call.id in self.used_ids and ids.is_legal_id(call.id, rules.call_id_pattern, rules.max_call_id_length):
-            return self._unique_id(
-                ids.make_legal_id(call.id, rules.call_id_pattern, rules.max_call_id_length, f"#{self.call_count}")
-            )
+        if call.id in self.used_ids and self._is_legal(call.id):
+            return self._unique_id(self._made_id(call.id, f"#{self.call_count}"))
         return self._unique_id(self._legal_id(call.id))
+
+    def _is_legal(self, id: str) -> bool:
+        return ids.is_legal_id(id, self.constraints.call_id_pattern, self.constraints.max_call_id_length)
+
+    def _made_id(self, text: str, salt: str = "") -> str:
+        return ids.make_legal_id(text, self.constraints.call_id_pattern, self.constraints.max_call_id_length, salt)
 
     def _legal_id(self, id: str) -> str:
         """The id itself where it is legal. One that was escaped for a client is unescaped: it is the provider's own."""
-        rules = self.constraints
         original = ids.unescape_id(id)
-        if original and ids.is_legal_id(original, rules.call_id_pattern, rules.max_call_id_length):
+        if original and self._is_legal(original):
             return original
-        if ids.is_legal_id(id, rules.call_id_pattern, rules.max_call_id_length):
-            return id
-        return ids.make_legal_id(id, rules.call_id_pattern, rules.max_call_id_length)
+        return id if self._is_legal(id) else self._made_id(id)
 
     def _unique_id(self, id: str) -> str:
-        number = 0
-        unique = id
-        while unique in self.used_ids:
-            number += 1
-            unique = ids.make_legal_id(
-                id, self.constraints.call_id_pattern, self.constraints.max_call_id_length, str(number)
-            )
-        return unique
+        candidates = chain((id,), (self._made_id(id, str(number)) for number in count(1)))
+        return next(candidate for candidate in candidates if candidate not in self.used_ids)
 
-    def normalise_result(self, result: Result) -> Result:
-        if self.is_same_protocol and not result.id:
+    def _normalise_result(self, result: Result) -> Result:
+        if self.ledger.is_same_protocol and not result.id:
             return result
         id = self.latest_ids.get(result.id, "") if result.id else self._find_call_id(result.name)
         self.unanswered.pop(id, None)
@@ -122,65 +122,40 @@ def normalise_call_ids(
         calls = [call for call in calls if call.id]
         results = [result for result in results if result.id]
     used_ids = {call.id for call in calls}
+    limit, fits = constraints.max_call_id_length, constraints.call_id_pattern.fullmatch
     if (
         len(used_ids) == len(calls)
-        and _are_all_legal(used_ids, constraints)
+        and all(0 < len(id) <= limit and fits(id) and not id.startswith(ids.ESCAPE_PREFIX) for id in used_ids)
         and used_ids.issuperset([result.id for result in results])
     ):
         return request, frozenset(used_ids)
     call_ids = _CallIds(constraints, ledger)
-    turns = [_normalise_turn(turn, call_ids) for turn in _clear_unanswered_calls(request.turns, call_ids)]
-    return with_turns(request, turns), frozenset(call_ids.used_ids)
-
-
-def _clear_unanswered_calls(turns: tuple[Turn, ...], call_ids: _CallIds) -> Iterator[Turn]:
-    """The turns. Unanswered calls are forgotten when the assistant makes new ones, so that a result without an id is
-    never paired with a call that was abandoned earlier."""
+    turns: list[Turn] = []
     is_new_batch = True
-    for turn in turns:
+    for turn in request.turns:
         if turn.role != "assistant":
             is_new_batch = True
         elif is_new_batch and any(type(part) is Call for part in turn.parts):
+            # A result without an id is never paired with a call that was abandoned earlier.
             call_ids.unanswered.clear()
             is_new_batch = False
-        yield turn
-
-
-def _are_all_legal(used_ids: set[str], constraints: Constraints) -> bool:
-    """Can all ids stay as they are?"""
-    limit, fits = constraints.max_call_id_length, constraints.call_id_pattern.fullmatch
-    return all(0 < len(id) <= limit and fits(id) and not id.startswith(ids.ESCAPE_PREFIX) for id in used_ids)
-
-
-def _normalise_turn(turn: Turn, call_ids: _CallIds) -> Turn:
-    parts: list[Part] = []
-    for part in turn.parts:
-        if isinstance(part, Call):
-            part = call_ids.normalise_call(part)
-        elif isinstance(part, Result):
-            part = call_ids.normalise_result(part)
-        parts.append(part)
-    return with_parts(turn, parts)
+        turns.append(with_parts(turn, [*map(call_ids.normalise_part, turn.parts)]))
+    return with_turns(request, turns), frozenset(call_ids.used_ids)
 
 
 # --- the order of turns ---
-
 
 RESULT_UNAVAILABLE = "The result of this call is not available."
 CONTINUE = "Continue."
 """The text of a user turn that is put before the first turn of the assistant."""
 
 
-class _CallBatch:
+class _CallBatch(Struct, eq=False):
     """Consecutive turns of the assistant, their calls, and the results."""
 
-    def __init__(self) -> None:
-        self.turns: list[Turn] = []
-        self.calls: dict[str, Call] = {}
-        self.results: dict[str, Result] = {}
-
-    def has_missing_results(self) -> bool:
-        return len(self.results) < len(self.calls)
+    turns: list[Turn] = []
+    calls: dict[str, Call] = {}
+    results: dict[str, Result] = {}
 
 
 def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
@@ -193,33 +168,20 @@ def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> 
 
 def join_neighbours(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
     """The request with consecutive turns of one role merged, where it has no calls or results."""
-    return (
-        _rebuild_turns(request, constraints, ledger, False)
-        if _has_neighbours(request.turns, constraints.merged_roles)
-        else request
+    neighbours = any(
+        turn.role == after.role and turn.role in constraints.merged_roles for turn, after in pairwise(request.turns)
     )
+    return _rebuild_turns(request, constraints, ledger, False) if neighbours else request
 
 
 def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, same_protocol: bool) -> Request:
-    turns = (
-        _repair_broken_steps(request.turns, constraints, ledger)
-        if same_protocol
-        else _place_regular_history(request.turns, constraints, ledger)
-    )
+    if same_protocol:
+        turns: list[Turn] | None = _repair_broken_steps(request.turns, constraints, ledger)
+    else:
+        turns = _place_regular_history(request.turns, constraints, ledger)
     if turns is None:
         turns = _place_batches(_batch_history(request.turns, ledger), constraints, ledger)
     return replace_fields(request, turns=tuple(turns))
-
-
-def _has_neighbours(turns: tuple[Turn, ...], joins: frozenset[str]) -> bool:
-    """Are there consecutive turns that must be merged?"""
-    last = ""
-    for turn in turns:
-        role = turn.role
-        if role == last and role in joins:
-            return True
-        last = role
-    return False
 
 
 def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn]:
@@ -227,7 +189,9 @@ def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledg
     verbatim (prompts are cached by prefix)."""
     repaired: list[Turn] = []
     for step in _split_steps(turns):
-        is_fine = is_in_order(step, constraints, True) or _has_missing_ids(step)
+        # Gemini pairs calls and results without an id by their order.
+        has_missing_ids = any(isinstance(part, (Call, Result)) and not part.id for turn in step for part in turn.parts)
+        is_fine = is_in_order(step, constraints, True) or has_missing_ids
         repaired += step if is_fine else _place_batches(_batch_history(step, ledger), constraints, ledger)
     return repaired
 
@@ -251,11 +215,6 @@ def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
     return steps
 
 
-def _has_missing_ids(turns: tuple[Turn, ...]) -> bool:
-    """Are there calls or results without an id, which the provider pairs by their order (Gemini)?"""
-    return any(isinstance(part, (Call, Result)) and not part.id for turn in turns for part in turn.parts)
-
-
 def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:
     """The turns where every batch of calls is directly followed by all its results, as in most histories; None for any
     other history."""
@@ -269,19 +228,23 @@ def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, le
                 return None
             _append_turn(turn, placed, constraints, ledger)
             continue
-        if len(batch) == len(turn.parts) == 1 and _is_single_result(turn, batch[0]):
+        first = turn.parts[0] if len(batch) == len(turn.parts) == 1 and turn.role != "assistant" else None
+        if type(first) is Result and first.id == batch[0]:
             placed.append(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
             batch = []
             continue
-        count = _collect_results(turn, results)
-        rest = turn.parts[count:]
-        if not count or turn.role == "assistant" or (rest and len(results) < len(batch)):
+        leading = [
+            part for part in takewhile(lambda part: type(part) is Result, turn.parts) if isinstance(part, Result)
+        ]
+        results.update({result.id: result for result in leading})
+        rest = turn.parts[len(leading) :]
+        if not leading or turn.role == "assistant" or (rest and len(results) < len(batch)):
             return None
         if len(results) < len(batch):
             continue
         if results.keys() != set(batch) or any(type(part) is Result for part in rest):
             return None
-        _place_results(tuple([results[id] for id in batch]), rest, turn, placed, constraints)
+        placed += place_results(tuple([results[id] for id in batch]), rest, constraints, turn.origin, turn.name)
         batch, results = [], {}
     return None if batch else placed
 
@@ -296,32 +259,18 @@ def _collect_calls(turn: Turn, batch: list[str]) -> bool:
     return len(batch) < 2 or len(set(batch)) == len(batch)
 
 
-def _is_single_result(turn: Turn, id: str) -> bool:
-    """Is the only part of this turn the result of the only open call?"""
-    part = turn.parts[0]
-    return type(part) is Result and part.id == id and turn.role != "assistant"
-
-
-def _collect_results(turn: Turn, results: dict[str, Result]) -> int:
-    """Add the results at the start of a turn, and count them."""
-    count = 0
-    for part in turn.parts:
-        if type(part) is not Result:
-            break
-        results[part.id] = part
-        count += 1
-    return count
-
-
-def _place_results(
-    results: tuple[Part, ...], rest: tuple[Part, ...], turn: Turn, placed: list[Turn], constraints: Constraints
-) -> None:
+def place_results(
+    results: tuple[Part, ...],
+    rest: tuple[Part, ...],
+    constraints: Constraints,
+    origin: Origin | None = None,
+    name: str = "",
+) -> list[Turn]:
+    """The turns of the results, and of the parts after them in the same turn, whose speaker has this name."""
     if constraints.result_placement == "user":
-        placed.append(Turn("user", results + rest, origin=turn.origin))
-        return
-    placed.extend([Turn("tool", (result,), origin=turn.origin) for result in results])
-    if rest:
-        placed.append(Turn("user", rest, turn.name, origin=turn.origin))
+        return [Turn("user", results + rest, origin=origin)]
+    turns = [Turn("tool", (result,), origin=origin) for result in results]
+    return [*turns, Turn("user", rest, name, origin=origin)] if rest else turns
 
 
 def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol: bool) -> bool:
@@ -395,7 +344,7 @@ def _add_assistant_turn(turn: Turn, history: list[_CallBatch | Turn], owners: di
     calls = {part.id: part for part in turn.parts if isinstance(part, Call)}
     last = history[-1] if history else None
     # What the assistant says between its calls and their results belongs to the batch.
-    if isinstance(last, _CallBatch) and (not last.results or (last.has_missing_results() and not calls)):
+    if isinstance(last, _CallBatch) and (not last.results or (len(last.results) < len(last.calls) and not calls)):
         batch = last
     else:
         batch = _CallBatch()
@@ -413,23 +362,17 @@ def _claim_result(
         return False
     batch.results[result.id] = result
     if history[-1] is not batch:
-        ledger.note(
-            "turn-moved", source_path(result), f"the result of `{result.name or result.id}` was moved after its call"
-        )
+        what = f"the result of `{result.name or result.id}` was moved after its call"
+        ledger.note("turn-moved", source_path(result), what)
     return True
 
 
 def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
     """A result without a call, as text."""
-    ledger.note(
-        "result-as-text", source_path(result), f"the result `{result.name or result.id}` has no call and became text"
-    )
-    label = (
-        f"[Result of an earlier call of `{result.name}`]"
-        if result.name
-        else f"[Result of the earlier call {result.id}]"
-    )
-    return (Text(label, origin=None), *result.content)
+    what = f"the result `{result.name or result.id}` has no call and became text"
+    ledger.note("result-as-text", source_path(result), what)
+    call = f"an earlier call of `{result.name}`" if result.name else f"the earlier call {result.id}"
+    return (Text(f"[Result of {call}]"), *result.content)
 
 
 def _place_batches(history: list[_CallBatch | Turn], constraints: Constraints, ledger: Ledger) -> list[Turn]:
@@ -463,9 +406,8 @@ def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledge
         if result is None:
             if not constraints.needs_result_for_every_call or call.is_async:
                 continue
-            ledger.note(
-                "result-added", source_path(call), f"the call of `{call.name}` had no result and got one that says so"
-            )
+            what = f"the call of `{call.name}` had no result and got one that says so"
+            ledger.note("result-added", source_path(call), what)
             failed = True if constraints.result_error_style == "flag" else None
             result = Result(id, (Text(RESULT_UNAVAILABLE),), failed, call.name, call.kind, call.namespace)
         results.append(result)
@@ -482,9 +424,8 @@ def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
     """Two consecutive turns of one role as one turn."""
     if second.name and second.name != first.name:
         ledger.note("no-counterpart", source_path(second), f"the name `{second.name}` of a joined turn was left out")
-    origin = first.origin
-    place = replace(origin, wire=None, intact=False) if origin is not None else None
-    return replace(first, parts=first.parts + second.parts, origin=place, phase=first.phase or second.phase)
+    phase, origin = first.phase or second.phase, without_wire(first.origin)
+    return replace(first, parts=first.parts + second.parts, origin=origin, phase=phase)
 
 
 def ensure_user_first(request: Request, ledger: Ledger) -> Request:
@@ -495,8 +436,6 @@ def ensure_user_first(request: Request, ledger: Ledger) -> Request:
     position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
     if position is None or turns[position].role == "user":
         return request
-    ledger.note(
-        "turn-added", source_path(turns[position]), "a user turn was added before the first turn of the assistant"
-    )
-    first = Turn("user", (Text(CONTINUE),))
-    return replace_fields(request, turns=(*turns[:position], first, *turns[position:]))
+    what = "a user turn was added before the first turn of the assistant"
+    ledger.note("turn-added", source_path(turns[position]), what)
+    return replace_fields(request, turns=(*turns[:position], Turn("user", (Text(CONTINUE),)), *turns[position:]))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
+from msgspec import Struct
+
 from toolwire.core.codec import Constraints
 from toolwire.core.ir import (
     Call,
@@ -30,6 +32,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation import seals, signature_memory
+from toolwire.translation.request_steps.history import place_results
 from toolwire.translation.signature_memory import (
     ClientCallPiece,
     HiddenCallPiece,
@@ -69,28 +72,20 @@ def restore_turns(
     return with_turns(request, turns)
 
 
-class _TurnRestorer:
-    def __init__(
-        self,
-        prefix_digests: PrefixDigests,
-        records: Mapping[str, bytes],
-        maker: str,
-        needs_part_after_reasoning: bool,
-        ledger: Ledger,
-    ) -> None:
-        self.prefix_digests = prefix_digests
-        self.turn_index = 0
-        """The number of turns before the current ones."""
-        self.records = records
-        self.maker = maker
-        self.needs_part_after_reasoning = needs_part_after_reasoning
-        self.ledger = ledger
-        self.seen_ids: set[str] = set()
-        """Ids of the calls so far."""
-        self.provider_ids: dict[str, str] = {}
-        """The provider's call ids, by the client's."""
-        self.mixed_results: list[Turn] = []
-        """Restored results of calls that were made together with calls of the client."""
+class _TurnRestorer(Struct, eq=False):
+    prefix_digests: PrefixDigests
+    records: Mapping[str, bytes]
+    maker: str
+    needs_part_after_reasoning: bool
+    ledger: Ledger
+    turn_index: int = 0
+    """The number of turns before the current ones."""
+    seen_ids: set[str] = set()
+    """Ids of the calls so far."""
+    provider_ids: dict[str, str] = {}
+    """The provider's call ids, by the client's."""
+    mixed_results: list[Turn] = []
+    """Restored results of calls that were made together with calls of the client."""
 
     def restore_run(self, run: list[Turn], user_text: str) -> list[Turn]:
         """Restore consecutive turns of the assistant. Some clients split one turn into several messages: these are
@@ -104,17 +99,18 @@ class _TurnRestorer:
             whole = replace_fields(run[-1], parts=tuple(part for turn in run for part in turn.parts))
             template = self._find_template(whole)
             if template and _matches_template(whole, template):
-                return self._weave_turn(whole, template)
-        return [restored for turn in run for restored in self._restore_turn(turn)]
-
-    def _restore_turn(self, turn: Turn) -> list[Turn]:
-        template = self._find_template(turn)
-        if template:
-            return self._weave_turn(turn, template)
-        for part in turn.parts:
-            if isinstance(part, Call):
-                self._find_provider_id(ClientCallPiece(part.id))
-        return [turn]
+                return [self._weave_turn(whole, template)]
+        restored: list[Turn] = []
+        for turn in run:
+            template = self._find_template(turn)
+            if template:
+                turn = self._weave_turn(turn, template)
+            else:
+                for part in turn.parts:
+                    if isinstance(part, Call):
+                        self._find_provider_id(ClientCallPiece(part.id))
+            restored.append(turn)
+        return restored
 
     def _restore_rounds(self, run: list[Turn], user_text: str) -> list[Turn] | None:
         """The whole answer where the client saw only a part of it; None where there is no such record."""
@@ -122,17 +118,14 @@ class _TurnRestorer:
         calls = visible.calls
         keys = [fingerprinted_key(calls, run), *(call.id for call in calls)] if calls else [visible.key]
         found = (decode_record(data) for key in keys if (data := self.records.get(key)) is not None)
-        record = next((one for one in found if one is not None and _has_hidden_calls(one)), None)
+        with_hidden_calls = (one for one in found if one is not None and HiddenCallPiece in map(type, one.pieces))
+        record = next(with_hidden_calls, None)
         if record is None or (record.fingerprint and record.fingerprint != turn_fingerprint(calls, visible.text)):
             return None
         answer = RejoinedAnswer(run, record, self._is_from_maker(record), self._find_provider_id)
         if answer.has_lost_seals:
-            what = (
-                "of another maker, and was not used"
-                if answer.matches_client
-                else "of text that was edited, and was not used"
-            )
-            self._note_dropped_seal(run[0], f"the stored record of this turn is {what}")
+            what = "another maker" if answer.matches_client else "text that was edited"
+            self._note_dropped_seal(run[0], f"the stored record of this turn is of {what}, and was not used")
         turns = answer.turns()
         self.seen_ids.update(piece.id for piece in record.pieces if isinstance(piece, HiddenCallPiece))
         if turns[-1].role == "tool":
@@ -157,28 +150,24 @@ class _TurnRestorer:
     def _check_record(self, call: Call, turn: Turn, calls: list[Call], data: bytes) -> TurnRecord | None:
         """The record, or None and a loss where it cannot be used."""
         record = decode_record(data)
+        problem = ""
         if record is None:
-            self._note_dropped_seal(turn, "the stored record of this turn is of another version and cannot be read")
-            return None
-        if record.fingerprint and record.fingerprint != turn_fingerprint(calls, plain_text(turn.parts)):
-            self._note_dropped_seal(
-                turn, f"the stored record for the id `{call.id}` is of another turn, or this turn was edited"
-            )
-            return None
-        if not self._is_from_maker(record):
-            self._note_dropped_seal(turn, "the stored record of this turn is of another maker and was not used")
-            return None
-        if record.context_digest and record.context_digest != self.prefix_digests.digest_before(self.turn_index):
-            self._note_dropped_seal(
-                turn, "the stored record of this turn was not used, because the turns before it have changed"
-            )
-            return None
-        return record
+            problem = "the stored record of this turn is of another version and cannot be read"
+        elif record.fingerprint and record.fingerprint != turn_fingerprint(calls, plain_text(turn.parts)):
+            problem = f"the stored record for the id `{call.id}` is of another turn, or this turn was edited"
+        elif not self._is_from_maker(record):
+            problem = "the stored record of this turn is of another maker and was not used"
+        elif record.context_digest and record.context_digest != self.prefix_digests.digest_before(self.turn_index):
+            problem = "the stored record of this turn was not used, because the turns before it have changed"
+        if not problem:
+            return record
+        self._note_dropped_seal(turn, problem)
+        return None
 
     def _note_dropped_seal(self, turn: Turn, what: str) -> None:
         self.ledger.note("seal-dropped", source_path(turn), what)
 
-    def _weave_turn(self, turn: Turn, template: list[tuple[Piece, str]]) -> list[Turn]:
+    def _weave_turn(self, turn: Turn, template: list[tuple[Piece, str]]) -> Turn:
         weaver = _TurnWeaver(turn, template)
         for piece, maker in template:
             if isinstance(piece, ReasoningPiece):
@@ -193,7 +182,7 @@ class _TurnRestorer:
                 piece, maker, self._find_provider_id(piece)
             ):
                 self._drop_idle_reasoning(weaver, turn, f"the call `{piece.id}`, which is")
-        return [replace_fields(turn, parts=weaver.finish())]
+        return replace_fields(turn, parts=weaver.finish())
 
     def _drop_idle_reasoning(self, weaver: _TurnWeaver, turn: Turn, what: str) -> None:
         if weaver.drop_reasoning():
@@ -222,10 +211,6 @@ class _TurnRestorer:
 
 
 _SEALABLE_PARTS = (Call, Text, Reasoning)
-
-
-def _has_hidden_calls(record: TurnRecord) -> bool:
-    return any(isinstance(piece, HiddenCallPiece) for piece in record.pieces)
 
 
 def _matches_template(turn: Turn, template: list[tuple[Piece, str]]) -> bool:
@@ -279,9 +264,9 @@ class _TurnWeaver:
     def add_text(self, piece: TextPiece, maker: str) -> bool:
         """False where the text is gone, or was placed elsewhere."""
         seal = None if piece.seal is None else Seal(maker, piece.seal)
-        text = (
-            Text("") if not piece.length else self._original_texts.pop(0) if self._original_texts is not None else None
-        )
+        text: Text | None = None if piece.length else Text("")
+        if piece.length and self._original_texts is not None:
+            text = self._original_texts.pop(0)
         if text is None:
             self.has_stale_reasoning = not self._flush_edited_text()
             return not self.has_stale_reasoning
@@ -355,14 +340,15 @@ def _split_texts(texts: list[Text], lengths: list[int]) -> list[Text] | None:
     return split
 
 
-FindProviderId = Callable[[ClientCallPiece], str]
-
-
 class RejoinedAnswer:
     """An answer in several rounds, joined from what the client sent back and the record of what it did not see."""
 
     def __init__(
-        self, run: Sequence[Turn], record: TurnRecord, is_from_maker: bool, find_provider_id: FindProviderId
+        self,
+        run: Sequence[Turn],
+        record: TurnRecord,
+        is_from_maker: bool,
+        find_provider_id: Callable[[ClientCallPiece], str],
     ) -> None:
         parts = [part for turn in run for part in turn.parts]
         self._calls = {part.id: part for part in parts if isinstance(part, Call)}
@@ -373,7 +359,9 @@ class RejoinedAnswer:
         self._other_parts = [part for part in others if not _is_substituted_call(part, protocol, record)]
         self._record = record
         self._find_provider_id = find_provider_id
-        self.matches_client = self._has_same_text() and self._has_same_calls()
+        recorded_text = "".join(piece.text for piece in record.pieces if isinstance(piece, TextPiece))
+        recorded_ids = [piece.id for piece in record.pieces if isinstance(piece, ClientCallPiece)]
+        self.matches_client = recorded_text == plain_text(self._texts) and sorted(recorded_ids) == sorted(self._calls)
         """Did the client send back exactly what it saw? If not, its text is used, and seals are not valid."""
         self._can_use_seals = is_from_maker and self.matches_client
 
@@ -383,15 +371,6 @@ class RejoinedAnswer:
         return not self._can_use_seals and any(
             isinstance(piece, ReasoningPiece) or (not isinstance(piece, HiddenResultPiece) and piece.seal is not None)
             for piece in self._record.pieces
-        )
-
-    def _has_same_text(self) -> bool:
-        recorded = "".join(piece.text for piece in self._record.pieces if isinstance(piece, TextPiece))
-        return recorded == plain_text(self._texts)
-
-    def _has_same_calls(self) -> bool:
-        return sorted(piece.id for piece in self._record.pieces if isinstance(piece, ClientCallPiece)) == sorted(
-            self._calls
         )
 
     def turns(self) -> list[Turn]:
@@ -404,11 +383,12 @@ class RejoinedAnswer:
     def _parts(self) -> Iterator[Part]:
         if not self.matches_client:
             yield from (replace_fields(part, seal=None) if part.seal is not None else part for part in self._texts)
-        last_calls = _first_client_call(self._record.pieces)
-        for number, piece in enumerate(self._record.pieces):
-            if number == last_calls:
+        other_parts = self._other_parts
+        for piece in self._record.pieces:
+            if isinstance(piece, ClientCallPiece):
                 # Other parts of the client go before the calls of the last round.
-                yield from self._other_parts
+                yield from other_parts
+                other_parts = []
             yield from self._parts_from_piece(piece)
         yield from (replace_fields(call, seal=None) if call.seal is not None else call for call in self._calls.values())
 
@@ -426,13 +406,15 @@ class RejoinedAnswer:
             yield Call(piece.id, piece.name, piece.arguments, item_id=item, seal=self._make_seal(piece.seal))
         elif isinstance(piece, HiddenResultPiece):
             name = "" if piece.id else piece.name
-            yield Result(piece.id, tuple(map(_decode_content, piece.content)), piece.error, name, value=piece.value)
+            content = tuple(
+                Text(data) if kind == "text" else Media(kind, mime, data, name=file)  # type: ignore[arg-type]
+                for kind, mime, data, file in piece.content
+            )
+            yield Result(piece.id, content, piece.error, name, value=piece.value)
         else:
-            yield from self._restore_client_call(piece)
-
-    def _restore_client_call(self, piece: ClientCallPiece) -> Iterator[Part]:
-        call = self._calls.pop(piece.id, None)
-        if call is not None:
+            call = self._calls.pop(piece.id, None)
+            if call is None:
+                return
             id, seal = self._find_provider_id(piece), self._make_seal(piece.seal)
             item = piece.item if self._can_use_seals else ""
             same = seal is None and call.seal is None and (id, item) == (call.id, call.item_id)
@@ -449,16 +431,6 @@ def _is_substituted_call(part: Part, protocol: str, record: TurnRecord) -> bool:
     return foreign or any(isinstance(piece, HiddenCallPiece) and piece.id == part.id for piece in record.pieces)
 
 
-def _first_client_call(pieces: Sequence[Piece]) -> int:
-    """The position of the first call of the client, or the end."""
-    return next((number for number, piece in enumerate(pieces) if isinstance(piece, ClientCallPiece)), len(pieces))
-
-
-def _decode_content(encoded: tuple[str, str, str, str]) -> Part:
-    kind, mime, data, name = encoded
-    return Text(data) if kind == "text" else Media(kind, mime, data, name=name)  # type: ignore[arg-type]
-
-
 def merge_results(turns: Iterable[Turn], result_turns: Sequence[Turn], constraints: Constraints) -> list[Turn]:
     """The turns with the restored results together with the client's results, in the order of their calls."""
     out: list[Turn] = []
@@ -470,25 +442,11 @@ def merge_results(turns: Iterable[Turn], result_turns: Sequence[Turn], constrain
             continue
         results = list(turn.parts)
         rest: tuple[Part, ...] = ()
-        while waiting and not rest and waiting[0].role != "assistant" and _starts_with_result(waiting[0]):
+        while waiting and not rest and waiting[0].role != "assistant" and Result in map(type, waiting[0].parts[:1]):
             parts = waiting.pop(0).parts
             results += [part for part in parts if isinstance(part, Result)]
             rest = tuple(part for part in parts if not isinstance(part, Result))
-        out += _results_as_turns(_sort_by_calls(results, out[-1]), rest, constraints)
+        order = {part.id: number for number, part in enumerate(out[-1].parts) if isinstance(part, Call)}
+        results.sort(key=lambda part: order.get(part.id, len(order)))  # type: ignore[union-attr]
+        out += place_results(tuple(results), rest, constraints)
     return out
-
-
-def _starts_with_result(turn: Turn) -> bool:
-    return bool(turn.parts) and isinstance(turn.parts[0], Result)
-
-
-def _sort_by_calls(results: list[Part], calling: Turn) -> tuple[Part, ...]:
-    order = {part.id: number for number, part in enumerate(calling.parts) if isinstance(part, Call)}
-    return tuple(sorted(results, key=lambda part: order.get(part.id, len(order))))  # type: ignore[union-attr]
-
-
-def _results_as_turns(results: tuple[Part, ...], rest: tuple[Part, ...], constraints: Constraints) -> list[Turn]:
-    if constraints.result_placement == "user":
-        return [Turn("user", (*results, *rest))]
-    turns = [Turn("tool", (result,)) for result in results]
-    return [*turns, Turn("user", rest)] if rest else turns

@@ -30,9 +30,9 @@ from toolwire.core.ir import (
     ToolChoice,
     ToolName,
     Turn,
-    is_same,
     replace_fields,
     source_path,
+    with_fields,
     with_parts,
 )
 from toolwire.core.json_values import Json, Malformed, Object, decode, decode_object_or_none, encode_text
@@ -79,26 +79,23 @@ class ToolNameMap(Struct, frozen=True):
 UNCHANGED_NAMES = ToolNameMap()
 
 
-class _Namer:
+class _Namer(Struct, eq=False):
     """Gives every tool a legal and unique name."""
 
-    def __init__(
-        self, constraints: Constraints, ledger: Ledger, model: str, converted_schemas: Mapping[int, ConvertedSchema]
-    ) -> None:
-        self.constraints = constraints
-        self.ledger = ledger
-        self.model = model
-        self.converted_schemas = converted_schemas
-        """Schemas that were converted before, by the `id` of the original."""
-        self.schema_conversions: dict[str, ConvertedSchema] = {}
-        self.call_kinds: dict[str, str] = {}
-        """The new kind of each call, by its id: its result gets the same kind."""
-        self.given_names: dict[tuple[str, str], str] = {}
-        """New names, by namespace and name."""
-        self.taken_names: dict[str, tuple[str, str]] = {}
-        """Namespace and name, by new name."""
-        self.described_namespaces: set[str] = set()
-        """Namespaces whose description is already in the description of a tool."""
+    constraints: Constraints
+    ledger: Ledger
+    model: str
+    converted_schemas: Mapping[int, ConvertedSchema]
+    """Schemas that were converted before, by the `id` of the original."""
+    schema_conversions: dict[str, ConvertedSchema] = {}
+    call_kinds: dict[str, str] = {}
+    """The new kind of each call, by its id: its result gets the same kind."""
+    given_names: dict[tuple[str, str], str] = {}
+    """New names, by namespace and name."""
+    taken_names: dict[str, tuple[str, str]] = {}
+    """Namespace and name, by new name."""
+    described_namespaces: set[str] = set()
+    """Namespaces whose description is already in the description of a tool."""
 
     def __call__(self, name: str, namespace: str = "") -> str:
         key = (namespace, name)
@@ -128,18 +125,12 @@ def rename_tools(
     request = _drop_duplicate_tools(request, ledger)
     tools = tuple([_rename_tool(tool, namer) for tool in request.tools])
     name_map = _build_name_map(request.tools, tools, namer.schema_conversions)
-    changes: dict[str, object] = {}
-    if not is_same(tools, request.tools):
-        changes["tools"] = tools
-    if request.choice is not None and request.choice.tools:
-        choice = _rename_choice(request.choice, namer)
-        if choice is not request.choice:
-            changes["choice"] = choice
+    choice, turns = request.choice, request.turns
+    if choice is not None and choice.tools:
+        choice = _rename_choice(choice, namer)
     if not _has_unchanged_history(features, namer):
-        turns = tuple([_rename_in_turn(turn, namer) for turn in request.turns])
-        if not is_same(turns, request.turns):
-            changes["turns"] = turns
-    return (replace_fields(request, **changes) if changes else request), name_map
+        turns = tuple([with_parts(turn, [_rename_part(part, namer) for part in turn.parts]) for turn in turns])
+    return with_fields(request, tools=tools, choice=choice, turns=turns), name_map
 
 
 _FUNCTION_KIND = frozenset({"function"})
@@ -207,20 +198,16 @@ def _drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
         return request
     for tool in duplicates:
         ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was declared twice with the same parameters")
-    return replace_fields(
-        request, tools=tuple([tool for tool in request.tools if not any(tool is one for one in duplicates)])
-    )
+    kept = [tool for tool in request.tools if not any(tool is one for one in duplicates)]
+    return replace_fields(request, tools=tuple(kept))
 
 
 def _has_unchanged_history(features: RequestFeatures, namer: _Namer) -> bool:
     """Do all calls and results keep their names and kinds, as in most histories?"""
     mixed = len(features.kinds) > 1 and not namer.ledger.is_same_protocol
-    if (
-        mixed
-        or features.has_namespaces
-        or namer.schema_conversions
-        or not features.kinds <= namer.constraints.tool_kinds
-    ):
+    if mixed or features.has_namespaces or namer.schema_conversions:
+        return False
+    if not features.kinds <= namer.constraints.tool_kinds:
         return False
     given = namer.given_names
     return all(given.get(("", name)) == name or namer(name) == name for name in features.names)
@@ -245,10 +232,9 @@ def _build_name_map(
     return ToolNameMap(names, has_changes, frozenset(new.name for _, new in pairs), schema_conversions)
 
 
-def _is_unknown_kind(kind: str, namer: _Namer, node: Tool | Call | Result) -> bool:
-    return kind not in namer.constraints.tool_kinds and (
-        node.origin is None or node.origin.protocol != namer.ledger.target
-    )
+def _is_unknown_kind(namer: _Namer, node: Tool | Call | Result) -> bool:
+    is_own = node.origin is not None and node.origin.protocol == namer.ledger.target
+    return node.kind not in namer.constraints.tool_kinds and not is_own
 
 
 def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
@@ -256,8 +242,11 @@ def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
         return tool
     changes = _name_changes(tool.name, tool.namespace, namer)
     if changes:
-        _note_renaming(tool, changes, namer)
-    if _is_unknown_kind(tool.kind, namer, tool):
+        code, old = "name-rewritten", f"`{tool.name}`"
+        if "namespace" in changes:
+            code, old = "namespace-flattened", f"`{tool.namespace}` / `{tool.name}`"
+        namer.ledger.note(code, source_path(tool), f"{old} was renamed to `{changes.get('name', tool.name)}`")
+    if _is_unknown_kind(namer, tool):
         namer.ledger.note("tool-wrapped", source_path(tool), f"the {tool.kind} tool `{tool.name}` became a function")
         changes["kind"] = "function"
         if tool.kind == FREEFORM:
@@ -284,33 +273,18 @@ def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> di
     if converted.renames or converted.wrapper_property:
         namer.schema_conversions[str(changes.get("name", tool.name))] = converted
     for change in converted.changes:
-        namer.ledger.note(
-            "schema-rewritten",
-            source_path(tool),
-            f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}",
-        )
+        what = f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}"
+        namer.ledger.note("schema-rewritten", source_path(tool), what)
     return {"parameters": converted.schema}
 
 
 def _name_changes(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
-    new = namer(name, namespace)
     changes: dict[str, object] = {}
-    if new != name:
+    if (new := namer(name, namespace)) != name:
         changes["name"] = new
     if namespace and not namer.constraints.has_namespaces:
         changes["namespace"] = ""
     return changes
-
-
-def _note_renaming(tool: Tool, changes: dict[str, object], namer: _Namer) -> None:
-    if "namespace" in changes:
-        namer.ledger.note(
-            "namespace-flattened",
-            source_path(tool),
-            f"`{tool.namespace}` / `{tool.name}` was renamed to `{changes.get('name', tool.name)}`",
-        )
-    elif "name" in changes:
-        namer.ledger.note("name-rewritten", source_path(tool), f"`{tool.name}` was renamed to `{changes['name']}`")
 
 
 def freeform_description(tool: Tool) -> str:
@@ -326,9 +300,8 @@ def _rename_choice(choice: ToolChoice, namer: _Namer) -> ToolChoice:
     tools = tuple(_rename_choice_tool(tool, namer) for tool in choice.tools)
     if tools == choice.tools:
         return choice
-    namer.ledger.note(
-        "name-rewritten", source_path(choice), f"the tool choice names {', '.join(tool.name for tool in tools)}"
-    )
+    what = f"the tool choice names {', '.join(tool.name for tool in tools)}"
+    namer.ledger.note("name-rewritten", source_path(choice), what)
     return replace_fields(choice, tools=tools)
 
 
@@ -340,54 +313,45 @@ def _rename_choice_tool(tool: ToolName, namer: _Namer) -> ToolName:
     return ToolName(namer(tool.name, tool.namespace), kind, namespace)
 
 
-def _rename_in_turn(turn: Turn, namer: _Namer) -> Turn:
-    parts = [_PART_STEPS[type(part)](part, namer) if type(part) in _PART_STEPS else part for part in turn.parts]
-    return with_parts(turn, parts)
+def _rename_part(part: Part, namer: _Namer) -> Part:
+    if isinstance(part, Call):
+        return _rename_call(part, namer)
+    return _rename_result(part, namer) if isinstance(part, Result) else part
 
 
 def _rename_call(call: Call, namer: _Namer) -> Call:
     changes = _name_changes(call.name, call.namespace, namer)
-    if _is_unknown_kind(call.kind, namer, call):
+    if _is_unknown_kind(namer, call):
         changes["kind"] = "function"
         if call.kind == FREEFORM:
-            changes["arguments"] = wrap_freeform_input(call.arguments)
+            changes["arguments"] = encode_text({"input": call.arguments})
     namer.call_kinds[call.id] = str(changes.get("kind", call.kind))
     conversion = namer.schema_conversions.get(str(changes.get("name", call.name)))
     if conversion is not None:
         changes["arguments"] = convert_argument_text(call.arguments, conversion, convert_arguments)
     if not changes:
         return call
-    code = (
-        "namespace-flattened" if "namespace" in changes else "name-rewritten" if "name" in changes else "tool-wrapped"
-    )
-    namer.ledger.note(
-        code, source_path(call), f"a call of `{call.name}` was sent as `{changes.get('name', call.name)}`"
-    )
+    codes = {"namespace": "namespace-flattened", "name": "name-rewritten"}
+    code = next((code for field, code in codes.items() if field in changes), "tool-wrapped")
+    what = f"a call of `{call.name}` was sent as `{changes.get('name', call.name)}`"
+    namer.ledger.note(code, source_path(call), what)
     return replace_fields(call, **changes)
 
 
 def _rename_result(result: Result, namer: _Namer) -> Result:
     changes = _name_changes(result.name, result.namespace, namer) if result.name else {}
-    if _is_unknown_kind(result.kind, namer, result):
+    if _is_unknown_kind(namer, result):
         changes["kind"] = "function"
     kind = namer.call_kinds.get(result.id, "")
     if kind and kind != changes.get("kind", result.kind) and not namer.ledger.is_same_protocol:
         changes["kind"] = kind
     if "name" in changes:
-        namer.ledger.note(
-            "name-rewritten", source_path(result), f"a result of `{result.name}` was sent as `{changes['name']}`"
-        )
+        what = f"a result of `{result.name}` was sent as `{changes['name']}`"
+        namer.ledger.note("name-rewritten", source_path(result), what)
     return replace_fields(result, **changes) if changes else result
 
 
-_PART_STEPS: Mapping[type, Callable[..., Part]] = {Call: _rename_call, Result: _rename_result}
-
-
 # --- arguments of wrapped and converted tools -------------------------------------------------------------------------
-
-
-def wrap_freeform_input(text: str) -> str:
-    return encode_text({"input": text})
 
 
 def convert_argument_text(
@@ -420,15 +384,12 @@ def unwrap_freeform_input(arguments: str) -> str:
 def _strip_code_fence(text: str) -> str:
     """The text without a code fence or heredoc around all of it."""
     lines = text.strip().splitlines()
-    if len(lines) >= 3 and lines[0].startswith("```") and lines[-1].strip() == "```":
-        return "\n".join(lines[1:-1])
-    if (
-        len(lines) >= 3
-        and "<<" in lines[0]
-        and lines[-1].strip().strip("'\"") == lines[0].split("<<", 1)[1].strip().strip("'\"")
-    ):
-        return "\n".join(lines[1:-1])
-    return text
+    if len(lines) < 3:
+        return text
+    last = lines[-1].strip()
+    heredoc = "<<" in lines[0] and last.strip("'\"") == lines[0].split("<<", 1)[1].strip().strip("'\"")
+    is_fenced = heredoc or (lines[0].startswith("```") and last == "```")
+    return "\n".join(lines[1:-1]) if is_fenced else text
 
 
 # --- provider tools that this provider does not run ---
@@ -464,15 +425,12 @@ def substitute_provider_tools(
         request = _drop_unrunnable_tools(request, given, ledger)
     if not given:
         return request, _NO_NAMES
-    turns: list[Turn] = []
-    for turn in request.turns:
-        turns += _replace_in_turn(turn, given)
-    request = replace_fields(
-        request,
-        tools=_replace_tools(request.tools, given, ledger),
-        turns=tuple(turns),
-        choice=_replace_choice(request.choice, given),
-    )
+    choice = request.choice
+    if choice is not None and any(name.kind in given for name in choice.tools):
+        names = [ToolName(given[name.kind].name) if name.kind in given else name for name in choice.tools]
+        choice = replace_fields(choice, tools=tuple(names))
+    turns = tuple(new for turn in request.turns for new in _replace_in_turn(turn, given))
+    request = replace_fields(request, tools=_replace_tools(request.tools, given, ledger), turns=turns, choice=choice)
     return request, MappingProxyType({tool.name: name for name, tool in given.items()})
 
 
@@ -483,12 +441,8 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
     for tool in request.tools:
         if isinstance(tool, ProviderTool) and tool.tool not in substitutes:
             dropped.add(tool.tool)
-            ledger.note(
-                "tool-dropped",
-                source_path(tool),
-                f"the provider's tool `{tool.tool}` was left out",
-                NO_PROVIDER_TOOLS,
-            )
+            what = f"the provider's tool `{tool.tool}` was left out"
+            ledger.note("tool-dropped", source_path(tool), what, NO_PROVIDER_TOOLS)
         else:
             kept.append(tool)
     if not dropped:
@@ -497,12 +451,8 @@ def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], le
     if choice is not None and any(name.kind in dropped for name in choice.tools):
         left = tuple(name for name in choice.tools if name.kind not in dropped)
         choice = replace_fields(choice, tools=left) if left else ToolChoice("auto", origin=None)
-        ledger.note(
-            "choice-weakened",
-            source_path(request.choice),
-            "the tool choice names a tool that was left out",
-            NO_PROVIDER_TOOLS,
-        )
+        what = "the tool choice names a tool that was left out"
+        ledger.note("choice-weakened", source_path(request.choice), what, NO_PROVIDER_TOOLS)
     return replace_fields(request, tools=tuple(kept), choice=choice)
 
 
@@ -514,9 +464,8 @@ def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], 
             out.append(tool)
             continue
         function = substitutes[tool.tool]
-        ledger.note(
-            "tool-substituted", source_path(tool), f"`{function.name}` replaces the provider's tool `{tool.tool}`"
-        )
+        what = f"`{function.name}` replaces the provider's tool `{tool.tool}`"
+        ledger.note("tool-substituted", source_path(tool), what)
         for option in _OPTION_FIELDS:
             if getattr(tool, option):
                 ledger.note("no-counterpart", source_path(tool), f"`{option}` of `{tool.tool}` was left out")
@@ -524,13 +473,6 @@ def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], 
             out.append(function)
             declared.add(function.name)
     return tuple(out)
-
-
-def _replace_choice(choice: ToolChoice | None, substitutes: Mapping[str, Tool]) -> ToolChoice | None:
-    if choice is None or not any(name.kind in substitutes for name in choice.tools):
-        return choice
-    names = [ToolName(substitutes[name.kind].name) if name.kind in substitutes else name for name in choice.tools]
-    return replace_fields(choice, tools=tuple(names))
 
 
 def _replace_in_turn(turn: Turn, substitutes: Mapping[str, Tool]) -> list[Turn]:
@@ -542,7 +484,9 @@ def _replace_in_turn(turn: Turn, substitutes: Mapping[str, Tool]) -> list[Turn]:
     results: list[Turn] = []
     for part in turn.parts:
         if isinstance(part, ProviderResult) and part.tool in substitutes:
-            results.append(Turn("tool", (_as_function_result(part, substitutes[part.tool].name),)))
+            text = Text(provider_result_text(part) or EMPTY_RESULT)
+            name, error = substitutes[part.tool].name, True if part.error else None
+            results.append(Turn("tool", (Result(part.id, (text,), error, name),)))
             continue
         if results:
             out += [*_split_off(turn, parts), *results]
@@ -556,8 +500,3 @@ def _replace_in_turn(turn: Turn, substitutes: Mapping[str, Tool]) -> list[Turn]:
 
 def _split_off(turn: Turn, parts: list[Part]) -> list[Turn]:
     return [replace_fields(turn, parts=tuple(parts))] if parts else []
-
-
-def _as_function_result(part: ProviderResult, name: str) -> Result:
-    text = Text(provider_result_text(part) or EMPTY_RESULT)
-    return Result(part.id, (text,), True if part.error else None, name)

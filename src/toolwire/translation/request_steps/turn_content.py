@@ -4,6 +4,7 @@ loaded tools."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from toolwire.core.codec import Constraints
 from toolwire.core.ir import (
@@ -22,6 +23,7 @@ from toolwire.core.ir import (
     is_same,
     replace_fields,
     source_path,
+    with_fields,
     with_parts,
     with_turns,
 )
@@ -42,29 +44,20 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
         return replace_fields(request, system=(), turns=(Turn("system", request.system), *request.turns))
     if ledger.is_same_protocol:
         return request
-    turns = rest = request.turns
-    top: list[Part] = []
-    leading = 0
-    for turn in turns:
-        if turn.role not in _SYSTEM_ROLES:
-            break
-        top += turn.parts
-        leading += 1
-    if constraints.system_placement == "both" and not _is_plain_text(top):
+    rest = request.turns
+    leading = [*takewhile(lambda turn: turn.role in _SYSTEM_ROLES, rest)]
+    top = [part for turn in leading for part in turn.parts]
+    is_plain_text = all(isinstance(part, Text) and part.cache is None for part in top)
+    if constraints.system_placement == "both" and not is_plain_text:
         return request
     if leading:
-        rest = turns[leading:]
+        rest = rest[len(leading) :]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
     if not _SYSTEM_ROLES.isdisjoint([turn.role for turn in rest]):
         model = request.model
-        return with_turns(
-            request, [_map_mid_system_turn(n, rest, constraints, model, ledger) for n in range(len(rest))]
-        )
+        turns = [_map_mid_system_turn(number, rest, constraints, model, ledger) for number in range(len(rest))]
+        return with_turns(request, turns)
     return request
-
-
-def _is_plain_text(parts: list[Part]) -> bool:
-    return all(isinstance(part, Text) and part.cache is None for part in parts)
 
 
 def _map_mid_system_turn(
@@ -80,9 +73,8 @@ def _map_mid_system_turn(
     accepted = constraints.mid_system_turns == "by_model" and constraints.mid_system_turn_models.search(model)
     if accepted and before == "user" and after == "assistant":
         return turn if turn.role == "system" else replace_fields(turn, role="system")
-    ledger.note(
-        "role-mapped", source_path(turn), f"an instruction in the middle (role `{turn.role}`) became a user turn"
-    )
+    what = f"an instruction in the middle (role `{turn.role}`) became a user turn"
+    ledger.note("role-mapped", source_path(turn), what)
     return replace_fields(turn, role="user")
 
 
@@ -103,9 +95,8 @@ def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> 
     if request.system and constraints.system_placement != "turns":
         return replace_fields(request, system=(*request.system, Text(JSON_INSTRUCTION)))
     head = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
-    return replace_fields(
-        request, turns=(*head, Turn("system", (Text(JSON_INSTRUCTION),)), *request.turns[len(head) :])
-    )
+    added = Turn("system", (Text(JSON_INSTRUCTION),))
+    return replace_fields(request, turns=(*head, added, *request.turns[len(head) :]))
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -159,27 +150,16 @@ def move_result_media(request: Request, constraints: Constraints, options: Optio
             turns.append(Turn("user", tuple(moved)))
             moved = []
         if holds_results:
-            turn = _move_media_of_turn(turn, constraints, options, ledger, moved)
+            turn = with_parts(turn, [_move_media(part, constraints, options, ledger, moved) for part in turn.parts])
         turns.append(turn)
     if moved:
         turns.append(Turn("user", tuple(moved)))
     return with_turns(request, turns)
 
 
-def _move_media_of_turn(
-    turn: Turn, constraints: Constraints, options: Options, ledger: Ledger, moved: list[Part]
-) -> Turn:
-    parts: list[Part] = []
-    for part in turn.parts:
-        if isinstance(part, Result) and any(isinstance(item, Media) for item in part.content):
-            part = _move_media_of_result(part, constraints, options, ledger, moved)
-        parts.append(part)
-    return with_parts(turn, parts)
-
-
-def _move_media_of_result(
-    result: Result, constraints: Constraints, options: Options, ledger: Ledger, moved: list[Part]
-) -> Result:
+def _move_media(result: Part, constraints: Constraints, options: Options, ledger: Ledger, moved: list[Part]) -> Part:
+    if not isinstance(result, Result) or Media not in map(type, result.content):
+        return result
     summary = options.binary_results == "summary"
     content: list[Part] = []
     for part in result.content:
@@ -188,18 +168,11 @@ def _move_media_of_result(
             continue
         content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
         if summary:
-            ledger.note(
-                "media-dropped",
-                source_path(part),
-                "media in a result became a line of text",
-                "the option `binary_results` is `summary`",
-            )
+            what, why = "media in a result became a line of text", "the option `binary_results` is `summary`"
+            ledger.note("media-dropped", source_path(part), what, why)
             continue
-        ledger.note(
-            "media-moved",
-            source_path(part),
-            "media in a result were moved into a user turn and replaced by a line of text",
-        )
+        what = "media in a result were moved into a user turn and replaced by a line of text"
+        ledger.note("media-moved", source_path(part), what)
         moved.extend((Text(f"[Returned by the call {result.id}]"), part))
     return result if is_same(content, result.content) else replace_fields(result, content=tuple(content), value=None)
 
@@ -211,25 +184,21 @@ def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) 
     """The request without empty text, which Anthropic refuses."""
     if constraints.allows_empty_text:
         return request
-    turns = [_drop_empty_in_turn(turn, ledger) for turn in request.turns]
+    turns = [
+        with_parts(
+            turn, [_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger)]
+        )
+        for turn in request.turns
+    ]
     kept = [turn for turn in turns if turn.parts or turn.role not in ("user", "assistant", "system", "developer")]
     system = tuple(part for part in request.system if not _is_empty_text(part, ledger))
-    if len(system) != len(request.system):
-        request = replace_fields(request, system=system)
-    return with_turns(request, kept)
-
-
-def _drop_empty_in_turn(turn: Turn, ledger: Ledger) -> Turn:
-    return with_parts(
-        turn, [_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger)]
-    )
+    return with_fields(request, system=system, turns=tuple(kept))
 
 
 def _drop_empty_in_result(part: Part, ledger: Ledger) -> Part:
     if not isinstance(part, Result) or part.value is not None:
         return part
-    content = tuple(item for item in part.content if not _is_empty_text(item, ledger))
-    return part if len(content) == len(part.content) else replace_fields(part, content=content)
+    return with_fields(part, content=tuple(item for item in part.content if not _is_empty_text(item, ledger)))
 
 
 def _is_empty_text(part: Part, ledger: Ledger) -> bool:
@@ -260,29 +229,21 @@ def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledge
         if rest or not parts:
             turns.append(with_parts(turn, rest))
     if constraints.binds_reasoning_to_tools(request.model):
-        turns = _drop_reasoning_before_loading(request.turns, turns, ledger)
+        # Thinking from before tools were loaded is bound to the shorter list of then.
+        numbers = [number for number, turn in enumerate(request.turns) if any(map(_loads_tools, turn.parts))]
+        turns = _drop_reasoning_of(turns, request.turns[: max(numbers, default=0)], ledger)
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
     new = tuple(tool for key, tool in tools.items() if key not in known)
     old = tuple(_clear_defer(tool, loaded, ledger) for tool in request.tools)
     return replace_fields(request, turns=tuple(turns), tools=old + new)
 
 
-def _drop_reasoning_before_loading(original_turns: tuple[Turn, ...], turns: list[Turn], ledger: Ledger) -> list[Turn]:
-    """The turns without thinking from before tools were loaded: it is bound to the shorter list of then."""
-    last = next((n for n, turn in reversed([*enumerate(original_turns)]) if any(map(_loads_tools, turn.parts))), 0)
-    return _drop_reasoning_of(turns, original_turns[:last], ledger)
-
-
 def drop_reasoning_without_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
     """The request without thinking that is bound to tools which are gone. Some clients leave all tools out when they
     only want a summary of the conversation."""
-    has_calls = any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
-    if (
-        request.tools
-        or not has_calls
-        or ledger.is_same_protocol
-        or not constraints.binds_reasoning_to_tools(request.model)
-    ):
+    if request.tools or ledger.is_same_protocol or not constraints.binds_reasoning_to_tools(request.model):
+        return request
+    if not any(isinstance(part, Call) for turn in request.turns for part in turn.parts):
         return request
     return with_turns(request, _drop_reasoning_of(request.turns, request.turns, ledger))
 
@@ -294,12 +255,8 @@ def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], led
     for turn in turns:
         parts = tuple(part for part in turn.parts if id(part) not in dropped)
         if len(parts) < len(turn.parts):
-            ledger.note(
-                "reasoning-dropped",
-                source_path(turn),
-                "thinking was left out",
-                "it is bound to the tools of that time",
-            )
+            why = "it is bound to the tools of that time"
+            ledger.note("reasoning-dropped", source_path(turn), "thinking was left out", why)
             turn = replace_fields(turn, parts=parts)
         if parts or not turn.parts:
             kept.append(turn)
