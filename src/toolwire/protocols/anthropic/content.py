@@ -43,9 +43,9 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, restore_original_keys
 from toolwire.protocols.anthropic import names
-from toolwire.protocols.anthropic.cache import read_cache, write_cache
+from toolwire.protocols.anthropic.models import read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
-from toolwire.protocols.anthropic.provider_tools import (
+from toolwire.protocols.anthropic.tools import (
     TOOL_BY_RESULT_TYPE,
     known_call_keys,
     read_provider_call,

@@ -12,7 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import Quirk
-from toolwire.protocols.anthropic.cache import move_breakpoint_to_last_block
+from toolwire.core.json_values import Json, Object, Path, get_object, get_text
+from toolwire.core.losses import Ledger
+from toolwire.core.provenance import ReadContext
+from toolwire.protocols.anthropic.names import CACHE_CONTROL_KEYS
 
 Version: TypeAlias = tuple[int, int]
 
@@ -147,3 +150,197 @@ QUIRKS: Mapping[str, Quirk] = MappingProxyType(
         ),
     }
 )
+
+
+# --- Cache breakpoints (`cache_control`): reading, writing, and adding them to requests of other protocols ---
+
+
+MAX_BREAKPOINTS = 4
+MIN_CACHED_CHARACTERS = 4096
+"""Anthropic does not cache shorter prompts (counted in characters here)."""
+
+BREAKPOINT: Object = {"type": "ephemeral"}
+_TTLS = ("5m", "1h")
+_CACHEABLE_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_result", "tool_use"})
+
+
+def read_cache(node: Object, path: Path, reading: ReadContext) -> str | None:
+    """The `ttl` of a breakpoint, "" for the default, None if there is no breakpoint."""
+    breakpoint_ = get_object(node, "cache_control", path)
+    if breakpoint_ is None:
+        return None
+    here = (path, "cache_control")
+    for key in breakpoint_:
+        if key not in CACHE_CONTROL_KEYS:
+            reading.note_unknown_field(here, key)
+    return get_text(breakpoint_, "ttl", here) or ""
+
+
+def write_cache(out: Object, cache: str | None, ledger: Ledger, where: Path) -> None:
+    if cache is None:
+        return
+    if cache and cache not in _TTLS:
+        ledger.note("setting-mapped", where, f"the cache lifetime `{cache}` became `{_TTLS[-1]}`")
+        cache = _TTLS[-1]
+    out["cache_control"] = BREAKPOINT | ({"ttl": cache} if cache else {})
+
+
+def place_breakpoints(body: Object, add_missing: bool, mark_request: bool, ledger: Ledger) -> Object:
+    """A body that was translated: with at most four of its breakpoints, or with new ones if it has none. Not all
+    servers know a breakpoint of the whole request."""
+    if _is_short_and_unmarked(body):
+        return body
+    before_turns, in_turns = _breakpoints_before_turns(body), _breakpoints_in_turns(body)
+    if before_turns or in_turns:
+        _limit_breakpoints(body, before_turns, in_turns, ledger)
+        return body
+    return _add_breakpoints(body, mark_request, ledger) if add_missing else body
+
+
+def _is_short_and_unmarked(body: Object) -> bool:
+    """Is it only text, without a breakpoint, and too short for one? First requests often are, so this is checked
+    first."""
+    if "cache_control" in body:
+        return False
+    size = 0
+    system = body.get("system")
+    if system:
+        if system.__class__ is not str:
+            return False
+        size = len(system)
+    for message in body["messages"]:
+        content = message["content"]
+        if content.__class__ is not str:
+            return False
+        size += len(content)
+    for tool in body.get("tools") or ():
+        if "cache_control" in tool:
+            return False
+        size += _tool_size(tool)
+    return size < MIN_CACHED_CHARACTERS
+
+
+def _add_breakpoints(body: Object, mark_request: bool, ledger: Ledger) -> Object:
+    """Breakpoints after the tools, after the system prompt, and for the whole request. They depend on nothing that
+    comes later, so the cached prefix stays the same when the conversation continues."""
+    prefix_length = _prefix_length(body)
+    marked: Object = {}
+    if prefix_length >= MIN_CACHED_CHARACTERS:
+        tools = body.get("tools") or []
+        loaded = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
+        if loaded:
+            marked["tools"] = _with_breakpoint(tools, loaded[-1])
+        system = _as_blocks(body.get("system"))
+        if count := _count_to_last_cacheable(system):
+            marked["system"] = _with_breakpoint(system, count - 1)
+    if mark_request and _is_long_enough(body, prefix_length):
+        marked["cache_control"] = dict(BREAKPOINT)
+    if not marked:
+        return body
+    ledger.note("breakpoint-added", None, f"{len(marked)} cache breakpoints were added")
+    return body | marked
+
+
+def move_breakpoint_to_last_block(body: Object) -> Object:
+    """The body with the breakpoint of the whole request on the last block that can have one."""
+    if "cache_control" not in body:
+        return body
+    out = {key: value for key, value in body.items() if key != "cache_control"}
+    messages = body["messages"]
+    for number in range(len(messages) - 1, -1, -1):
+        message = messages[number]
+        if message["role"] == "user" and (count := _count_to_last_cacheable(blocks := _as_blocks(message["content"]))):
+            marked = {**message, "content": _with_breakpoint(blocks, count - 1, body["cache_control"])}
+            return out | {"messages": [*messages[:number], marked, *messages[number + 1 :]]}
+    return out
+
+
+def _limit_breakpoints(body: Object, before_turns: list[Object], in_turns: list[Object], ledger: Ledger) -> None:
+    """Remove breakpoints beyond the fourth, the earliest in the turns first: later ones cover the same prefix."""
+    surplus = len(before_turns) + len(in_turns) - MAX_BREAKPOINTS
+    if surplus <= 0:
+        return
+    for node in (*in_turns, *before_turns):
+        if surplus and node is not body and "cache_control" in node:
+            del node["cache_control"]
+            surplus -= 1
+    ledger.note("cache-dropped", None, "cache breakpoints were left out", "Anthropic accepts four")
+
+
+def _prefix_length(body: Object) -> int:
+    """The characters before the turns, counted only as far as needed."""
+    size = _content_length(body.get("system"))
+    for tool in body.get("tools") or ():
+        if size >= MIN_CACHED_CHARACTERS:
+            break
+        size += _tool_size(tool)
+    return size
+
+
+def _tool_size(tool: Object) -> int:
+    description = tool.get("description", "")
+    return len(description if description.__class__ is str else str(description)) + 20 * len(
+        tool.get("input_schema") or ()
+    )
+
+
+def _is_long_enough(body: Object, size: int) -> bool:
+    """Is the prompt long enough to be cached?"""
+    for message in body["messages"]:
+        if size >= MIN_CACHED_CHARACTERS:
+            break
+        size += _content_length(message["content"])
+    return size >= MIN_CACHED_CHARACTERS
+
+
+def _content_length(content: Json) -> int:
+    """The characters of a content field, results included."""
+    if isinstance(content, str):
+        return len(content)
+    size = 0
+    for block in content or ():
+        inner = block.get("content")
+        for text in (block.get("text"), inner):
+            if isinstance(text, str):
+                size += len(text)
+        if isinstance(inner, list):
+            texts = [piece.get("text") for piece in inner if isinstance(piece, dict)]
+            size += sum([len(text) for text in texts if isinstance(text, str)])
+    return size
+
+
+def _as_blocks(content: Json) -> list[Object]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content or []
+
+
+def _count_to_last_cacheable(blocks: list[Object]) -> int:
+    """The number of blocks up to the last one that can have a breakpoint; 0 if none can."""
+    for number in range(len(blocks), 0, -1):
+        block = blocks[number - 1]
+        if block.get("type") in _CACHEABLE_BLOCKS and (block["type"] != "text" or block["text"].strip()):
+            return number
+    return 0
+
+
+def _with_breakpoint(blocks: list[Object], number: int, cache_control: Object = BREAKPOINT) -> list[Object]:
+    return [*blocks[:number], {**blocks[number], "cache_control": dict(cache_control)}, *blocks[number + 1 :]]
+
+
+def _breakpoints_before_turns(body: Object) -> list[Object]:
+    """The objects with a breakpoint outside the turns."""
+    system = body.get("system")
+    nodes = [body, *(body.get("tools") or ()), *(system if isinstance(system, list) else ())]
+    return [node for node in nodes if node.get("cache_control")]
+
+
+def _breakpoints_in_turns(body: Object) -> list[Object]:
+    """The blocks with a breakpoint in the turns, and those in results."""
+    marked: list[Object] = []
+    for message in body["messages"]:
+        for block in message["content"] if type(message["content"]) is list else ():
+            inner = block.get("content")
+            nodes = (block, *inner) if type(inner) is list else (block,)
+            marked += [node for node in nodes if isinstance(node, dict) and node.get("cache_control")]
+    return marked

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeGuard
 
 from toolwire.core.ir import FinishKind, Origin, Role, Seal
-from toolwire.core.json_values import Object
+from toolwire.core.json_values import Json, Object
 
 NAME = "anthropic"
 
@@ -18,7 +18,7 @@ def key_set(names: str) -> frozenset[str]:
 
 def invert_table(table: Mapping[str, str]) -> Mapping[str, str]:
     """The table from right to left; the first of several rows wins."""
-    return MappingProxyType({right: left for left, right in reversed(list(table.items()))})
+    return {right: left for left, right in reversed(list(table.items()))}
 
 
 # --- known keys -----------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ SOURCE_KEYS = key_set("type url title")
 TOOL_KEYS = key_set("type name description input_schema strict defer_loading cache_control")
 CLIENT_TOOL_KEYS = key_set("type name strict defer_loading cache_control")
 PROVIDER_TOOL_KEYS = key_set("type name max_uses allowed_domains blocked_domains user_location cache_control")
-LOCATION_KEYS = key_set("type city region country timezone")
+LOCATION_KEYS = key_set("city region country timezone")
 
 MESSAGE_KEYS = key_set("id type role model content stop_reason stop_sequence stop_details usage")
 STOP_DETAILS_KEYS = key_set("type category explanation")
@@ -62,45 +62,43 @@ USAGE_KEYS = key_set(
 USAGE_DETAILS_KEYS = key_set("thinking_tokens")
 ERROR_BODY_KEYS = key_set("type error request_id")
 
-CITATION_KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "web_search_result_location": key_set("type url title cited_text"),
-        "search_result_location": key_set("type source title cited_text"),
-    }
-)
+CITATION_KEYS: Mapping[str, frozenset[str]] = {
+    "web_search_result_location": key_set("type url title cited_text"),
+    "search_result_location": key_set("type source title cited_text"),
+}
 OTHER_CITATION_KEYS = key_set("type document_title cited_text")
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-ROLES: Mapping[str, Role] = MappingProxyType({"user": "user", "assistant": "assistant", "system": "system"})
-WIRE_ROLES: Mapping[Role, str] = MappingProxyType(
-    {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "user"}
-)
+ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+WIRE_ROLES: Mapping[Role, str] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "user",
+}
 
-STOP_REASONS: Mapping[str, FinishKind] = MappingProxyType(
-    {
-        "end_turn": "stop",
-        "max_tokens": "length",
-        "stop_sequence": "sequence",
-        "tool_use": "calls",
-        "pause_turn": "pause",
-        "refusal": "refusal",
-        "model_context_window_exceeded": "context",
-    }
-)
+STOP_REASONS: Mapping[str, FinishKind] = {
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "stop_sequence": "sequence",
+    "tool_use": "calls",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+    "model_context_window_exceeded": "context",
+}
 """Anthropic's stop reasons that stand for a kind of finish, in both directions."""
 
-KIND_BY_STOP_REASON: Mapping[str, FinishKind] = MappingProxyType({**STOP_REASONS, "compaction": "other"})
+KIND_BY_STOP_REASON: Mapping[str, FinishKind] = {**STOP_REASONS, "compaction": "other"}
 """Every stop reason that is read."""
 
-COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = MappingProxyType(
-    {
-        "filter": "refusal",
-        # Agents neither run calls nor take the answer as complete after `refusal`.
-        "malformed": "refusal",
-        "other": "stop",
-    }
-)
+COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
+    "filter": "refusal",
+    # Agents neither run calls nor take the answer as complete after `refusal`.
+    "malformed": "refusal",
+    "other": "stop",
+}
 """Kinds that Anthropic has no stop reason for, and the kind they are written as."""
 REPORTED_FINISH_KINDS = COARSER_FINISH_KINDS.keys() - {"filter"}
 """Those of them that are reported: a filtered answer and a refusal mean the same to an agent."""
@@ -113,10 +111,10 @@ STOP_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
 
 REFUSAL_CATEGORIES = key_set("cyber bio frontier_llm reasoning_extraction general_harms")
 
-SERVICE_TIERS: Mapping[str, str] = MappingProxyType({"auto": "auto", "standard_only": "default"})
+SERVICE_TIERS: Mapping[str, str] = {"auto": "auto", "standard_only": "default"}
 WIRE_SERVICE_TIERS = invert_table(SERVICE_TIERS)
 
-THINKING_DISPLAYS: Mapping[str, str] = MappingProxyType({"omitted": "none", "summarized": "auto", "updates": "updates"})
+THINKING_DISPLAYS: Mapping[str, str] = {"omitted": "none", "summarized": "auto", "updates": "updates"}
 WIRE_THINKING_DISPLAYS = invert_table(THINKING_DISPLAYS)
 
 UNKNOWN_MODEL = "unknown"
@@ -127,6 +125,81 @@ BILLING_HEADER_PREFIX = "x-anthropic-billing-header:"
 
 RAW_ARGUMENTS_KEY = "_raw"
 """The key under which arguments are written that are not a JSON object, because `input` must be one."""
+
+
+# --- tools that Anthropic defines and the client runs -----------------------------------------------------------------
+
+
+def _property(kind: str, description: str, **more: Json) -> Object:
+    items = {"items": {"type": "integer"}} if kind == "array" else {}
+    return {"type": kind, **items, "description": description, **more}
+
+
+def _object_schema(required: tuple[str, ...], **properties: Object) -> Object:
+    return {"type": "object", "properties": properties} | ({"required": [*required]} if required else {})
+
+
+def _command_property(words: str) -> Object:
+    return _property("string", "What to do", enum=words.split())
+
+
+_FILE_PROPERTIES: Mapping[str, Object] = {
+    "path": _property("string", "Absolute path of the file or directory"),
+    "file_text": _property("string", "For create: the content of the new file"),
+    "old_str": _property("string", "For str_replace: the text to be replaced; it must occur exactly once"),
+    "new_str": _property("string", "For str_replace: the text that replaces it"),
+    "insert_line": _property("integer", "For insert: the line after which the text goes, 0 for the top"),
+    "insert_text": _property("string", "For insert: the text"),
+    "view_range": _property("array", "For view: the first and the last line, -1 for the end"),
+}
+CLIENT_TOOLS: Mapping[str, tuple[str, Object]] = {
+    "bash_": (
+        "Runs a command in a persistent shell session.",
+        _object_schema(
+            (),
+            command=_property("string", "The command to run"),
+            restart=_property("boolean", "true starts the shell anew"),
+        ),
+    ),
+    "text_editor_": (
+        "Views, creates and edits text files.",
+        _object_schema(
+            ("command",), command=_command_property("view create str_replace insert undo_edit"), **_FILE_PROPERTIES
+        ),
+    ),
+    "memory_": (
+        "Keeps notes in files below /memories.",
+        _object_schema(
+            ("command",),
+            command=_command_property("view create str_replace insert delete rename"),
+            **_FILE_PROPERTIES,
+            old_path=_property("string", "For rename: the present path"),
+            new_path=_property("string", "For rename: the new path"),
+        ),
+    ),
+    "computer_": (
+        "Controls the screen, mouse and keyboard of a computer.",
+        _object_schema(
+            ("action",),
+            action=_property("string", "What to do: screenshot, left_click, type, key, mouse_move, scroll, wait, …"),
+            coordinate=_property("array", "x and y on the screen, in pixels"),
+            start_coordinate=_property("array", "x and y where a drag begins"),
+            text=_property("string", "The text to type, or the keys to press"),
+            scroll_direction=_property("string", "Where to scroll", enum=["up", "down", "left", "right"]),
+            scroll_amount=_property("integer", "How far to scroll"),
+            duration=_property("number", "Seconds to wait or to hold a key"),
+            region=_property("array", "The corners x0, y0, x1, y1 to zoom into"),
+        ),
+    ),
+}
+"""Descriptions and schemas by the prefix of the type, so that these tools can be offered to other models as
+functions."""
+
+
+def find_client_tool(kind: str) -> tuple[str, Object] | None:
+    if kind.startswith("computer_toolset_"):
+        return None
+    return next((row for prefix, row in CLIENT_TOOLS.items() if kind.startswith(prefix)), None)
 
 
 # --- origins --------------------------------------------------------------------------------------------------------

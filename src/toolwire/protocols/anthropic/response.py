@@ -8,20 +8,30 @@ from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
 from toolwire.core.ids import derive_id
-from toolwire.core.ir import EMPTY_MAPPING, Choice, Finish, Origin, ProviderCall, Refusal, Response, Usage, source_path
+from toolwire.core.ir import (
+    EMPTY_MAPPING,
+    Choice,
+    Citation,
+    Finish,
+    Origin,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
+    Refusal,
+    Request,
+    Response,
+    Text,
+    Usage,
+    source_path,
+)
 from toolwire.core.json_values import Object, Path, expect_text, get_int, get_ints, get_list, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_content, write_parts
 from toolwire.protocols.anthropic.errors import read_error, write_error
-from toolwire.protocols.anthropic.names import NAME, intact_wire
-from toolwire.protocols.anthropic.provider_tools import (
-    ProviderToolUse,
-    add_missing_results,
-    offers_provider_tools,
-    write_tool_use_counts,
-)
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own
 
 _CONTENT_PATH: Path = (None, "content")
 _USAGE_PATH: Path = (None, "usage")
@@ -56,23 +66,23 @@ def read_finish(node: Object, path: Path, reading: ReadContext) -> Finish | None
     if reason is None:
         return None
     wire: Object = {"stop_reason": reason}
-    details = sequence = None
+    sequence = None
+    explanations: list[str | None] = []
     if "stop_sequence" in node:
         sequence = wire["stop_sequence"] = node["stop_sequence"]
     if "stop_details" in node:
         details = wire["stop_details"] = get_object(node, "stop_details", path)
+        if details:
+            here = (path, "stop_details")
+            reading.read_origin(details, here, names.STOP_DETAILS_KEYS)
+            explanations = [get_text(details, key, here) for key in ("category", "explanation")]
     return Finish(
         names.KIND_BY_STOP_REASON.get(reason, "other"),
         reason,
         "" if sequence is None else expect_text(sequence, (path, "stop_sequence")),
-        _read_stop_details(details, (path, "stop_details"), reading) if details else "",
+        ": ".join(filter(None, explanations)),
         Origin(NAME, (path, "stop_reason"), wire),
     )
-
-
-def _read_stop_details(details: Object, path: Path, reading: ReadContext) -> str:
-    reading.read_origin(details, path, names.STOP_DETAILS_KEYS)
-    return ": ".join(filter(None, (get_text(details, key, path) for key in ("category", "explanation"))))
 
 
 _COUNT_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -111,30 +121,22 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     for other in response.choices[1:]:
         what, why = f"answer {other.index} was left out", "Anthropic gives one answer only"
         ledger.note("no-counterpart", source_path(other), what, why)
-    id, refused = message_id(response.id, context), Refusal in map(type, choice.parts)
-    content, used = _write_content(choice, id, ledger, context)
+    id, parts = message_id(response.id, context), choice.parts
+    kinds = set(map(type, parts))
+    used: Sequence[str] = ()
+    if ProviderCall in kinds or (context.request is not None and ProviderTool in map(type, context.request.tools)):
+        tool_use = ProviderToolUse(context.request)
+        parts, used = add_missing_results(parts, tool_use, choice.finish, id), tool_use.used
     out: Object = {
         "id": id,
         "type": "message",
         "role": "assistant",
         "model": model_name(response.model, ledger, context),
-        "content": content,
-        **write_finish(choice.finish, refused, ledger),
+        "content": write_parts(parts, ledger, True),
+        **write_finish(choice.finish, Refusal in kinds, ledger),
         "usage": write_usage(response.usage, ledger, used),
     }
     return restore_original_keys(out, response.origin, NAME)
-
-
-def _write_content(
-    choice: Choice, id: str, ledger: Ledger, context: WriteContext
-) -> tuple[list[Object], Sequence[str]]:
-    """The blocks, and the provider tools that were used."""
-    parts = choice.parts
-    if ProviderCall not in map(type, parts) and not offers_provider_tools(context.request):
-        return write_parts(parts, ledger, True), ()
-    tool_use = ProviderToolUse(context.request)
-    parts = add_missing_results(parts, tool_use, choice.finish, id)
-    return write_parts(parts, ledger, True), tool_use.used
 
 
 def message_id(id: str, context: WriteContext) -> str:
@@ -196,9 +198,79 @@ def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] =
     out["output_tokens"] = usage.output
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    if tools_used:
-        out |= write_tool_use_counts(tools_used)
+    searches, fetches = tools_used.count("web_search"), tools_used.count("web_fetch")
+    if searches or fetches:
+        out["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": fetches}
     return restore_original_keys(out, usage.origin, NAME)
+
+
+# --- tools that the provider ran --------------------------------------------------------------------------------------
+
+
+class ProviderToolUse:
+    """The provider tools of one answer: which were used, and which calls have no result yet."""
+
+    __slots__ = ("_cited_titles", "_missing_results", "_offers_search", "may_cite_by_position", "used")
+
+    def __init__(self, request: Request | None) -> None:
+        tools = [] if request is None else [tool.tool for tool in request.tools if isinstance(tool, ProviderTool)]
+        self.used: list[str] = []
+        self.may_cite_by_position = request is None or bool(tools)
+        """May there be a citation that gives only its position in the text?"""
+        self._offers_search = "web_search" in tools
+        self._missing_results: dict[str, Part] = {}
+        self._cited_titles: dict[str, str] = {}
+
+    def add_call(self, part: ProviderCall) -> None:
+        self.used.append(part.tool)
+        # Anthropic always sends a result; OpenAI, for instance, does not.
+        if part.tool in ("web_search", "web_fetch") and is_foreign(part.origin):
+            self._missing_results[part.id] = ProviderResult(part.id, part.tool)
+
+    def add_result(self, id: str) -> None:
+        self._missing_results.pop(id, None)
+
+    def add_citation(self, citation: Citation) -> None:
+        if self._offers_search and citation.url and not is_own(citation.origin):
+            self._cited_titles.setdefault(citation.url, citation.title)
+
+    def take_missing_results(self) -> list[Part]:
+        """Empty results for calls that have none: Anthropic's clients expect one for each."""
+        if not self._missing_results:
+            return []
+        parts, self._missing_results = list(self._missing_results.values()), {}
+        return parts
+
+    def take_final_parts(self, finish: Finish | None, seed: str) -> list[Part]:
+        """Results that are still missing at the end, and a search if the answer cites web pages without one."""
+        if finish is not None and finish.kind == "pause":
+            return []
+        parts = self.take_missing_results()
+        if self._cited_titles and not self.used:
+            self.used.append("web_search")
+            sources = tuple([Citation(url, title) for url, title in self._cited_titles.items()])
+            parts += [ProviderCall(seed, "web_search"), ProviderResult(seed, "web_search", sources)]
+        return parts
+
+
+def add_missing_results(
+    parts: tuple[Part, ...], tool_use: ProviderToolUse, finish: Finish | None, seed: str
+) -> tuple[Part, ...]:
+    """The parts of an answer, with a result for each call of a provider tool."""
+    answered = {part.id for part in parts if isinstance(part, ProviderResult)}
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text):
+            out += tool_use.take_missing_results()
+            for citation in part.citations:
+                tool_use.add_citation(citation)
+        out.append(part)
+        if isinstance(part, ProviderCall):
+            tool_use.add_call(part)
+            if part.id in answered:
+                tool_use.add_result(part.id)
+    out += tool_use.take_final_parts(finish, seed)
+    return tuple(out) if len(out) > len(parts) else parts
 
 
 # --- peeking ----------------------------------------------------------------------------------------------------------

@@ -48,8 +48,7 @@ from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.anthropic.content import write_citation, write_part
 from toolwire.protocols.anthropic.errors import write_error
 from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, own_seal_value
-from toolwire.protocols.anthropic.provider_tools import ProviderToolUse
-from toolwire.protocols.anthropic.response import message_id, model_name, write_finish, write_usage
+from toolwire.protocols.anthropic.response import ProviderToolUse, message_id, model_name, write_finish, write_usage
 
 PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
 
@@ -377,7 +376,7 @@ class StreamWriter:
             return b""
         out = b""
         if open_part.block_number < 0:
-            if self._tool_use.has_missing_results and isinstance(open_part.part, Text):
+            if isinstance(open_part.part, Text):
                 out = self._write_whole_blocks(self._tool_use.take_missing_results())
             out += self._write_block_start(
                 event.index,
@@ -457,7 +456,7 @@ class StreamWriter:
         """Write a part that comes in one piece."""
         part = open_part.part
         if isinstance(part, ProviderResult):
-            self._tool_use.add_result(part)
+            self._tool_use.add_result(part.id)
         if isinstance(part, ProviderResult) and (open_part.pieces or open_part.citation_deltas):
             sources = (*part.sources, *(event.citation for event in open_part.citation_deltas))
             part = replace(

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Request, Tool, ToolChoice, ToolName, source_path
+from toolwire.core.ids import hex_digest
+from toolwire.core.ir import (
+    AnyTool,
+    Citation,
+    Opaque,
+    Origin,
+    Part,
+    ProviderCall,
+    ProviderResult,
+    ProviderTool,
+    Request,
+    Text,
+    Tool,
+    ToolChoice,
+    ToolName,
+    replace_fields,
+    source_path,
+)
 from toolwire.core.json_values import (
     Json,
     Malformed,
     Object,
     Path,
+    encode_text,
     expect_object,
     get_bool,
     get_int,
     get_list,
     get_object,
     get_text,
+    raw_object_or_none,
     require_text,
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
-from toolwire.protocols.anthropic.cache import read_cache, write_cache
-from toolwire.protocols.anthropic.models import Family
-from toolwire.protocols.anthropic.names import (
-    CLIENT_TOOL_KEYS,
-    LOCATION_KEYS,
-    NAME,
-    PROVIDER_TOOL_KEYS,
-    TOOL_CHOICE_KEYS,
-    TOOL_KEYS,
-    intact_wire,
-    is_foreign,
-    is_own,
-)
+from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.protocols.anthropic import names
+from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
+from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
 from toolwire.schema import (
     STRICT_WITH_OPTIONAL,
     ConvertedSchema,
@@ -48,13 +58,11 @@ from toolwire.schema import (
     strict_problems,
 )
 
-PROVIDER_TOOL_VERSIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "web_search": "web_search_20250305",
-        "web_fetch": "web_fetch_20250910",
-        "code_execution": "code_execution_20250825",
-    }
-)
+PROVIDER_TOOL_VERSIONS: Mapping[str, str] = {
+    "web_search": "web_search_20250305",
+    "web_fetch": "web_fetch_20250910",
+    "code_execution": "code_execution_20250825",
+}
 """The tools that Anthropic runs, each with a version that every model accepts. Other versions are read by their
 prefix."""
 
@@ -76,12 +84,12 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
     tool = expect_object(value, path)
     kind = get_text(tool, "type", path) or "custom"
     if kind == "custom":
-        known, kind = TOOL_KEYS, "function"
+        known, kind = names.TOOL_KEYS, "function"
         description, parameters = get_text(tool, "description", path), get_object(tool, "input_schema", path)
     elif provider_tool := _find_provider_tool(kind):
         return _read_provider_tool(provider_tool, tool, path, reading)
     elif client_tool := find_client_tool(kind):
-        known = CLIENT_TOOL_KEYS
+        known = names.CLIENT_TOOL_KEYS
         description, parameters = client_tool
     else:
         return Opaque(kind, reading.whole_origin(tool, path))
@@ -106,13 +114,9 @@ def _read_provider_tool(name: str, tool: Object, path: Path, reading: ReadContex
     location = get_object(tool, "user_location", path)
     if location:
         for key in location:
-            if key not in LOCATION_KEYS:
+            if key not in names.LOCATION_KEYS and key != "type":
                 reading.note_unknown_field((path, "user_location"), key)
-        location = {
-            key: value
-            for key, value in location.items()
-            if key in LOCATION_KEYS and key != "type" and value is not None
-        }
+        location = {key: location[key] for key in location if key in names.LOCATION_KEYS and location[key] is not None}
     return ProviderTool(
         name,
         get_text(tool, "name", path) or name,
@@ -121,13 +125,16 @@ def _read_provider_tool(name: str, tool: Object, path: Path, reading: ReadContex
         tuple(get_list(tool, "blocked_domains", path) or ()),
         location,
         cache=read_cache(tool, path, reading),
-        origin=reading.read_origin(tool, path, PROVIDER_TOOL_KEYS),
+        origin=reading.read_origin(tool, path, names.PROVIDER_TOOL_KEYS),
     )
 
 
-CHOICE_MODES: Mapping[str, Literal["auto", "required", "none", "one"]] = MappingProxyType(
-    {"auto": "auto", "any": "required", "none": "none", "tool": "one"}
-)
+CHOICE_MODES: Mapping[str, Literal["auto", "required", "none", "one"]] = {
+    "auto": "auto",
+    "any": "required",
+    "none": "none",
+    "tool": "one",
+}
 _CHOICE_TYPES: Mapping[str, str] = {mode: word for word, mode in CHOICE_MODES.items()}
 
 
@@ -141,7 +148,7 @@ def read_tool_choice(body: Object, reading: ReadContext) -> tuple[ToolChoice | N
     if kind not in CHOICE_MODES:
         raise Malformed((path, "type"), f"expected one of {', '.join(CHOICE_MODES)}, got `{kind}`")
     tools = (_read_tool_name(require_text(choice, "name", path), body),) if kind == "tool" else ()
-    origin = reading.read_origin(choice, path, TOOL_CHOICE_KEYS)
+    origin = reading.read_origin(choice, path, names.TOOL_CHOICE_KEYS)
     parallel = _read_parallel(get_bool(choice, "disable_parallel_tool_use", path))
     return ToolChoice(CHOICE_MODES[kind], tools, origin=origin), parallel
 
@@ -174,20 +181,17 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
         ledger.note(
             "no-counterpart", None, "`strict` was removed from all tools", f"at most {MAX_STRICT_TOOLS} have it"
         )
-    removed = {"defer_loading"} if all_deferred else set()
-    removed |= {"strict"} if too_many_strict else set()
+    removed = {key for key, is_removed in (("defer_loading", all_deferred), ("strict", too_many_strict)) if is_removed}
     return [{key: value for key, value in wire.items() if key not in removed} for wire in written]
 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     if (wire := intact_wire(tool.origin)) is not None:
         return wire
-    if isinstance(tool, Tool):
-        return _write_function(tool, ledger)
-    if isinstance(tool, ProviderTool):
-        return _write_provider_tool(tool, ledger)
-    ledger.note_opaque(tool)
-    return None
+    if isinstance(tool, Opaque):
+        ledger.note_opaque(tool)
+        return None
+    return _write_function(tool, ledger) if isinstance(tool, Tool) else _write_provider_tool(tool, ledger)
 
 
 def _write_function(tool: Tool, ledger: Ledger) -> Object:
@@ -198,9 +202,8 @@ def _write_function(tool: Tool, ledger: Ledger) -> Object:
         if tool.description is not None:
             out["description"] = tool.description
         out["input_schema"] = _write_parameters(tool, ledger)
-    strict = None if tool.strict is None else _write_strict(tool, out, ledger)
-    if strict is not None:
-        out["strict"] = strict
+    if tool.strict is not None:
+        _write_strict(tool, out, ledger)
     if tool.defer is not None:
         out["defer_loading"] = tool.defer
     if tool.output is not None:
@@ -219,23 +222,24 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     if tool.parameters is None:
         ledger.note("schema-added", source_path(tool), f"`{tool.name}` got a schema without arguments")
         return NO_PARAMETERS
-    if has_object_root(tool.parameters) or not is_foreign(tool.origin):
-        return tool.parameters
-    converted = convert_tool_schema(tool.parameters)
+    schema = tool.parameters
+    has_object_root = isinstance(schema, dict) and schema.get("type") == "object" and _UNION_KEYS.isdisjoint(schema)
+    if has_object_root or not is_foreign(tool.origin):
+        return schema
+    converted = convert_tool_schema(schema)
     _note_schema_changes(converted.changes, source_path(tool), f"`{tool.name}`", ledger)
     return converted.schema
 
 
-def _write_strict(tool: Tool, out: Object, ledger: Ledger) -> bool | None:
+def _write_strict(tool: Tool, out: Object, ledger: Ledger) -> None:
     """`strict`, unless Anthropic would refuse it for this schema."""
-    if not tool.strict or not is_foreign(tool.origin) or "input_schema" not in out:
-        return tool.strict
-    schema, problem = make_strict_schema(out["input_schema"], source_path(tool), f"`{tool.name}`", ledger)
-    if problem:
-        ledger.note("no-counterpart", source_path(tool), f"`strict` of `{tool.name}` was left out", problem)
-        return None
-    out["input_schema"] = schema
-    return True
+    if tool.strict and is_foreign(tool.origin) and "input_schema" in out:
+        schema, problem = make_strict_schema(out["input_schema"], source_path(tool), f"`{tool.name}`", ledger)
+        if problem:
+            ledger.note("no-counterpart", source_path(tool), f"`strict` of `{tool.name}` was left out", problem)
+            return
+        out["input_schema"] = schema
+    out["strict"] = tool.strict
 
 
 def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
@@ -272,11 +276,11 @@ def select_allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tup
     if choice is None or choice.mode != "allowed":
         return request.tools
     where = source_path(choice)
-    names = {tool.name for tool in choice.tools}
+    chosen = {tool.name for tool in choice.tools}
     if facts.binds_prefix:
         ledger.note("choice-weakened", where, "all tools are offered", "the model's thinking is bound to its tools")
         return request.tools
-    allowed = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in names)
+    allowed = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in chosen)
     if not allowed:
         return request.tools
     ledger.note("choice-mapped", where, "only the allowed tools are offered")
@@ -323,100 +327,6 @@ def _write_choice_mode(choice: ToolChoice) -> Object:
     return {"type": _CHOICE_TYPES["auto" if mode == "one" else mode]}
 
 
-# --- tools that Anthropic defines and the client runs -----------------------------------------------------------------
-
-
-def _string_schema(description: str, **more: Json) -> Object:
-    return {"type": "string", "description": description, **more}
-
-
-def _integers_schema(description: str) -> Object:
-    return {"type": "array", "items": {"type": "integer"}, "description": description}
-
-
-_FILE_PROPERTIES: Object = {
-    "path": _string_schema("Absolute path of the file or directory"),
-    "file_text": _string_schema("For create: the content of the new file"),
-    "old_str": _string_schema("For str_replace: the text to be replaced; it must occur exactly once"),
-    "new_str": _string_schema("For str_replace: the text that replaces it"),
-    "insert_line": {"type": "integer", "description": "For insert: the line after which the text goes, 0 for the top"},
-    "insert_text": _string_schema("For insert: the text"),
-    "view_range": _integers_schema("For view: the first and the last line, -1 for the end"),
-}
-
-
-def _object_schema(required: str, properties: Object) -> Object:
-    return {"type": "object", "properties": properties, "required": [required]}
-
-
-def _command_schema(*words: str) -> Object:
-    return _string_schema("What to do", enum=list(words))
-
-
-CLIENT_TOOLS: Mapping[str, tuple[str, Object]] = MappingProxyType(
-    {
-        "bash_": (
-            "Runs a command in a persistent shell session.",
-            {
-                "type": "object",
-                "properties": {
-                    "command": _string_schema("The command to run"),
-                    "restart": {"type": "boolean", "description": "true starts the shell anew"},
-                },
-            },
-        ),
-        "text_editor_": (
-            "Views, creates and edits text files.",
-            _object_schema(
-                "command",
-                {
-                    "command": _command_schema("view", "create", "str_replace", "insert", "undo_edit"),
-                    **_FILE_PROPERTIES,
-                },
-            ),
-        ),
-        "memory_": (
-            "Keeps notes in files below /memories.",
-            _object_schema(
-                "command",
-                {
-                    "command": _command_schema("view", "create", "str_replace", "insert", "delete", "rename"),
-                    **_FILE_PROPERTIES,
-                    "old_path": _string_schema("For rename: the present path"),
-                    "new_path": _string_schema("For rename: the new path"),
-                },
-            ),
-        ),
-        "computer_": (
-            "Controls the screen, mouse and keyboard of a computer.",
-            _object_schema(
-                "action",
-                {
-                    "action": _string_schema(
-                        "What to do: screenshot, left_click, type, key, mouse_move, scroll, wait, …"
-                    ),
-                    "coordinate": _integers_schema("x and y on the screen, in pixels"),
-                    "start_coordinate": _integers_schema("x and y where a drag begins"),
-                    "text": _string_schema("The text to type, or the keys to press"),
-                    "scroll_direction": _string_schema("Where to scroll", enum=["up", "down", "left", "right"]),
-                    "scroll_amount": {"type": "integer", "description": "How far to scroll"},
-                    "duration": {"type": "number", "description": "Seconds to wait or to hold a key"},
-                    "region": _integers_schema("The corners x0, y0, x1, y1 to zoom into"),
-                },
-            ),
-        ),
-    }
-)
-"""Descriptions and schemas by the prefix of the type, so that these tools can be offered to other models as
-functions."""
-
-
-def find_client_tool(kind: str) -> tuple[str, Object] | None:
-    if kind.startswith("computer_toolset_"):
-        return None
-    return next((row for prefix, row in CLIENT_TOOLS.items() if kind.startswith(prefix)), None)
-
-
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 _UNION_KEYS = frozenset({"anyOf", "oneOf", "allOf"})
@@ -429,11 +339,6 @@ def convert_tool_schema(schema: Json, model: str = "") -> ConvertedSchema:
     plain = convert_to_standard(schema)
     made = convert_to_object_root(plain.schema)
     return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
-
-
-def has_object_root(schema: Json) -> bool:
-    """Is the root an object without a union?"""
-    return isinstance(schema, dict) and schema.get("type") == "object" and _UNION_KEYS.isdisjoint(schema)
 
 
 def make_strict_schema(schema: Json, where: Path, owner: str, ledger: Ledger) -> tuple[Json, str]:
@@ -451,3 +356,191 @@ def _note_schema_changes(changes: tuple[SchemaChange, ...], where: Path, owner: 
     for change in changes:
         at = f" at {change.pointer}" if change.pointer else ""
         ledger.note("schema-rewritten", where, f"the schema of {owner}{at}: {change.what}")
+
+
+# --- Tools that Anthropic runs itself: their calls (`server_tool_use`) and results (`…_tool_result`) ---
+
+
+# --- calls and results of tools that Anthropic runs (`server_tool_use` and `…_tool_result`) ---------------------------
+
+TOOL_BY_RESULT_TYPE = {
+    "web_search_tool_result": "web_search",
+    "web_fetch_tool_result": "web_fetch",
+    "code_execution_tool_result": "code_execution",
+}
+SUPPORTED_TOOLS = frozenset(TOOL_BY_RESULT_TYPE.values())
+
+_PROVIDER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+
+
+def known_call_keys(block: Object, keys: frozenset[str]) -> frozenset[str]:
+    """`keys`, and `caller` where it is `{"type": "direct"}`, because that is the default."""
+    return keys | {"caller"} if "caller" in block and block["caller"] in (None, {"type": "direct"}) else keys
+
+
+def read_provider_call(block: Object, path: Path, reading: ReadContext) -> Part:
+    name = get_text(block, "name", path) or ""
+    if name not in SUPPORTED_TOOLS:
+        return Opaque("server_tool_use", reading.whole_origin(block, path))
+    arguments = get_object(block, "input", path)
+    return ProviderCall(
+        get_text(block, "id", path) or "",
+        name,
+        "" if arguments is None else encode_text(arguments),
+        reading.read_origin(block, path, known_call_keys(block, names.TOOL_USE_KEYS)),
+    )
+
+
+def read_provider_result(block: Object, path: Path, reading: ReadContext) -> Part:
+    tool, content = TOOL_BY_RESULT_TYPE[block["type"]], block.get("content")
+    fields = _RESULT_READERS[tool](content, (path, "content"), reading)
+    if fields is None and isinstance(content, dict) and isinstance(content.get("error_code"), str):
+        fields = (), "", content["error_code"]
+    if fields is None:
+        return Opaque(block["type"], reading.whole_origin(block, path))
+    origin = reading.read_origin(block, path, known_call_keys(block, names.PROVIDER_RESULT_KEYS))
+    return ProviderResult(get_text(block, "tool_use_id", path) or "", tool, *fields, origin)
+
+
+_ResultFields = tuple[tuple[Citation, ...], str, str]
+"""Sources, text and error."""
+
+
+def _read_search_sources(content: Json, path: Path, reading: ReadContext) -> _ResultFields | None:
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        return None
+    sources = tuple(
+        Citation(
+            get_text(item, "url", here) or "",
+            get_text(item, "title", here) or "",
+            origin=reading.read_origin(item, here, names.SOURCE_KEYS),
+        )
+        for item, here in items_with_paths(content, path)
+    )
+    return sources, "", ""
+
+
+def _read_fetched_page(content: Json, path: Path, reading: ReadContext) -> _ResultFields | None:
+    if not isinstance(content, dict) or content.get("type") != "web_fetch_result":
+        return None
+    document = get_object(content, "content", path) or {}
+    source = document.get("source")
+    text = None
+    if content.get("retrieved_at") is not None:
+        reading.note_unknown_field(path, "retrieved_at")
+    if isinstance(source, dict) and source.get("type") == "text":
+        text = source.get("data")
+    else:
+        reading.note_unknown_field(path, "content")
+    title = document.get("title")
+    page = Citation(get_text(content, "url", path) or "", title if isinstance(title, str) else "")
+    return (page,), text if isinstance(text, str) else "", ""
+
+
+def _read_execution_output(content: Json, path: Path, reading: ReadContext) -> _ResultFields | None:
+    if not isinstance(content, dict) or content.get("type") != "code_execution_result":
+        return None
+    for key, value in (("content", get_list(content, "content", path)), ("return_code", content.get("return_code"))):
+        if value:
+            reading.note_unknown_field(path, key)
+    return (), (get_text(content, "stdout", path) or "") + (get_text(content, "stderr", path) or ""), ""
+
+
+_RESULT_READERS = {
+    "web_search": _read_search_sources,
+    "web_fetch": _read_fetched_page,
+    "code_execution": _read_execution_output,
+}
+
+
+NO_PROTOCOL = ""
+"""The protocol of blocks that Toolwire made for an Anthropic client from another provider's answer."""
+
+
+def disown_unsealed_parts(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
+    """The parts of an earlier answer that Toolwire translated: searches and citations without Anthropic's encrypted
+    values, which Anthropic would refuse, no longer count as its own. None if there are none."""
+    unsealed = {part.id for part in parts if type(part) is ProviderResult and _is_unsealed_search(part)}
+    if not unsealed and not any(type(part) is Text and _has_unsealed_citation(part) for part in parts):
+        return None
+    return tuple([_disown_part(part, unsealed) for part in parts])
+
+
+def _disown_part(part: Part, unsealed: set[str]) -> Part:
+    if isinstance(part, (ProviderCall, ProviderResult)) and part.id in unsealed:
+        return replace(part, origin=Origin(NO_PROTOCOL, source_path(part), None))
+    if isinstance(part, Text) and _has_unsealed_citation(part):
+        citations = [replace(one, origin=Origin(NO_PROTOCOL, source_path(one), None)) for one in part.citations]
+        return replace_fields(part, citations=tuple(citations))
+    return part
+
+
+def _is_unsealed_search(part: ProviderResult) -> bool:
+    if part.tool != "web_search" or part.error or part.origin is None:
+        return False
+    pages = part.origin.wire.get("content")
+    return not pages or any(not page.get("encrypted_content") for page in pages)
+
+
+def _has_unsealed_citation(part: Text) -> bool:
+    wires = [citation.origin.wire for citation in part.citations if citation.origin is not None]
+    return any(isinstance(wire, dict) and wire.get("encrypted_index") == "" for wire in wires)
+
+
+def write_provider_call_id(id: str) -> str:
+    """Anthropic's ids of these calls begin with `srvtoolu_`."""
+    return id if _PROVIDER_CALL_ID.fullmatch(id) else f"srvtoolu_{hex_digest(id, 24)}"
+
+
+def write_provider_call(part: ProviderCall, ledger: Ledger, in_response: bool) -> Object | None:
+    if not _can_write(part, ledger, in_response):
+        return None
+    arguments = raw_object_or_none(part.arguments)
+    out = {
+        "type": "server_tool_use",
+        "id": write_provider_call_id(part.id),
+        "name": part.tool,
+        "input": {"input": part.arguments} if arguments is None else arguments,
+    }
+    return restore_original_keys(out, part.origin, NAME)
+
+
+def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: bool) -> Object | None:
+    if not _can_write(part, ledger, in_response):
+        text = None if in_response else provider_result_as_text(part, ledger)
+        return None if text is None else {"type": "text", "text": text.text}
+    kind = f"{part.tool}_tool_result"
+    content: Json
+    if part.error:
+        content = {"type": f"{kind}_error", "error_code": part.error}
+    elif part.tool == "web_search":
+        content = [_write_source(source) for source in part.sources]
+        if part.text:
+            ledger.note("part-dropped", source_path(part), "the text of a search result was left out")
+    elif part.tool == "web_fetch":
+        page = part.sources[0] if part.sources else Citation()
+        source = {"type": "text", "media_type": "text/plain", "data": part.text}
+        document = {"type": "document", "source": source, "title": page.title or None}
+        content = {"type": "web_fetch_result", "url": page.url, "content": document, "retrieved_at": None}
+    else:
+        content = {"type": "code_execution_result", "stdout": part.text, "stderr": "", "return_code": 0, "content": []}
+    out = {"type": kind, "tool_use_id": write_provider_call_id(part.id), "content": content}
+    return restore_original_keys(out, part.origin, NAME)
+
+
+def _can_write(part: ProviderCall | ProviderResult, ledger: Ledger, in_response: bool) -> bool:
+    """In a history Anthropic accepts only its own results, because they are encrypted."""
+    if part.tool in SUPPORTED_TOOLS and (in_response or not is_foreign(part.origin)):
+        return True
+    if in_response or isinstance(part, ProviderCall):
+        what = "call" if isinstance(part, ProviderCall) else "result"
+        ledger.note("part-dropped", source_path(part), f"a {what} of the provider tool `{part.tool}` was left out")
+    return False
+
+
+def _write_source(source: Citation) -> Object:
+    if (wire := intact_wire(source.origin)) is not None:
+        return wire
+    page = {"type": "web_search_result", "url": source.url, "title": source.title}
+    sealed: Object = {} if is_own(source.origin) else {"encrypted_content": "", "page_age": None}
+    return restore_original_keys(page | sealed, source.origin, NAME)
