@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
@@ -12,34 +11,30 @@ from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import ReadContext
 from toolwire.protocols.anthropic.names import ERROR_BODY_KEYS, NAME, intact_wire
 
-KIND_BY_ERROR_TYPE: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {
-        "invalid_request_error": ("invalid", 400),
-        "authentication_error": ("authentication", 401),
-        "billing_error": ("billing", 402),
-        "permission_error": ("permission", 403),
-        "not_found_error": ("not_found", 404),
-        "conflict_error": ("conflict", 409),
-        "request_too_large": ("too_large", 413),
-        "rate_limit_error": ("rate", 429),
-        "api_error": ("server", 500),
-        "timeout_error": ("deadline", 504),
-        "overloaded_error": ("overloaded", 529),
-    }
-)
+KIND_BY_ERROR_TYPE: Mapping[str, tuple[str, int]] = {
+    "invalid_request_error": ("invalid", 400),
+    "authentication_error": ("authentication", 401),
+    "billing_error": ("billing", 402),
+    "permission_error": ("permission", 403),
+    "not_found_error": ("not_found", 404),
+    "conflict_error": ("conflict", 409),
+    "request_too_large": ("too_large", 413),
+    "rate_limit_error": ("rate", 429),
+    "api_error": ("server", 500),
+    "timeout_error": ("deadline", 504),
+    "overloaded_error": ("overloaded", 529),
+}
 """Anthropic's error types, each with its kind of failure and its HTTP status."""
 
-ERROR_BY_KIND: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {kind: (error_type, status) for error_type, (kind, status) in KIND_BY_ERROR_TYPE.items()}
-    | {
-        "context": ("invalid_request_error", 400),
-        "unprocessable": ("invalid_request_error", 400),
-        "timeout": ("timeout_error", 408),
-        "quota": ("rate_limit_error", 429),
-        "cancelled": ("api_error", 499),
-        "upstream": ("api_error", 502),
-    }
-)
+ERROR_BY_KIND: Mapping[str, tuple[str, int]] = {
+    **{kind: (error_type, status) for error_type, (kind, status) in KIND_BY_ERROR_TYPE.items()},
+    "context": ("invalid_request_error", 400),
+    "unprocessable": ("invalid_request_error", 400),
+    "timeout": ("timeout_error", 408),
+    "quota": ("rate_limit_error", 429),
+    "cancelled": ("api_error", 499),
+    "upstream": ("api_error", 502),
+}
 """The error type and the HTTP status that are written for each kind of failure."""
 
 CONTEXT_OVERFLOW = "prompt is too long"
@@ -84,19 +79,15 @@ def write_error(failure: Failure) -> ErrorReply:
     error_type, usual_status = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     body = intact_wire(failure.origin)
     if body is None or "error" not in body:
-        body = _write_error_body(failure, error_type)
+        message = failure.message or failure.code or error_type
+        if failure.kind == "context" and CONTEXT_OVERFLOW not in message.lower():
+            # Claude Code shortens its history when it reads these words.
+            message = f"{CONTEXT_OVERFLOW}: {message}"
+        error: Object = {"type": error_type, "message": message}
+        if failure.code and failure.code not in KIND_BY_ERROR_TYPE:
+            error["details"] = {"error_code": failure.code}
+        body = {"type": "error", "error": error}
     return ErrorReply(_error_status(failure, usual_status), body, write_retry_after(failure.retry_after))
-
-
-def _write_error_body(failure: Failure, error_type: str) -> Object:
-    message = failure.message or failure.code or error_type
-    if failure.kind == "context" and CONTEXT_OVERFLOW not in message.lower():
-        # Claude Code shortens its history when it reads these words.
-        message = f"{CONTEXT_OVERFLOW}: {message}"
-    error: Object = {"type": error_type, "message": message}
-    if failure.code and failure.code not in KIND_BY_ERROR_TYPE:
-        error["details"] = {"error_code": failure.code}
-    return {"type": "error", "error": error}
 
 
 def _error_status(failure: Failure, usual_status: int) -> int:

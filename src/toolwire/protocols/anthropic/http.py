@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
 from toolwire.core.json_values import Json, Object
@@ -31,7 +30,9 @@ def write_model_entry(card: ModelInfo) -> Object:
 
 def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:
     """The page after `after_id` or before `before_id`; the first page if that id is unknown."""
-    limit = _page_size(query.get("limit", ""))
+    asked = query.get("limit", "")
+    is_number = asked.isascii() and asked.isdecimal() and len(asked) < 10
+    limit = min(max(1, int(asked)), MAX_PAGE_SIZE) if is_number else DEFAULT_PAGE_SIZE
     places = {card.id: place for place, card in enumerate(cards)}
     before = places.get(query.get("before_id", ""))
     if before is not None:
@@ -48,11 +49,6 @@ def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> 
         "first_id": page[0].id if page else None,
         "last_id": page[-1].id if page else None,
     }
-
-
-def _page_size(requested: str) -> int:
-    is_number = requested.isascii() and requested.isdecimal() and len(requested) < 10
-    return min(max(1, int(requested)), MAX_PAGE_SIZE) if is_number else DEFAULT_PAGE_SIZE
 
 
 PATH = "/v1/messages"
@@ -75,10 +71,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
     ("requests", "tokens", "input-tokens", "output-tokens"),
     resets_as_timestamp=True,
 ).make_reader_and_writer()
-
-
-def request_path(model: str, stream: bool) -> str:
-    return PATH
 
 
 def write_credential(key: str) -> tuple[str, str]:
@@ -113,23 +105,17 @@ def choose_version(model: str, body: bytes, requested: str) -> str:
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def _write_count_request(body: Object, model: str) -> Object:
-    return {key: value for key, value in body.items() if key in COUNT_TOKENS_KEYS} | {"model": model}
-
-
 def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
 
 
 HTTP = Http(
-    request_path=request_path,
+    request_path=lambda _model, _stream: PATH,
     provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
     history_markers=(b'"assistant"', b'"tool_result"'),
     sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
-    fixed_endpoints=MappingProxyType(
-        {PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")}
-    ),
+    fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,
@@ -155,7 +141,7 @@ HTTP = Http(
     token_count=TokenCountEndpoint(
         path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
-        write_body=_write_count_request,
+        write_body=lambda body, model: {key: body[key] for key in body if key in COUNT_TOKENS_KEYS} | {"model": model},
         read_count=_read_count_response,
         write_count=lambda tokens: {"input_tokens": tokens},
     ),

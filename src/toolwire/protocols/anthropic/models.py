@@ -1,11 +1,10 @@
-"""What Claude models accept, by family. An unknown model counts as an older, permissive one."""
+"""What Claude models accept, by family, and cache breakpoints. An unknown model counts as an older, permissive one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -139,17 +138,15 @@ def can_force_tools(model: str, thinks: bool | None) -> bool:
     return facts.forcing and not (thinks and facts.thinking == "budget")
 
 
-QUIRKS: Mapping[str, Quirk] = MappingProxyType(
-    {
-        "block-cache": Quirk(
-            about="knows cache breakpoints on blocks only, none for the whole request",
-            rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
-        ),
-        "no-hosted-tools": Quirk(
-            about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
-        ),
-    }
-)
+QUIRKS: Mapping[str, Quirk] = {
+    "block-cache": Quirk(
+        about="knows cache breakpoints on blocks only, none for the whole request",
+        rewrite_body=lambda body, _model, _ledger: move_breakpoint_to_last_block(body),
+    ),
+    "no-hosted-tools": Quirk(
+        about="runs no tools itself: no search, no fetch, no code", constraints={"server_runs_tools": False}
+    ),
+}
 
 
 # --- Cache breakpoints (`cache_control`): reading, writing, and adding them to requests of other protocols ---
@@ -190,11 +187,17 @@ def place_breakpoints(body: Object, add_missing: bool, mark_request: bool, ledge
     servers know a breakpoint of the whole request."""
     if _is_short_and_unmarked(body):
         return body
-    before_turns, in_turns = _breakpoints_before_turns(body), _breakpoints_in_turns(body)
-    if before_turns or in_turns:
-        _limit_breakpoints(body, before_turns, in_turns, ledger)
-        return body
-    return _add_breakpoints(body, mark_request, ledger) if add_missing else body
+    system = body.get("system")
+    nodes = [body, *(body.get("tools") or ()), *(system if isinstance(system, list) else ())]
+    before_turns = [node for node in nodes if node.get("cache_control")]
+    in_turns = _breakpoints_in_turns(body)
+    surplus = len(before_turns) + len(in_turns) - MAX_BREAKPOINTS
+    if surplus > 0:
+        # The earliest in the turns go first: later ones cover the same prefix.
+        for node in [node for node in (*in_turns, *before_turns) if node is not body][:surplus]:
+            del node["cache_control"]
+        ledger.note("cache-dropped", None, "cache breakpoints were left out", "Anthropic accepts four")
+    return _add_breakpoints(body, mark_request, ledger) if add_missing and not before_turns and not in_turns else body
 
 
 def _is_short_and_unmarked(body: Object) -> bool:
@@ -203,13 +206,7 @@ def _is_short_and_unmarked(body: Object) -> bool:
     if "cache_control" in body:
         return False
     size = 0
-    system = body.get("system")
-    if system:
-        if system.__class__ is not str:
-            return False
-        size = len(system)
-    for message in body["messages"]:
-        content = message["content"]
+    for content in (body.get("system") or "", *[message["content"] for message in body["messages"]]):
         if content.__class__ is not str:
             return False
         size += len(content)
@@ -223,17 +220,18 @@ def _is_short_and_unmarked(body: Object) -> bool:
 def _add_breakpoints(body: Object, mark_request: bool, ledger: Ledger) -> Object:
     """Breakpoints after the tools, after the system prompt, and for the whole request. They depend on nothing that
     comes later, so the cached prefix stays the same when the conversation continues."""
-    prefix_length = _prefix_length(body)
+    tools = body.get("tools") or []
+    size = _add_lengths(_content_length(body.get("system")), map(_tool_size, tools))
     marked: Object = {}
-    if prefix_length >= MIN_CACHED_CHARACTERS:
-        tools = body.get("tools") or []
+    if size >= MIN_CACHED_CHARACTERS:
         loaded = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
         if loaded:
             marked["tools"] = _with_breakpoint(tools, loaded[-1])
         system = _as_blocks(body.get("system"))
         if count := _count_to_last_cacheable(system):
             marked["system"] = _with_breakpoint(system, count - 1)
-    if mark_request and _is_long_enough(body, prefix_length):
+    contents = (_content_length(message["content"]) for message in body["messages"])
+    if mark_request and _add_lengths(size, contents) >= MIN_CACHED_CHARACTERS:
         marked["cache_control"] = dict(BREAKPOINT)
     if not marked:
         return body
@@ -255,42 +253,19 @@ def move_breakpoint_to_last_block(body: Object) -> Object:
     return out
 
 
-def _limit_breakpoints(body: Object, before_turns: list[Object], in_turns: list[Object], ledger: Ledger) -> None:
-    """Remove breakpoints beyond the fourth, the earliest in the turns first: later ones cover the same prefix."""
-    surplus = len(before_turns) + len(in_turns) - MAX_BREAKPOINTS
-    if surplus <= 0:
-        return
-    for node in (*in_turns, *before_turns):
-        if surplus and node is not body and "cache_control" in node:
-            del node["cache_control"]
-            surplus -= 1
-    ledger.note("cache-dropped", None, "cache breakpoints were left out", "Anthropic accepts four")
-
-
-def _prefix_length(body: Object) -> int:
-    """The characters before the turns, counted only as far as needed."""
-    size = _content_length(body.get("system"))
-    for tool in body.get("tools") or ():
+def _add_lengths(size: int, lengths: Iterable[int]) -> int:
+    """The sum, counted only as far as needed."""
+    for length in lengths:
         if size >= MIN_CACHED_CHARACTERS:
             break
-        size += _tool_size(tool)
+        size += length
     return size
 
 
 def _tool_size(tool: Object) -> int:
     description = tool.get("description", "")
-    return len(description if description.__class__ is str else str(description)) + 20 * len(
-        tool.get("input_schema") or ()
-    )
-
-
-def _is_long_enough(body: Object, size: int) -> bool:
-    """Is the prompt long enough to be cached?"""
-    for message in body["messages"]:
-        if size >= MIN_CACHED_CHARACTERS:
-            break
-        size += _content_length(message["content"])
-    return size >= MIN_CACHED_CHARACTERS
+    length = len(description if description.__class__ is str else str(description))
+    return length + 20 * len(tool.get("input_schema") or ())
 
 
 def _content_length(content: Json) -> int:
@@ -326,13 +301,6 @@ def _count_to_last_cacheable(blocks: list[Object]) -> int:
 
 def _with_breakpoint(blocks: list[Object], number: int, cache_control: Object = BREAKPOINT) -> list[Object]:
     return [*blocks[:number], {**blocks[number], "cache_control": dict(cache_control)}, *blocks[number + 1 :]]
-
-
-def _breakpoints_before_turns(body: Object) -> list[Object]:
-    """The objects with a breakpoint outside the turns."""
-    system = body.get("system")
-    nodes = [body, *(body.get("tools") or ()), *(system if isinstance(system, list) else ())]
-    return [node for node in nodes if node.get("cache_control")]
 
 
 def _breakpoints_in_turns(body: Object) -> list[Object]:

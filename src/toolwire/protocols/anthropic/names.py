@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TypeGuard
 
 from toolwire.core.ir import FinishKind, Origin, Role, Seal
@@ -104,9 +103,9 @@ REPORTED_FINISH_KINDS = COARSER_FINISH_KINDS.keys() - {"filter"}
 """Those of them that are reported: a filtered answer and a refusal mean the same to an agent."""
 
 _REASON_BY_EXACT_KIND = {kind: reason for reason, kind in STOP_REASONS.items()}
-STOP_REASON_BY_KIND: Mapping[FinishKind, str] = MappingProxyType(
-    _REASON_BY_EXACT_KIND | {kind: _REASON_BY_EXACT_KIND[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()}
-)
+STOP_REASON_BY_KIND: Mapping[FinishKind, str] = _REASON_BY_EXACT_KIND | {
+    kind: _REASON_BY_EXACT_KIND[coarser] for kind, coarser in COARSER_FINISH_KINDS.items()
+}
 """The stop reason that is written for each kind."""
 
 REFUSAL_CATEGORIES = key_set("cyber bio frontier_llm reasoning_extraction general_harms")

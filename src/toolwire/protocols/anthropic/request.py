@@ -1,9 +1,8 @@
-"""Requests: the system prompt, the turns and the settings."""
+"""Requests: the system prompt, the turns, the settings and thinking."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from msgspec.structs import replace
@@ -57,17 +56,7 @@ from toolwire.protocols.anthropic.models import (
     read_cache,
     write_cache,
 )
-from toolwire.protocols.anthropic.names import (
-    NAME,
-    THINKING_DISPLAYS,
-    THINKING_KEYS,
-    WIRE_THINKING_DISPLAYS,
-    intact_wire,
-    invert_table,
-    is_foreign,
-    is_own,
-    own_seal_value,
-)
+from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
 from toolwire.protocols.anthropic.tools import (
     disown_unsealed_parts,
     make_strict_schema,
@@ -85,6 +74,14 @@ SUPPORTED_SETTINGS = frozenset(
 )
 """The settings that Anthropic has. Its streams always report the usage."""
 
+_SETTING_KEYS = {
+    "stop": "stop_sequences",
+    "parallel": "tool_choice",
+    "user": "metadata",
+    "tier": "service_tier",
+    "cache": "cache_control",
+}
+"""The keys of settings that are called differently here; `format` has two."""
 _MAX_TOKENS_PLACE: Mapping[str, Path] = {"max_tokens": (None, "max_tokens")}
 
 
@@ -98,6 +95,7 @@ def read_request(body: Object) -> Request:
     system, tools = _read_system(body, reading), read_tools(body, reading)
     settings = _read_settings(body, parallel, reading)
     origin = reading.read_origin(body, None, names.REQUEST_KEYS)
+    thread = body.get("thread")
     return Request(
         get_text(body, "model", None) or "",
         system,
@@ -106,23 +104,16 @@ def read_request(body: Object) -> Request:
         choice,
         get_bool(body, "stream", None),
         settings,
-        _continues_thread(body.get("thread")),
+        isinstance(thread, dict) and thread.get("type") == "continue",
         origin if intact else replace(origin, intact=False),
         tuple(reading.unknown_fields),
     )
-
-
-def _continues_thread(thread: Json) -> bool:
-    """Does Anthropic hold the earlier turns?"""
-    return isinstance(thread, dict) and thread.get("type") == "continue"
 
 
 def _read_system(body: Object, reading: ReadContext) -> tuple[Part, ...]:
     system = body.get("system")
     if system is None:
         return ()
-    if system.__class__ is str:
-        return (Text(system, (), None, None, Origin(NAME, (None, "system"), system)),) if system else ()
     parts = read_content(system, (None, "system"), reading)
     first = parts[0] if parts and isinstance(system, list) else None
     if isinstance(first, Text) and first.origin and first.text.startswith(names.BILLING_HEADER_PREFIX):
@@ -139,30 +130,28 @@ def _read_settings(body: Object, parallel: bool | None, reading: ReadContext) ->
     metadata = _take_known_object(body, "metadata", names.METADATA_KEYS, reading)
     tier = get_text(body, "service_tier", None)
     stop = get_list(body, "stop_sequences", None)
-    read: dict[str, tuple[Any, str]] = {
-        "max_tokens": (get_int(body, "max_tokens", None), "max_tokens"),
-        "temperature": (get_number(body, "temperature", None), "temperature"),
-        "top_p": (get_number(body, "top_p", None), "top_p"),
-        "top_k": (get_number(body, "top_k", None), "top_k"),
-        "stop": (None if stop is None else _read_texts(stop, (None, "stop_sequences")), "stop_sequences"),
-        "parallel": (parallel, "tool_choice"),
-        "thinking": (
-            read_reasoning_settings(body, get_text(config, "effort", (None, "output_config")), reading),
-            "thinking" if body.get("thinking") is not None else "output_config",
-        ),
-        "format": _read_response_format(body, config, reading),
-        "user": (get_text(metadata, "user_id", (None, "metadata")), "metadata"),
-        "tier": (names.SERVICE_TIERS.get(tier, tier) if tier is not None else None, "service_tier"),
-        "cache": (read_cache(body, None, reading) if "cache_control" in body else None, "cache_control"),
+    values: dict[str, Any] = {
+        "max_tokens": get_int(body, "max_tokens", None),
+        "temperature": get_number(body, "temperature", None),
+        "top_p": get_number(body, "top_p", None),
+        "top_k": get_number(body, "top_k", None),
+        "stop": None
+        if stop is None
+        else tuple(expect_text(text, here) for text, here in items_with_paths(stop, (None, "stop_sequences"))),
+        "parallel": parallel,
+        "thinking": read_reasoning_settings(body, get_text(config, "effort", (None, "output_config")), reading),
+        "format": (found := _read_response_format(body, config, reading))[0],
+        "user": get_text(metadata, "user_id", (None, "metadata")),
+        "tier": None if tier is None else names.SERVICE_TIERS.get(tier, tier),
+        "cache": read_cache(body, None, reading),
     }
-    given: dict[str, Any] = {}
-    where: dict[str, Path] = {}
-    for field, (value, key) in read.items():
-        if value is not None:
-            given[field] = value
-            where[field] = (None, key)
-    if "thinking" in given and config.get("effort") is not None and body.get("thinking") is not None:
-        where["thinking"] = Paths(((None, "thinking"), ((None, "output_config"), "effort")))
+    given = {field: value for field, value in values.items() if value is not None}
+    keys = _SETTING_KEYS | {"format": found[1]}
+    where: dict[str, Path] = {field: (None, keys.get(field, field)) for field in given}
+    if "thinking" in given and config.get("effort") is not None:
+        effort_path = ((None, "output_config"), "effort")
+        is_alone = body.get("thinking") is None
+        where["thinking"] = (None, "output_config") if is_alone else Paths(((None, "thinking"), effort_path))
     return Settings(**given, where=where)
 
 
@@ -173,18 +162,13 @@ def _take_known_object(body: Object, key: str, known: frozenset[str], reading: R
     return node
 
 
-def _read_texts(values: list[Json], path: Path) -> tuple[str, ...]:
-    return tuple(expect_text(value, here) for value, here in items_with_paths(values, path))
-
-
 def _read_response_format(body: Object, config: Object, reading: ReadContext) -> tuple[Format | None, str]:
     """The schema of the answer, and the key of the body that holds it: the beta had `output_format`."""
     key = "output_config"
     path: Path = ((None, key), "format")
     node = get_object(config, "format", (None, key))
     if node is None:
-        key = "output_format"
-        path = (None, key)
+        key, path = "output_format", (None, "output_format")
         node = get_object(body, key, None)
     if node is None:
         return None, key
@@ -221,8 +205,12 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
-    out = _write_cache_breakpoints(request, facts, out, ledger)
-    return out if own is None else restore_original_keys(out, own, NAME)
+    cache = request.settings.cache
+    if cache is not None and cache != OFF:
+        write_cache(out, cache, ledger, request.settings.where.get("cache"))
+    if own is not None:
+        return restore_original_keys(out, own, NAME)
+    return out if origin is None else place_breakpoints(out, cache is None, facts is not UNKNOWN_FAMILY, ledger)
 
 
 def _model_family(request: Request, own: Origin | None) -> Family:
@@ -250,15 +238,6 @@ def _has_more_settings(settings: Settings) -> bool:
     )
 
 
-def _write_cache_breakpoints(request: Request, facts: Family, out: Object, ledger: Ledger) -> Object:
-    settings = request.settings
-    if settings.cache not in (None, OFF):
-        write_cache(out, settings.cache, ledger, settings.where.get("cache"))
-    if not is_foreign(request.origin):
-        return out
-    return place_breakpoints(out, settings.cache is None, facts is not UNKNOWN_FAMILY, ledger)
-
-
 def _write_system(request: Request, own: Origin | None, ledger: Ledger) -> str | list[Object]:
     if own is None:
         return write_content(request.system, None, ledger) or ""
@@ -270,8 +249,7 @@ def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> Non
     """Newer models refuse an assistant turn at the end; older ones continue it, unless it ends with white space."""
     if not messages or messages[-1]["role"] != "assistant":
         return
-    last = messages[-1]
-    content = last["content"]
+    content = messages[-1]["content"]
     if not facts.prefill:
         messages.append({"role": "user", "content": CONTINUE_TEXT})
         ledger.note("turn-added", None, f"a user turn `{CONTINUE_TEXT}` was added at the end")
@@ -280,7 +258,7 @@ def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> Non
         what = "white space at the end of the last turn was left out"
         ledger.note("empty-omitted", None, what, "Anthropic refuses it there")
     if isinstance(content, str):
-        last["content"] = content.rstrip()
+        messages[-1]["content"] = content.rstrip()
     elif content[-1]["type"] == "text":
         content[-1]["text"] = content[-1]["text"].rstrip()
 
@@ -453,7 +431,9 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
         for field in ("name", "phase"):
             if value := getattr(turn, field):
                 ledger.note("no-counterpart", source_path(turn), f"the {field} `{value}` of a turn was left out")
-        parts = _drop_media(turn, ledger) if own is None and turn.role == "assistant" else turn.parts
+        parts = turn.parts
+        if own is None and turn.role == "assistant" and Media in map(type, parts):
+            parts = _drop_media(turn, ledger)
         content = write_content(parts, own, ledger)
         if content:
             message: Object = {"role": names.WIRE_ROLES[turn.role], "content": content}
@@ -463,14 +443,14 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
 
 def _drop_media(turn: Turn, ledger: Ledger) -> tuple[Part, ...]:
     """Anthropic accepts no images or documents in assistant turns."""
-    if Media not in map(type, turn.parts):
-        return turn.parts
     for part in turn.parts:
         if isinstance(part, Media):
             what = f"{part.mime or part.kind} in an assistant turn was left out"
             ledger.note("media-dropped", source_path(part) or source_path(turn), what)
     return tuple([part for part in turn.parts if not isinstance(part, Media)])
 
+
+# --- thinking ---------------------------------------------------------------------------------------------------------
 
 # --- Thinking settings: `thinking` (off, a budget, or adaptive) and `output_config.effort` ---
 
@@ -480,10 +460,13 @@ ReasoningSettings: TypeAlias = tuple[Object | None, str | None]
 
 MIN_BUDGET = 1024
 
-_THINKING_MODES: Mapping[str, Literal["", "off", "on", "auto"]] = MappingProxyType(
-    {"adaptive": "auto", "enabled": "on", "disabled": "off", "between_tools": "off"}
-)
-_WIRE_THINKING_MODES = invert_table(_THINKING_MODES)
+_THINKING_MODES: Mapping[str, Literal["", "off", "on", "auto"]] = {
+    "adaptive": "auto",
+    "enabled": "on",
+    "disabled": "off",
+    "between_tools": "off",
+}
+_WIRE_THINKING_MODES = names.invert_table(_THINKING_MODES)
 
 
 def read_reasoning_settings(body: Object, effort: str | None, reading: ReadContext) -> Thinking | None:
@@ -499,8 +482,8 @@ def read_reasoning_settings(body: Object, effort: str | None, reading: ReadConte
         _THINKING_MODES.get(kind, ""),
         effort or "",
         get_int(wire, "budget_tokens", path),
-        THINKING_DISPLAYS.get(display, display),
-        reading.read_origin(wire, path, THINKING_KEYS),
+        names.THINKING_DISPLAYS.get(display, display),
+        reading.read_origin(wire, path, names.THINKING_KEYS),
     )
 
 
@@ -520,14 +503,13 @@ def write_reasoning_settings(
         return None, None
     if _is_off(thinking):
         return _write_off(thinking, facts, where, ledger)
-    if facts.thinking != "budget" and not (facts.thinking == "either" and _has_budget(thinking)):
+    if facts.thinking != "budget" and not (facts.thinking == "either" and (thinking.budget or 0) > 0):
         return _write_adaptive(thinking, facts, where, ledger)
     why = _budget_obstacle(request, max_tokens, forced)
     if why:
         ledger.note("thinking-mapped", where, "thinking was switched off", why)
         return None, None
-    budget = _thinking_budget(thinking, where, ledger)
-    out: Object = {"type": "enabled", "budget_tokens": _fit_budget(budget, max_tokens, where, ledger)}
+    out: Object = {"type": "enabled", "budget_tokens": _write_budget(thinking, max_tokens, where, ledger)}
     return restore_original_keys(_add_display(out, thinking, where, ledger), thinking.origin, NAME), None
 
 
@@ -559,22 +541,9 @@ def _write_off(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -
     return {"type": "disabled"}, effort
 
 
-def _has_budget(thinking: Thinking) -> bool:
-    """Is there a budget? A negative one leaves it to the model (Gemini)."""
-    return thinking.budget is not None and thinking.budget > 0
-
-
-def _thinking_budget(thinking: Thinking, where: Path, ledger: Ledger) -> int:
-    if thinking.budget is not None and thinking.budget > 0:
-        return thinking.budget
-    budget = budget_for_effort(thinking.effort or "medium")
-    ledger.note("thinking-mapped", where, f"`{thinking.effort or thinking.mode}` became a budget of {budget} tokens")
-    return budget
-
-
 def _write_adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledger) -> ReasoningSettings:
     asked = thinking.effort
-    if thinking.budget is not None and _has_budget(thinking) and not asked:
+    if thinking.budget is not None and thinking.budget > 0 and not asked:
         asked = effort_for_budget(thinking.budget)
         effort: str | None = nearest_effort(asked, facts.efforts)
         ledger.note("thinking-mapped", where, f"a budget of {thinking.budget} tokens became the effort `{effort}`")
@@ -592,7 +561,7 @@ def _write_adaptive(thinking: Thinking, facts: Family, where: Path, ledger: Ledg
 
 def _add_display(out: Object, thinking: Thinking, where: Path, ledger: Ledger) -> Object:
     if thinking.summary:
-        display = WIRE_THINKING_DISPLAYS.get(thinking.summary)
+        display = names.WIRE_THINKING_DISPLAYS.get(thinking.summary)
         if display is None:
             display = "summarized"
             ledger.note("thinking-mapped", where, f"the summary `{thinking.summary}` became `{display}`")
@@ -600,7 +569,13 @@ def _add_display(out: Object, thinking: Thinking, where: Path, ledger: Ledger) -
     return out
 
 
-def _fit_budget(budget: int, max_tokens: int, where: Path, ledger: Ledger) -> int:
+def _write_budget(thinking: Thinking, max_tokens: int, where: Path, ledger: Ledger) -> int:
+    """The budget in tokens. Gemini's negative budget leaves it to the model."""
+    budget = thinking.budget or 0
+    if budget <= 0:
+        budget = budget_for_effort(thinking.effort or "medium")
+        what = f"`{thinking.effort or thinking.mode}` became a budget of {budget} tokens"
+        ledger.note("thinking-mapped", where, what)
     accepted = max(budget, MIN_BUDGET)
     if accepted >= max_tokens:
         # Half for thinking and half for the answer: with less the answer would be cut off.
