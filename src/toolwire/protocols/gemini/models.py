@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Literal
 
 from msgspec import Struct
 
@@ -46,13 +45,8 @@ class Family(Struct, frozen=True, dict=True):
         return self.major != 1
 
     @property
-    def thinking_measure(self) -> Literal["", "level", "budget", "either"]:
-        """How the amount of thinking is set; "" if it does not think."""
-        if not self.is_known:
-            return "either"
-        if self.is_gemini_3:
-            return "level"
-        return "budget" if (self.major, self.minor) >= (2, 5) else ""
+    def can_think(self) -> bool:
+        return not self.is_known or (self.major, self.minor) >= (2, 5)
 
     @property
     def thinking_levels(self) -> tuple[str, ...]:

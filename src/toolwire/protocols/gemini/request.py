@@ -1,8 +1,10 @@
-"""Requests. Google has the model and the stream flag in the path; the `config` of its SDKs is accepted too."""
+"""Requests and their settings. Google has the model and the stream flag in the path; the `config` of its SDKs is
+accepted too."""
 
 from __future__ import annotations
 
 from itertools import groupby, pairwise
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -10,13 +12,15 @@ from toolwire.core.ir import (
     EMPTY_MAPPING,
     AnyTool,
     Call,
+    Format,
     Origin,
     Part,
     Reasoning,
     Request,
     Result,
-    Role,
+    Settings,
     Text,
+    Thinking,
     ToolChoice,
     Turn,
     replace_fields,
@@ -27,35 +31,36 @@ from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
+    Paths,
     expect_list,
     expect_object,
     expect_text,
+    get_bool,
+    get_int,
     get_list,
-    get_object,
+    get_number,
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_verbatim, restore_original_keys
+from toolwire.core.provenance import present_settings, restore_original_keys
+from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, read_parts
 from toolwire.protocols.gemini.content_writer import PART_WRITERS, PartWriteContext, write_part
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
-from toolwire.protocols.gemini.settings import (
-    SettingsCollector,
-    read_generation_config,
-    read_service_tier,
-    write_generation_config,
-    write_service_tier,
-)
 from toolwire.protocols.gemini.tools import (
     declares_functions,
     needs_server_side_invocations,
+    read_schema,
     read_tool_choice,
     read_tools,
+    write_schema,
     write_tool_choice,
     write_tools,
 )
+
+_FORMAT_SLOTS = ("responseSchema", "responseJsonSchema")
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -66,30 +71,29 @@ def read_request(body: Object) -> Request:
     origin = reading.read_origin(body, None, names.REQUEST_KEYS.all_keys)
     if node.get("contents") is None:
         raise Malformed(None, "`contents` is missing")
-    turns = read_turns(node["contents"], (None, "contents"), reading)
-    settings = SettingsCollector()
-    generation = get_object(node, "generationConfig", None)
-    if generation is not None:
+    turns = _read_turns(node["contents"], (None, "contents"), reading)
+    found: _FoundSettings = {}
+    if node.get("generationConfig") is not None:
         here = (None, "generationConfig")
-        generation = reading.read_inner_node(generation, here, names.GENERATION_CONFIG_KEYS)
-        read_generation_config(generation, here, reading, settings)
-    read_service_tier(node, None, settings)
+        generation = reading.read_inner_node(node["generationConfig"], here, names.GENERATION_CONFIG_KEYS)
+        _read_generation_config(generation, here, reading, found)
+    _read_service_tier(node, None, found)
     nodes: list[tuple[Object, Path]] = [(node, None)]
-    config = get_object(node, "config", None)
-    if config is not None:
+    if node.get("config") is not None:
         here = (None, "config")
-        config = reading.read_inner_node(config, here, names.SDK_CONFIG_KEYS)
-        read_generation_config(config, here, reading, settings)
-        read_service_tier(config, here, settings)
+        config = reading.read_inner_node(node["config"], here, names.SDK_CONFIG_KEYS)
+        _read_generation_config(config, here, reading, found)
+        _read_service_tier(config, here, found)
         nodes.append((config, here))
     system, tools, choice = _read_system_and_tools(nodes, reading)
+    values = {field: value for field, (value, _) in found.items()}
     return Request(
         get_text(node, "model", None) or "",
         tuple(system),
         tuple(turns),
         tools,
         choice,
-        settings=settings.build_settings(),
+        settings=Settings(**values, where={field: where for field, (_, where) in found.items()}),
         has_provider_history=any(
             names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") is not None for node, _ in nodes
         ),
@@ -107,7 +111,7 @@ def _read_system_and_tools(
     choice: ToolChoice | None = None
     for node, path in nodes:
         if node.get("systemInstruction") is not None:
-            system.extend(read_system(node["systemInstruction"], (path, "systemInstruction"), reading))
+            system += _read_system(node["systemInstruction"], (path, "systemInstruction"), reading)
         if node.get("tools") is not None:
             tools += read_tools(node["tools"], (path, "tools"), reading)
         if node.get("toolConfig") is not None and choice is None:
@@ -115,14 +119,14 @@ def _read_system_and_tools(
     return system, tools, choice
 
 
-def read_system(value: Json, path: Path, reading: PartReadContext) -> list[Part]:
+def _read_system(value: Json, path: Path, reading: PartReadContext) -> list[Part]:
     if isinstance(value, str):
         return [Text(value, origin=reading.whole_origin({"text": value}, path))]
-    content = reading.read_inner_node(expect_object(value, path), path, names.CONTENT_KEYS)
+    content = reading.read_inner_node(value, path, names.CONTENT_KEYS)
     return read_parts(get_list(content, "parts", path) or [], (path, "parts"), reading)
 
 
-def read_turns(value: Json, path: Path, reading: PartReadContext) -> list[Turn]:
+def _read_turns(value: Json, path: Path, reading: PartReadContext) -> list[Turn]:
     turns: list[Turn] = []
     if isinstance(value, (str, dict)):
         value = [value]
@@ -131,17 +135,12 @@ def read_turns(value: Json, path: Path, reading: PartReadContext) -> list[Turn]:
         if isinstance(item, str):
             text = Text(item, origin=reading.whole_origin({"text": item}, here))
             turns.append(Turn("user", (text,), origin=Origin(NAME, here, {"parts": [{"text": item}], "role": "user"})))
-            continue
-        _read_turn(expect_object(item, here), here, reading, turns)
-    if reading.open_call is not None:
-        _close_open_call(reading, turns)
-    return _merge_model_turns(turns)
-
-
-def _merge_model_turns(turns: list[Turn]) -> list[Turn]:
-    """Merge consecutive model turns: chats of Google's SDKs send one content for every chunk of a stream."""
+        else:
+            _read_turn(expect_object(item, here), here, reading, turns)
+    _close_open_call(reading, turns)
     if not any(one.role == two.role == "assistant" for one, two in pairwise(turns)):
         return turns
+    # Chats of Google's SDKs send one content for every chunk of a stream: consecutive model turns become one.
     merged: list[Turn] = []
     for role, group in groupby(turns, lambda turn: turn.role):
         run = list(group)
@@ -150,43 +149,35 @@ def _merge_model_turns(turns: list[Turn]) -> list[Turn]:
 
 
 def _join_turns(run: list[Turn]) -> Turn:
-    parts: list[Part] = []
-    pieces: list[str] = []
+    groups: list[list[Any]] = []
     for turn in run:
         for number, part in enumerate(turn.parts):
-            last = parts[-1] if parts else None
-            if number == 0 and _continues_part(last, part):
-                pieces.append(part.text)  # type: ignore[union-attr]
-                continue
-            _join_pieces(parts, pieces)
-            parts.append(part)
-    _join_pieces(parts, pieces)
+            if number == 0 and groups and _continues_part(groups[-1][0], part):
+                groups[-1].append(part)
+            else:
+                groups.append([part])
+    parts = tuple(
+        group[0] if len(group) == 1 else replace_fields(group[0], text="".join([part.text for part in group]))
+        for group in groups
+    )
     origins = [turn.origin for turn in run if turn.origin is not None]
-    wires = [origin.wire for origin in origins]
-    intact = all(origin.intact for origin in origins)
-    return replace(run[0], parts=tuple(parts), origin=Origin(NAME, origins[0].path, wires, EMPTY_MAPPING, intact))
+    wires, intact = [origin.wire for origin in origins], all(origin.intact for origin in origins)
+    return replace(run[0], parts=parts, origin=Origin(NAME, origins[0].path, wires, EMPTY_MAPPING, intact))
 
 
-def _continues_part(last: Part | None, part: Part) -> bool:
+def _continues_part(last: Part, part: Part) -> bool:
     """Are these pieces of one text or one thought? Signed parts stay apart."""
-    if type(last) is not type(part) or not isinstance(part, (Text, Reasoning)) or part.seal is not None:
+    if not isinstance(last, (Text, Reasoning)) or not isinstance(part, type(last)) or last.seal or part.seal:
         return False
-    return last.seal is None and not any(one.origin is not None and one.origin.extra for one in (last, part))  # type: ignore[union-attr]
-
-
-def _join_pieces(parts: list[Part], pieces: list[str]) -> None:
-    if pieces:
-        first = parts[-1]
-        parts[-1] = replace_fields(first, text="".join([first.text, *pieces]))  # type: ignore[union-attr]
-        pieces.clear()
+    return not any(one.origin is not None and one.origin.extra for one in (last, part))
 
 
 def _read_turn(node: Object, path: Path, reading: PartReadContext, turns: list[Turn]) -> None:
     value = node.get("role")
-    role = names.ROLES.get(value) if value.__class__ is str else None
+    role = names.ROLES.get(expect_text(value, (path, "role")).lower()) if value else "user"
     if role is None:
-        role = _read_role(value, path)
-    if reading.open_call is not None and (role != "assistant" or not turns or turns[-1].role != "assistant"):
+        raise Malformed((path, "role"), f'expected "user" or "model", got {value!r}')
+    if role != "assistant" or not turns or turns[-1].role != "assistant":
         _close_open_call(reading, turns)
     continues = reading.open_call is not None
     items = get_list(node, "parts", path)
@@ -199,19 +190,87 @@ def _read_turn(node: Object, path: Path, reading: PartReadContext, turns: list[T
         turns.append(Turn(role, parts, origin=origin))
 
 
-def _read_role(value: Json, path: Path) -> Role:
-    """A role in any case; without one the turn is the user's."""
-    role: Role | None = names.ROLES.get(expect_text(value, (path, "role")).lower()) if value else "user"
-    if role is None:
-        raise Malformed((path, "role"), f'expected "user" or "model", got {value!r}')
-    return role
-
-
 def _close_open_call(reading: PartReadContext, turns: list[Turn]) -> None:
-    """Add the call whose last piece never came to the last turn."""
+    """If the last piece of a call never came, add the call to the last turn as it is."""
     call, reading.open_call = reading.open_call, None
     if call is not None and turns:
         turns[-1] = replace_fields(turns[-1], parts=(*turns[-1].parts, call.make_call(incomplete=True)))
+
+
+# --- reading settings -----------------------------------------------------------------------------------------------
+
+_FoundSettings = dict[str, tuple[Any, Path]]
+"""Settings with their places. They may be in `generationConfig` and in the SDKs' `config`: the first value counts."""
+
+
+def _read_stop_sequences(node: Object, key: str, path: Path) -> tuple[str, ...] | None:
+    if node[key] is None:
+        return None
+    here = (path, key)
+    return tuple([expect_text(stop, (here, number)) for number, stop in enumerate(expect_list(node[key], here))])
+
+
+_FIELD_READERS: dict[str, Any] = {
+    "max_tokens": get_int,
+    "stop": _read_stop_sequences,
+    "seed": get_int,
+    "count": get_int,
+    "logprobs": get_bool,
+    "top_logprobs": get_int,
+}
+
+
+def _read_generation_config(node: Object, path: Path, reading: PartReadContext, found: _FoundSettings) -> None:
+    """Read the settings of one object (in camelCase). The caller notes unknown keys."""
+    for field, key in names.SETTING_KEYS.items():
+        if key in node:
+            value = _FIELD_READERS.get(field, get_number)(node, key, path)
+            if value is not None:
+                found.setdefault(field, (value, (path, key)))
+    if node.get("thinkingConfig") is not None:
+        here = (path, "thinkingConfig")
+        found.setdefault("thinking", (_read_thinking(node["thinkingConfig"], here, reading), here))
+    format_keys = [key for key in names.FORMAT_KEYS if node.get(key) is not None]
+    if format_keys:
+        format = _read_response_format(node, format_keys, path, reading)
+        if format is not None:
+            found.setdefault("format", (format, Paths((path, key) for key in format_keys)))
+
+
+def _read_service_tier(node: Object, path: Path, found: _FoundSettings) -> None:
+    tier = get_text(node, "serviceTier", path)
+    if tier is not None:
+        found.setdefault("tier", (tier.lower().removeprefix("service_tier_"), (path, "serviceTier")))
+
+
+def _read_thinking(value: Json, path: Path, reading: PartReadContext) -> Thinking:
+    raw = expect_object(value, path)
+    node = names.THINKING_KEYS(raw)
+    origin = reading.read_origin(raw, path, names.THINKING_KEYS.all_keys)
+    budget = get_int(node, "thinkingBudget", path)
+    level = (get_text(node, "thinkingLevel", path) or "").lower().removeprefix("thinking_level_")
+    shown = get_bool(node, "includeThoughts", path)
+    show = "" if shown is None else "auto" if shown else "none"
+    effort = "" if level == "unspecified" else level
+    if budget is None:
+        return Thinking(effort=effort, summary=show, origin=origin)
+    if budget <= 0:
+        return Thinking("off" if budget == 0 else "auto", effort, summary=show, origin=origin)
+    return Thinking("on", effort, budget, show, origin)
+
+
+def _read_response_format(node: Object, keys: list[str], path: Path, reading: PartReadContext) -> Format | None:
+    media_type = (get_text(node, "responseMimeType", path) or "application/json").lower()
+    schema = read_schema(node, _FORMAT_SLOTS, path)
+    if media_type not in ("application/json", "text/plain"):
+        for key in keys:
+            reading.note_unknown_field(path, key)
+        return None
+    wire = {key: node[key] for key in names.FORMAT_KEYS if key in node}
+    origin = reading.whole_origin(wire, (path, "responseMimeType"))
+    if schema is not None:
+        return Format("schema", schema, origin=origin)
+    return Format("json" if media_type == "application/json" else "text", origin=origin)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -230,20 +289,24 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         parts = _write_parts(request.system, writing, None)
         if parts:
             out["systemInstruction"] = {"parts": parts} if own is None else _write_system(parts, own)
-    out["contents"] = write_turns(request.turns, writing, unsigned)
+    out["contents"] = [
+        content
+        for number, turn in enumerate(request.turns)
+        for content in write_turn(turn, writing, unsigned.get(number))
+    ]
     tools = write_tools(request.tools, model, ledger)
     if tools:
         out["tools"] = tools
     config = _write_tool_config(request, tools, model, ledger)
     if config:
         out["toolConfig"] = config
-    generation = write_generation_config(settings, model, declares_functions(tools), ledger)
+    generation = _write_generation_config(settings, model, declares_functions(tools), ledger)
     if own is not None:
         _add_unknown_keys(own, settings.format is None, out, generation)
     if generation or (own is not None and _original_node(own, "generationConfig") is not None):
         out["generationConfig"] = generation
     if settings.tier is not None:
-        tier = write_service_tier(settings.tier, settings.where.get("tier"), ledger)
+        tier = _write_service_tier(settings.tier, settings.where.get("tier"), ledger)
         if tier is not None:
             out["serviceTier"] = tier
     return out if own is None else restore_original_keys(out, own, NAME)
@@ -252,20 +315,13 @@ def write_request(request: Request, ledger: Ledger) -> Object:
 _WIRE_ROLES = {"assistant": "model", "user": "user", "tool": "user"}
 
 
-def write_turns(turns: tuple[Turn, ...], writing: PartWriteContext, unsigned_calls: dict[int, Call]) -> list[Object]:
-    contents: list[Object] = []
-    for number, turn in enumerate(turns):
-        contents += write_turn(turn, writing, unsigned_calls.get(number))
-    return contents
-
-
 def write_turn(turn: Turn, writing: PartWriteContext, unsigned_call: Call | None) -> list[Object]:
     """A turn as one content; an unchanged turn that was merged from several contents is written as these."""
-    if unsigned_call is None and is_verbatim(turn.origin, NAME):
+    if unsigned_call is None and is_own(turn.origin) and turn.origin.intact:
         for part in turn.parts:
             if isinstance(part, Call) and part.id:
                 writing.call_names[part.id] = part.name
-        wire: Object | list[Object] = turn.origin.wire  # type: ignore[union-attr]
+        wire: Object | list[Object] = turn.origin.wire
         return wire if isinstance(wire, list) else [wire]
     if turn.role in ("system", "developer"):
         writing.ledger.note("role-mapped", source_path(turn), f"a {turn.role} turn became a user turn")
@@ -303,19 +359,11 @@ def find_unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
     """The first call of each step without a `thoughtSignature`, by the number of its turn: Gemini 3 requires one there.
     Google checks only the current turn, but earlier turns must stay the same for its prompt cache."""
     unsigned: dict[int, Call] = {}
-    first: tuple[int, Call] | None = None
-    signed = False
-    for number in range(len(turns) + 1):
-        turn = turns[number] if number < len(turns) else None
-        if turn is None or turn.role != "assistant":
-            if first is not None and not signed:
-                unsigned[first[0]] = first[1]
-            first, signed = None, False
-            continue
-        for part in turn.parts:
-            if isinstance(part, Call):
-                first = first or (number, part)
-                signed = signed or is_own_seal(part.seal)
+    for is_model, step in groupby(enumerate(turns), lambda row: row[1].role == "assistant"):
+        if is_model:
+            calls = [(number, part) for number, turn in step for part in turn.parts if isinstance(part, Call)]
+            if calls and not any(is_own_seal(call.seal) for _, call in calls):
+                unsigned.update(calls[:1])
     return unsigned
 
 
@@ -373,3 +421,105 @@ def _add_unknown_keys(origin: Origin, without_format: bool, out: Object, generat
         generation |= _unknown_keys(origin, "generationConfig", known - names.FORMAT_KEY_SET.all_keys)
     for key, value in _unknown_keys(origin, "config", names.SDK_CONFIG_KEYS.all_keys).items():
         (out if key in names.TOP_LEVEL_CONFIG_KEYS.all_keys else generation)[key] = value
+
+
+# --- writing settings -----------------------------------------------------------------------------------------------
+
+_WRITTEN_SETTINGS = frozenset({*names.SETTING_KEYS, "thinking", "format", "tier", "stream_usage"})
+
+
+def _write_generation_config(settings: Settings, family: Family, has_functions: bool, ledger: Ledger) -> Object:
+    present = present_settings(settings)
+    if not present:
+        return {}
+    fields = filter(present.__contains__, names.SETTING_KEYS)
+    out: Object = {names.SETTING_KEYS[field]: getattr(settings, field) for field in fields}
+    if settings.stop is not None:
+        out["stopSequences"] = list(settings.stop[: names.MAX_STOP_SEQUENCES])
+        if len(settings.stop) > names.MAX_STOP_SEQUENCES:
+            what = f"only the first {names.MAX_STOP_SEQUENCES} of {len(settings.stop)} stop sequences were sent"
+            ledger.note("setting-clamped", settings.where.get("stop"), what)
+    if settings.format is not None:
+        out.update(_write_response_format(settings.format, family, has_functions, ledger))
+    if settings.thinking is not None:
+        thinking = _write_thinking(settings.thinking, family, settings.where.get("thinking"), ledger)
+        if thinking:
+            out["thinkingConfig"] = thinking
+    # Gemini always may make parallel calls.
+    supported = _WRITTEN_SETTINGS | {"parallel"} if settings.parallel else _WRITTEN_SETTINGS
+    ledger.note_unwritten_settings(settings, present, supported)
+    return out
+
+
+def _write_service_tier(asked: str, where: Path, ledger: Ledger) -> str | None:
+    if asked == "auto":
+        ledger.note("setting-mapped", where, "the tier `auto` was left out, because it is the default")
+        return None
+    tier = names.SERVICE_TIERS.get(asked)
+    if tier is None:
+        ledger.note("no-counterpart", where, f"the tier `{asked}` was left out")
+    elif tier != asked:
+        ledger.note("setting-mapped", where, f"the tier `{asked}` became `{tier}`")
+    return tier
+
+
+def _write_response_format(format: Format, family: Family, has_functions: bool, ledger: Ledger) -> Object:
+    if (wire := intact_wire(format.origin)) is not None:
+        return wire
+    if format.kind == "text":
+        return {"responseMimeType": "text/plain"} if not is_foreign(format.origin) else {}
+    if has_functions and family.is_known and not family.is_gemini_3 and is_foreign(format.origin):
+        why = "before Gemini 3 a format cannot be combined with functions"
+        ledger.note("no-counterpart", source_path(format), "the format of the answer was left out", why)
+        return {}
+    lost = [field for field in ("name", "description", "strict") if getattr(format, field)]
+    if lost:
+        ledger.note("format-mapped", source_path(format), f"of the format {', '.join(lost)} was left out")
+    out: Object = {"responseMimeType": "application/json"}
+    if format.kind == "schema" and format.schema is not None:
+        out |= write_schema(format.schema, _FORMAT_SLOTS, family, ledger, source_path(format))
+    return out
+
+
+def _write_thinking(thinking: Thinking, family: Family, where: Path, ledger: Ledger) -> Object:
+    if (wire := intact_wire(thinking.origin)) is not None:
+        return wire
+    if not family.can_think:
+        ledger.note("no-counterpart", where, "the setting `thinking` was left out", "this model does not think")
+        return {}
+    out: Object = {}
+    if thinking.summary:
+        out["includeThoughts"] = thinking.summary != "none"
+    elif thinking.mode == "on" and is_foreign(thinking.origin):
+        out["includeThoughts"] = True
+    amount = (_thinking_level if family.is_gemini_3 else _thinking_budget)(thinking, family)
+    out |= amount
+    requested = {"thinkingBudget": thinking.budget, "thinkingLevel": thinking.effort.upper()}
+    changed = any(requested[key] != value for key, value in amount.items() if value not in (0, -1))
+    if changed or is_foreign(thinking.origin):
+        asked = thinking.effort or (f"a budget of {thinking.budget}" if thinking.budget is not None else thinking.mode)
+        became = ", ".join(f"{key} {value}" for key, value in out.items()) or "the default"
+        ledger.note("thinking-mapped", where, f"{asked or 'thinking'} became {became}")
+    return restore_original_keys(out, thinking.origin, NAME)
+
+
+def _thinking_level(thinking: Thinking, family: Family) -> Object:
+    asked = "none" if thinking.mode == "off" else thinking.effort
+    if not asked and thinking.budget is not None:
+        asked = effort_for_budget(thinking.budget)
+    return {"thinkingLevel": nearest_effort(asked, family.thinking_levels).upper()} if asked else {}
+
+
+def _thinking_budget(thinking: Thinking, family: Family) -> Object:
+    """A budget; for an unknown model a level, if that is what the client sent."""
+    least, most = family.budget_range
+    if thinking.mode == "off" or thinking.effort == "none":
+        return {"thinkingBudget": 0 if family.can_disable_thinking or not family.is_known else least}
+    budget = thinking.budget
+    if budget is None and thinking.effort:
+        if not family.is_known:
+            return _thinking_level(thinking, family)
+        budget = budget_for_effort(thinking.effort)
+    if budget is not None:
+        return {"thinkingBudget": min(max(budget, least), most) if family.is_known else budget}
+    return {"thinkingBudget": -1} if thinking.mode == "auto" else {}
