@@ -151,8 +151,9 @@ class PartReadContext(ReadContext):
     protocol: str = NAME
     open_call: OpenCall | None = None
 
-    def read_node(self, node: Object, path: Path, shape: KnownKeys) -> tuple[Object, Origin]:
-        """A node in camelCase, and its origin."""
+    def read_node(self, item: Json, path: Path, shape: KnownKeys) -> tuple[Object, Origin]:
+        """An object in camelCase, and its origin."""
+        node = expect_object(item, path)
         if shape.camel_keys.issuperset(node):
             return node, Origin(NAME, path, node)
         return shape(node), self.read_origin(node, path, shape.all_keys)

@@ -67,8 +67,7 @@ _FORMAT_SLOTS = ("responseSchema", "responseJsonSchema")
 
 def read_request(body: Object) -> Request:
     reading = PartReadContext()
-    node = names.REQUEST_KEYS(expect_object(body, None))
-    origin = reading.read_origin(body, None, names.REQUEST_KEYS.all_keys)
+    node, origin = reading.read_node(body, None, names.REQUEST_KEYS)
     if node.get("contents") is None:
         raise Malformed(None, "`contents` is missing")
     turns = _read_turns(node["contents"], (None, "contents"), reading)
@@ -244,9 +243,7 @@ def _read_service_tier(node: Object, path: Path, found: _FoundSettings) -> None:
 
 
 def _read_thinking(value: Json, path: Path, reading: PartReadContext) -> Thinking:
-    raw = expect_object(value, path)
-    node = names.THINKING_KEYS(raw)
-    origin = reading.read_origin(raw, path, names.THINKING_KEYS.all_keys)
+    node, origin = reading.read_node(value, path, names.THINKING_KEYS)
     budget = get_int(node, "thinkingBudget", path)
     level = (get_text(node, "thinkingLevel", path) or "").lower().removeprefix("thinking_level_")
     shown = get_bool(node, "includeThoughts", path)

@@ -1,7 +1,12 @@
-"""Whole answers: candidates, finish reasons and usage."""
+"""Whole answers: candidates, finish reasons, usage and grounding.
+
+Grounding is what provider tools found: search results and citations in `groundingMetadata`, fetched pages in
+`urlContextMetadata`. Google's offsets count bytes of UTF-8, those of the internal form count characters.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Raw, Struct
@@ -29,6 +34,8 @@ from toolwire.core.json_values import (
     Json,
     Object,
     Path,
+    encode_text,
+    expect_list,
     expect_object,
     get_int,
     get_ints,
@@ -39,19 +46,13 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_nonempty, partial_decoder, restore_original_keys
+from toolwire.core.provider_tools import search_queries
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, read_parts
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import read_error, write_error_body
-from toolwire.protocols.gemini.grounding import (
-    GROUNDING_METADATA_KEYS,
-    is_grounding,
-    read_grounding,
-    unknown_grounding_keys,
-    write_grounding,
-)
 from toolwire.protocols.gemini.models import Family
-from toolwire.protocols.gemini.names import NAME, intact_wire
+from toolwire.protocols.gemini.names import NAME, intact_wire, is_own, to_snake_case
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ def read_response(body: Object) -> Response:
 
 
 def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContext) -> Choice:
-    node, origin = reading.read_node(expect_object(item, path), path, names.CANDIDATE_KEYS)
+    node, origin = reading.read_node(item, path, names.CANDIDATE_KEYS)
     parts: list[Part] = []
     content = get_object(node, "content", path)
     if content is not None:
@@ -100,21 +101,15 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContex
         reading.open_call = None
     if any(map(is_nonempty, map(node.get, GROUNDING_METADATA_KEYS))):
         texts = [part.text if isinstance(part, Text) else None for part in parts[:whole_parts]]
-        parts = _add_grounding(node, parts, texts, path, reading)
+        provider_parts, citations = read_grounding(node, texts, path, reading)
+        cited: dict[int, list[Citation]] = {}
+        for at, citation in citations:
+            cited.setdefault(at, []).append(citation)
+        for at, found in cited.items():
+            parts[at] = replace(parts[at], citations=tuple(found))
+        parts += provider_parts
     index = get_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
-
-
-def _add_grounding(
-    candidate: Object, parts: list[Part], texts: list[str | None], path: Path, reading: PartReadContext
-) -> list[Part]:
-    grounding = read_grounding(candidate, texts, path, reading)
-    citations: dict[int, list[Citation]] = {}
-    for number, citation in grounding.citations:
-        citations.setdefault(number, []).append(citation)
-    for number, cited in citations.items():
-        parts[number] = replace(parts[number], citations=tuple(cited))
-    return [*parts, *grounding.provider_parts]
 
 
 def read_finish(candidate: Object, path: Path) -> Finish | None:
@@ -186,6 +181,123 @@ def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -
         return None
 
 
+# --- reading grounding ----------------------------------------------------------------------------------------------
+
+GROUNDING_METADATA_KEYS = ("groundingMetadata", "urlContextMetadata")
+"""The keys of a candidate (in camelCase) with results of provider tools."""
+_GROUNDING_ID_PREFIX = "grounding_"
+"""The prefix of the ids that are made for these calls, because Google gives them none."""
+_FETCH_SUCCESS = "URL_RETRIEVAL_STATUS_SUCCESS"
+
+
+def read_grounding(
+    candidate: Object, texts: Sequence[str | None], path: Path, reading: PartReadContext
+) -> tuple[list[Part], list[tuple[int, Citation]]]:
+    """Calls of provider tools with their results, and citations with the number of the text they belong to. `texts`
+    has the text of each part, None for parts of other types."""
+    fetched = _read_fetched_pages(candidate.get("urlContextMetadata"), (path, "urlContextMetadata"), reading)
+    value, path = candidate.get("groundingMetadata"), (path, "groundingMetadata")
+    if not is_nonempty(value):
+        return [*fetched], []
+    node = reading.read_inner_node(value, path, names.GROUNDING_KEYS)
+    chunks = _read_chunks(node, path, reading)
+    queries = node.get("webSearchQueries")
+    if isinstance(queries, list):
+        queries = [query for query in queries if query]  # Google sends empty ones at times
+    tools = list(dict.fromkeys(tool for tool, _ in chunks if tool))
+    if queries and "web_search" not in tools:
+        tools.insert(0, "web_search")
+    provider_parts: list[Part] = []
+    for tool in tools:
+        arguments = ""
+        if queries and tool == "web_search":
+            several = {"queries": queries} if isinstance(queries, list) and len(queries) > 1 else {}
+            arguments = encode_text({"query": queries[0] if isinstance(queries, list) else queries} | several)
+        sources = tuple(source for kind, source in chunks if kind == tool)
+        digest = ids.hex_digest(encode_text([tool, queries, [source.url for source in sources], list(texts)]), 16)
+        id = f"{_GROUNDING_ID_PREFIX}{digest}"
+        # Without an origin: they are written as metadata, not as parts of the content.
+        provider_parts += [ProviderCall(id, tool, arguments), ProviderResult(id, tool, sources)]
+    return [*provider_parts, *fetched], list(_read_supports(node, chunks, texts, path, reading))
+
+
+def _read_fetched_pages(value: Json, path: Path, reading: PartReadContext) -> Iterable[Part]:
+    """The fetched pages, each as a call with its result."""
+    if not is_nonempty(value):
+        return
+    rows = expect_object(value, path)
+    here = (path, "urlMetadata")
+    for number, item in enumerate(expect_list(rows.get("urlMetadata", rows.get("url_metadata")) or [], here)):
+        at = (here, number)
+        row = reading.read_inner_node(item, at, names.URL_METADATA_KEYS)
+        url, status = get_text(row, "retrievedUrl", at) or "", get_text(row, "urlRetrievalStatus", at) or _FETCH_SUCCESS
+        id = f"{_GROUNDING_ID_PREFIX}{ids.hex_digest(f'{number} {url}', 16)}"
+        yield ProviderCall(id, "web_fetch", encode_text({"url": url}))
+        yield ProviderResult(id, "web_fetch", (Citation(url),), error="" if status == _FETCH_SUCCESS else status)
+
+
+def _read_chunks(node: Object, path: Path, reading: PartReadContext) -> list[tuple[str, Citation]]:
+    here = (path, "groundingChunks")
+    chunks: list[tuple[str, Citation]] = []
+    for number, item in enumerate(expect_list(node.get("groundingChunks") or [], here)):
+        chunk = expect_object(item, (here, number))
+        for kind, tool in names.TOOL_BY_CHUNK_KIND.items():
+            key = kind if kind in chunk else to_snake_case(kind)
+            if isinstance(chunk.get(key), dict):
+                at = ((here, number), key)
+                source = reading.read_inner_node(chunk[key], at, names.GROUNDING_CHUNK_KEYS)
+                url, title, text = (get_text(source, name, at) or "" for name in ("uri", "title", "text"))
+                chunks.append((tool, Citation(url, title, text)))
+                break
+        else:
+            if is_nonempty(chunk):
+                reading.note_unknown_field(here, str(number))
+            chunks.append(("", Citation()))
+    return chunks
+
+
+def _read_supports(
+    node: Object, chunks: list[tuple[str, Citation]], texts: Sequence[str | None], path: Path, reading: PartReadContext
+) -> Iterable[tuple[int, Citation]]:
+    here = (path, "groundingSupports")
+    for number, item in enumerate(expect_list(node.get("groundingSupports") or [], here)):
+        at = (here, number)
+        support = reading.read_inner_node(item, at, names.GROUNDING_SUPPORT_KEYS)
+        segment = names.SEGMENT_KEYS(expect_object(support.get("segment") or {}, (at, "segment")))
+        located = _locate_segment(segment, texts, (at, "segment"))
+        if located is None:
+            reading.note_unknown_field(here, str(number))
+            continue
+        part, start, end = located
+        for index in expect_list(support.get("groundingChunkIndices") or [], (at, "groundingChunkIndices")):
+            if isinstance(index, int) and 0 <= index < len(chunks):
+                tool, source = chunks[index]
+                if tool:
+                    yield part, Citation(source.url, source.title, source.quote, start, end)
+
+
+def _locate_segment(
+    segment: Object, texts: Sequence[str | None], path: Path
+) -> tuple[int, int | None, int | None] | None:
+    """The number of the text that has the segment, and its start and end. The segment's text decides, because the
+    `partIndex` is often wrong in a stream."""
+    number = get_int(segment, "partIndex", path) or 0
+    start = get_int(segment, "startIndex", path) or 0
+    end = get_int(segment, "endIndex", path)
+    words = get_text(segment, "text", path)
+    order = sorted(range(len(texts)), key=lambda part: part != number)
+    candidates = [(part, text) for part in order if (text := texts[part]) is not None]
+    for part, text in candidates:
+        data = text.encode()
+        if end is not None and end <= len(data) and (not words or data[start:end] == words.encode()):
+            first = len(data[:start].decode(errors="ignore"))
+            return part, first, first + len(data[start:end].decode(errors="ignore"))
+    for part, text in candidates:
+        if words and (at := text.find(words)) >= 0:
+            return part, at, at + len(words)
+    return (candidates[0][0], None, None) if candidates else None
+
+
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -237,8 +349,11 @@ def write_candidate(choice: Choice, ledger: Ledger) -> Object:
         out |= write_finish(choice.finish, cut, ledger)
     out["index"] = choice.index
     out |= write_grounding(grounded, ledger)
-    if extra := unknown_grounding_keys(choice.origin):
-        out["groundingMetadata"] = out.get("groundingMetadata", {}) | extra
+    if is_own(choice.origin):
+        original = names.CANDIDATE_KEYS(choice.origin.wire).get("groundingMetadata")
+        # Such as a search widget.
+        if isinstance(original, dict) and (extra := names.GROUNDING_KEYS.select_unknown(original)):
+            out["groundingMetadata"] = out.get("groundingMetadata", {}) | extra
     return restore_original_keys(out, choice.origin, NAME)
 
 
@@ -271,6 +386,97 @@ def write_usage(usage: Usage, ledger: Ledger) -> Object:
     if usage.reasoning is not None:
         out["thoughtsTokenCount"] = usage.reasoning
     return restore_original_keys(out, usage.origin, NAME)
+
+
+# --- writing grounding ----------------------------------------------------------------------------------------------
+
+_CHUNK_KIND_BY_TOOL = {tool: kind for kind, tool in names.TOOL_BY_CHUNK_KIND.items()} | {"web_fetch": "web"}
+_Chunks = dict[tuple[str, str, str], tuple[int, Object]]
+"""Grounding chunks with their numbers, by what identifies their source."""
+
+
+def is_grounding(part: Part) -> bool:
+    """Is this part written into the metadata, and not as a part of the content?"""
+    if not isinstance(part, (ProviderCall, ProviderResult)) or part.tool not in _CHUNK_KIND_BY_TOOL:
+        return False
+    # A part that was read from a `toolCall` has an origin, one that was read from the metadata has none.
+    if part.origin is None:
+        return not part.id or part.id.startswith(_GROUNDING_ID_PREFIX)
+    return part.origin.protocol != NAME
+
+
+def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object:
+    """The metadata for these parts, each with its number in the content; {} if there is none."""
+    queries: list[str] = []
+    chunks: _Chunks = {}
+    fetched: list[Object] = []
+    cited: list[tuple[int, Text]] = []
+    for number, part in parts:
+        if isinstance(part, ProviderCall) and is_grounding(part):
+            queries += search_queries(part.arguments) if part.tool == "web_search" else ()
+        elif isinstance(part, ProviderResult) and is_grounding(part):
+            if part.tool == "web_fetch":
+                fetched += _write_fetched_pages(part, ledger)
+            else:
+                _add_result_chunks(part, chunks, ledger)
+        elif isinstance(part, Text) and part.citations:
+            cited.append((number, part))
+    supports = [support for number, text in cited for support in _write_supports(number, text, chunks)]
+    written = [chunk for _, chunk in chunks.values()]
+    fields = {"webSearchQueries": queries, "groundingChunks": written, "groundingSupports": supports}
+    metadata = {key: value for key, value in fields.items() if value}
+    out: Object = {"groundingMetadata": metadata} if metadata else {}
+    return out | ({"urlContextMetadata": {"urlMetadata": fetched}} if fetched else {})
+
+
+def _add_result_chunks(part: ProviderResult, chunks: _Chunks, ledger: Ledger) -> None:
+    for source in part.sources:
+        _add_chunk(source, _CHUNK_KIND_BY_TOOL[part.tool], chunks)
+    if part.error:
+        ledger.note("no-counterpart", source_path(part), f"the error `{part.error}` of {part.tool} was left out")
+    if part.text:
+        ledger.note("part-dropped", source_path(part), f"the text of a {part.tool} result was left out")
+
+
+def _write_fetched_pages(part: ProviderResult, ledger: Ledger) -> list[Object]:
+    if part.text:
+        ledger.note("part-dropped", source_path(part), "the text of a fetched page was left out")
+    status = part.error or _FETCH_SUCCESS
+    if not status.startswith("URL_"):
+        status = "URL_RETRIEVAL_STATUS_ERROR"
+    return [{"retrievedUrl": page.url, "urlRetrievalStatus": status} for page in part.sources]
+
+
+def _add_chunk(source: Citation, kind: str, chunks: _Chunks) -> int:
+    """The number of the chunk of a source. It is identified by its URL, if it has one."""
+    key = (source.url, "", "") if source.url else ("", source.title, "")
+    if kind == "retrievedContext":
+        key = (source.url, source.title, source.quote)
+    fields = {"uri": source.url, "title": source.title, "text": key[2]}
+    new: Object = {kind: {name: value for name, value in fields.items() if value}}
+    number, chunk = chunks.setdefault(key, (len(chunks), new))
+    if source.title:
+        for known in chunk.values():
+            known.setdefault("title", source.title)
+    return number
+
+
+def _write_supports(number: int, text: Text, chunks: _Chunks) -> Iterable[Object]:
+    """One support for each cited range of the text, with all its sources."""
+    ranges: dict[tuple[int, int], dict[int, None]] = {}
+    for citation in text.citations:
+        start = citation.start if citation.start is not None else 0
+        end = citation.end if citation.end is not None else len(text.text)
+        key = (citation.url, citation.title, citation.quote)
+        index = chunks[key][0] if key in chunks else _add_chunk(citation, "web", chunks)
+        ranges.setdefault((start, end), {})[index] = None
+    for (start, end), indices in ranges.items():
+        words, before = text.text[start:end], len(text.text[:start].encode())
+        segment: Object = {"partIndex": number} if number else {}
+        if before:
+            segment["startIndex"] = before
+        segment |= {"endIndex": before + len(words.encode()), "text": words}
+        yield {"segment": segment, "groundingChunkIndices": list(indices)}
 
 
 # --- peeking --------------------------------------------------------------------------------------------------------

@@ -60,14 +60,15 @@ from toolwire.protocols.gemini.content import (
     read_seal,
 )
 from toolwire.protocols.gemini.errors import read_error, unreadable_stream
-from toolwire.protocols.gemini.grounding import GROUNDING_METADATA_KEYS, read_grounding
 from toolwire.protocols.gemini.http import ChunkSplitter
 from toolwire.protocols.gemini.names import NAME, KnownKeys
 from toolwire.protocols.gemini.response import (
+    GROUNDING_METADATA_KEYS,
     finish_failure,
     read_block_reason,
     read_create_time,
     read_finish,
+    read_grounding,
     read_usage,
 )
 
@@ -406,12 +407,14 @@ class StreamReader:
             self._end_text(candidate)
             return
         metadata, path = candidate.grounding
-        found = read_grounding(metadata, ["".join(channel.pieces)] if channel else [], path, self._reading)
+        provider_parts, citations = read_grounding(
+            metadata, ["".join(channel.pieces)] if channel else [], path, self._reading
+        )
         if channel is not None:
-            for _, citation in found.citations:
+            for _, citation in citations:
                 self._events.append(CitationDelta(channel.index, citation, _SILENT_FRAME))
         self._end_text(candidate)
-        for part in found.provider_parts:
+        for part in provider_parts:
             self._add_whole_part(candidate, part)
 
     def _fail_truncated(self) -> None:

@@ -50,10 +50,15 @@ from toolwire.core.losses import Ledger
 from toolwire.core.sse import write_data_frame
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import write_error_body
-from toolwire.protocols.gemini.grounding import is_grounding, write_grounding
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import NAME, is_own_seal
-from toolwire.protocols.gemini.response import write_finish, write_response_head, write_usage
+from toolwire.protocols.gemini.response import (
+    is_grounding,
+    write_finish,
+    write_grounding,
+    write_response_head,
+    write_usage,
+)
 
 _TEXT_PARTS = (Text, Refusal, Reasoning)
 

@@ -28,8 +28,8 @@ from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, to_snake_case
 from toolwire.schema.keywords import NESTING_KEYWORDS, all_schemas_pass, convert_inner_schemas
 
-PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
-RESPONSE_SLOTS = ("response", "responseJsonSchema")
+_PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
+_RESPONSE_SLOTS = ("response", "responseJsonSchema")
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -68,15 +68,10 @@ def _read_tool_entry(entry: Object, path: Path, reading: PartReadContext) -> lis
 
 
 def read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
-    raw = expect_object(item, path)
-    node = names.DECLARATION_KEYS(raw)
-    return Tool(
-        require_text(node, "name", path),
-        get_text(node, "description", path),
-        read_schema(node, PARAMETER_SLOTS, path),
-        output=read_schema(node, RESPONSE_SLOTS, path),
-        origin=reading.read_origin(raw, path, names.DECLARATION_KEYS.all_keys),
-    )
+    node, origin = reading.read_node(item, path, names.DECLARATION_KEYS)
+    name, description = require_text(node, "name", path), get_text(node, "description", path)
+    parameters, output = (read_schema(node, slots, path) for slots in (_PARAMETER_SLOTS, _RESPONSE_SLOTS))
+    return Tool(name, description, parameters, output=output, origin=origin)
 
 
 CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {
@@ -93,9 +88,7 @@ _CALLING_MODE_NUMBERS = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 
 def read_tool_choice(value: Json, path: Path, reading: PartReadContext) -> ToolChoice | None:
     """The calling mode; None if there is no `functionCallingConfig`."""
-    raw = expect_object(value, path)
-    node = names.TOOL_CONFIG_KEYS(raw)
-    origin = reading.read_origin(raw, path, names.TOOL_CONFIG_KEYS.all_keys)
+    node, origin = reading.read_node(value, path, names.TOOL_CONFIG_KEYS)
     calling = get_object(node, "functionCallingConfig", path)
     if calling is None:
         return None
@@ -150,9 +143,9 @@ def write_declaration(tool: Tool, family: Family, ledger: Ledger) -> Object:
     if tool.description is not None:
         out["description"] = tool.description
     if parameters is not None and (parameters != {} or not is_foreign(tool.origin)):
-        out |= write_schema(parameters, PARAMETER_SLOTS, family, ledger, source_path(tool), arguments=True)
+        out |= write_schema(parameters, _PARAMETER_SLOTS, family, ledger, source_path(tool), arguments=True)
     if tool.output is not None:
-        out |= write_schema(tool.output, RESPONSE_SLOTS, family, ledger, source_path(tool))
+        out |= write_schema(tool.output, _RESPONSE_SLOTS, family, ledger, source_path(tool))
     if tool.strict:
         ledger.note("no-counterpart", source_path(tool), f"`strict` of the tool `{tool.name}` was left out")
     if tool.defer:
