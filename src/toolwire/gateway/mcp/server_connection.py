@@ -47,17 +47,6 @@ class ServerDown(Exception):
     """The server is not connected; the text says why."""
 
 
-def describe_error(error: BaseException, server: McpServer, last_output: str = "") -> str:
-    """The error in one line, without the secrets of the configuration. `last_output` is the program's last line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    text = _error_text(error, last_output)
-    for secret in sorted(server.secrets, key=len, reverse=True):
-        if len(secret) >= MIN_SECRET_LENGTH:
-            text = text.replace(secret, REDACTED)
-    return printable_text(redact(" ".join(text.split())), MAX_ERROR_LENGTH)
-
-
 def _error_text(error: BaseException, last_output: str) -> str:
     match error:
         case ValidationError():
@@ -75,6 +64,8 @@ def _error_text(error: BaseException, last_output: str) -> str:
 
 
 ServerState: TypeAlias = Literal["idle", "connecting", "up", "down", "closed"]
+StateCallback: TypeAlias = Callable[[str, ServerState, str], None]
+"""Called with a server's name, its state and its error, whenever these or its tools change."""
 MAX_LIST_PAGES = 100
 """Further pages of a list of tools are ignored, in case it never ends."""
 SESSION_END_TIMEOUT = 1.0
@@ -113,13 +104,7 @@ class OfferedTool(Struct, frozen=True):
 class ServerConnection:
     """A server with its state and its tools."""
 
-    def __init__(
-        self,
-        settings: McpServer,
-        timing: ConnectionTiming,
-        on_tools_changed: Callable[[], None],
-        on_state_changed: Callable[[str, ServerState, str], None],
-    ) -> None:
+    def __init__(self, settings: McpServer, timing: ConnectionTiming, on_state_changed: StateCallback) -> None:
         self.settings = settings
         self.state: ServerState = "idle"
         self.last_error = ""
@@ -128,7 +113,7 @@ class ServerConnection:
         """The server's own name and version."""
         self.tools: tuple[OfferedTool, ...] = ()
         """The tools as listed last, sorted by name; none if the server has been down for long."""
-        self._timing, self._on_tools_changed, self._on_state_changed = timing, on_tools_changed, on_state_changed
+        self._timing, self._on_state_changed = timing, on_state_changed
         self._listed_tools: tuple[mcp_types.Tool, ...] = ()
         self._client: Client | None = None
         self._client_with_lost_session: Client | None = None
@@ -214,7 +199,14 @@ class ServerConnection:
     # --- calls ---
 
     def _describe_error(self, error: BaseException) -> str:
-        return describe_error(error, self.settings, self._stderr_tail.last_line)
+        """The error in one line, without the secrets of the configuration."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        text = _error_text(error, self._stderr_tail.last_line)
+        for secret in sorted(self.settings.secrets, key=len, reverse=True):
+            if len(secret) >= MIN_SECRET_LENGTH:
+                text = text.replace(secret, REDACTED)
+        return printable_text(redact(" ".join(text.split())), MAX_ERROR_LENGTH)
 
     def _discard_call(self, task: asyncio.Task[ToolOutcome]) -> None:
         self._calls.discard(task)
@@ -382,12 +374,8 @@ class ServerConnection:
             if any(fnmatchcase(name, glob) for name in (one.name, one.tool.name) for glob in self.settings.tools):
                 found.setdefault(one.tool.name, one)
         tools = tuple(found[name] for name in sorted(found))
-        self._listed_tools = listed
-        if tools == self.tools:
-            return False
-        self.tools = tools
-        self._on_tools_changed()
-        return True
+        self._listed_tools, before, self.tools = listed, self.tools, tools
+        return tools != before
 
 
 def _read_tool(server: str, tool: mcp_types.Tool) -> OfferedTool:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,7 +19,8 @@ from toolwire.core.json_values import Json
 from toolwire.gateway.config.config import Config, McpServer
 
 if TYPE_CHECKING:  # the SDK is an extra and slow to import, so it is loaded only if a server is configured
-    from toolwire.gateway.mcp.server_connection import ConnectionTiming, OfferedTool, ServerConnection, ServerState
+    from toolwire.gateway.mcp import server_connection
+    from toolwire.gateway.mcp.server_connection import OfferedTool, ServerConnection
 
 
 MAX_NAME_LENGTH = 63
@@ -65,18 +66,14 @@ def failed_outcome(reason: str) -> ToolOutcome:
     return ToolOutcome((Text(reason),), error=True)
 
 
-StateCallback: TypeAlias = "Callable[[str, ServerState, str], None]"
-"""Called with a server's name, its state and its error, whenever these or its tools change."""
 ServerTool: TypeAlias = "tuple[ServerConnection, OfferedTool]"
-MAX_CACHED_TOOL_SETS = 1024
-"""Maximum number of cached tool sets, by model and client: clients can send any model name."""
 
 
 class ServerStatus(Struct, frozen=True):
     """A server for display."""
 
     settings: McpServer
-    state: ServerState
+    state: server_connection.ServerState
     last_error: str
     version: str
     tools: tuple[OfferedTool, ...]
@@ -86,11 +83,12 @@ class McpServers:
     """The servers of a process. A server is started when its tools are needed for the first time."""
 
     def __init__(
-        self, on_state_changed: StateCallback = lambda *_: None, timing: ConnectionTiming | None = None
+        self,
+        on_state_changed: server_connection.StateCallback = lambda *_: None,
+        timing: server_connection.ConnectionTiming | None = None,
     ) -> None:
         self._on_state_changed, self._timing = on_state_changed, timing
         self._connections: dict[str, ServerConnection] = {}
-        self._tool_sets: dict[tuple[frozenset[str], frozenset[str]], tuple[ServerTool, ...]] = {}
         self._closing_tasks: set[asyncio.Task[None]] = set()
 
     # --- configuration ---
@@ -108,11 +106,8 @@ class McpServers:
                 connections = import_module("toolwire.gateway.mcp.server_connection")
                 import_module("jsonschema")  # the SDK would import it during the first call
                 timing = self._timing or connections.ConnectionTiming()
-                connection = connections.ServerConnection(
-                    settings, timing, self._tool_sets.clear, self._on_state_changed
-                )
+                connection = connections.ServerConnection(settings, timing, self._on_state_changed)
             self._connections[name] = connection
-        self._tool_sets.clear()
         for connection in old.values():
             task = asyncio.get_running_loop().create_task(connection.close())
             self._closing_tasks.add(task)
@@ -121,7 +116,6 @@ class McpServers:
     async def close(self) -> None:
         """Close all connections and wait until every program has ended."""
         connections, self._connections = self._connections, {}
-        self._tool_sets.clear()
         await asyncio.gather(*(connection.close() for connection in connections.values()), *self._closing_tasks)
 
     # --- tools ---
@@ -149,8 +143,13 @@ class McpServers:
         """The tools for a model and a client, as listed last, to intercept and run their calls; None if there are none.
         `models` are the client's and the provider's name of the model; `clients` are the protocol, the name of the
         client key and the agent. A tool with the name of one of the client's own tools is left out."""
-        offered = {row[1].tool.name: row for row in self._offered_tools(models, clients)}
-        rows = {name: row for name, row in offered.items() if name not in client_tool_names}
+        connections = self._connections_for(models, clients) if self._connections else ()
+        rows = {
+            offered.tool.name: (connection, offered)
+            for connection in connections
+            for offered in connection.tools
+            if offered.tool.name not in client_tool_names
+        }
         return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
     async def find_substitutes(self, wanted_tools: Mapping[str, tuple[str, str]]) -> Mapping[str, ServerTool]:
@@ -163,19 +162,6 @@ class McpServers:
                 for offered in connection.tools:
                     if offered.name == name:
                         found.setdefault(provider_tool, (connection, offered))
-        return found
-
-    def _offered_tools(self, models: Collection[str], clients: Collection[str]) -> tuple[ServerTool, ...]:
-        if not self._connections:
-            return ()
-        key = frozenset(models), frozenset(clients)
-        found = self._tool_sets.get(key)
-        if found is None:
-            connections = self._connections_for(models, clients)
-            found = tuple((connection, offered) for connection in connections for offered in connection.tools)
-            if len(self._tool_sets) >= MAX_CACHED_TOOL_SETS:
-                self._tool_sets.clear()
-            self._tool_sets[key] = found
         return found
 
     # --- for operators ---

@@ -30,7 +30,7 @@ from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.runtime import Runtime
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
-from toolwire.gateway.store.repository import owner_of
+from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
 from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.protocols import CODECS
 
@@ -212,7 +212,7 @@ class Pipeline:
         already."""
         service = self._responses_service
         if call.client_codec.name in self._stored_seal_protocols:
-            call.signature_store = service.signatures.for_owner(owner_of(call.caller.key))
+            call.signature_store = ExchangeSignatures(service.signatures, owner_of(call.caller.key))
         if self._may_hide_tool_calls:
             call.expect_hidden_calls = True
             await self.add_gateway_tools(call, targets[0])

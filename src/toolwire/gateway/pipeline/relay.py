@@ -24,7 +24,6 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.telemetry.record import CapturedSink
 from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.translation.streaming import StreamTranslation
 
@@ -75,8 +74,9 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     heartbeat = b"" if framing is not None else http.heartbeat
     output = ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
     output.start_heartbeat()
-    capture = record.capture
-    await relay_stream(call, started, output if capture is None else CapturedSink(output, capture.client_response))
+    if record.capture is not None:
+        output.write_nowait = record.capture.client_response.copy_writes(output.write_nowait)
+    await relay_stream(call, started, output)
 
 
 async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:

@@ -20,6 +20,7 @@ from toolwire.gateway.store.store import (
     NO_CIPHER,
     SWEEP_TARGET_RATIO,
     BodyCipher,
+    Entries,
     Entry,
     KindStats,
     StoreDown,
@@ -141,7 +142,7 @@ class PostgresStore:
 
     # --- operations ---
 
-    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
         entries = await self._fetch_entries(_GET, owner, kind, list(map(_id_digest, ids)), self._clock())
         if isinstance(entries, StoreDown):
             return entries
@@ -194,33 +195,29 @@ class PostgresStore:
         name = (first.owner, first.kind, _id_digest(first.id))
         return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
         return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit)
 
-    async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None
-    ) -> list[Entry] | StoreDown:
+    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
         return await self._fetch_entries(_CHILDREN, owner, kind, _id_digest(parent), self._clock(), after)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
-        async def work(connection: PostgresConnection) -> int:
-            return int(await connection.fetchval(_DELETE, owner, kind, list(map(_id_digest, ids)), self._clock()))
-
+        digests = list(map(_id_digest, ids))
         # Not repeated: the second attempt would count zero entries.
-        return await self._pool.run_work(work, is_idempotent=False)
+        return await self._pool.run_work(
+            lambda connection: connection.fetchval(_DELETE, owner, kind, digests, self._clock()), is_idempotent=False
+        )
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
-        async def work(connection: PostgresConnection) -> None:
-            now = self._clock()
-            digests = list(map(_id_digest, ids))
-            await connection.execute(_TOUCH, owner, kind, digests, expiry_time(expires, now, self._ttl), now)
-
-        return await self._pool.run_work(work, is_idempotent=True)
+        now, digests = self._clock(), list(map(_id_digest, ids))
+        values = (owner, kind, digests, expiry_time(expires, now, self._ttl), now)
+        done = await self._pool.run_work(lambda connection: connection.execute(_TOUCH, *values), is_idempotent=True)
+        return done if isinstance(done, StoreDown) else None
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _fetch_entries(self, statement: str, *values: object) -> list[Entry] | StoreDown:
+    async def _fetch_entries(self, statement: str, *values: object) -> Entries:
         async def work(connection: PostgresConnection) -> list[Entry]:
             return [_read_entry(row) for row in await connection.fetch(statement, *values)]
 
@@ -243,16 +240,15 @@ class PostgresStore:
         """Remove expired entries, then the oldest if the store is too large. One gateway sweeps at a time."""
         now = self._clock()
 
-        async def remove_expired(connection: PostgresConnection, _: bool) -> list[Any]:
-            return await connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH)
-
         async def remove_excess(connection: PostgresConnection, has_begun: bool) -> list[Any]:
             size, target = int(await connection.fetchval(_TOTAL_SIZE)), int(self._max_bytes * SWEEP_TARGET_RATIO)
             if size <= (target if has_begun else self._max_bytes):
                 return []
             return await connection.fetch(_DELETE_EXCESS, size - target, _SWEEP_BATCH)
 
-        expired = await self._remove_in_batches(remove_expired)
+        expired = await self._remove_in_batches(
+            lambda connection, _: connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH)
+        )
         if isinstance(expired, StoreDown):
             return expired
         excess = await self._remove_in_batches(remove_excess) if self._max_bytes else 0

@@ -88,16 +88,8 @@ class NothingWritten(Exception):
     """The connection broke before the transaction was committed."""
 
 
-STORE_ERRORS = (
-    Unreachable,
-    NewerSchema,
-    NothingWritten,
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    ValueError,
-)
+_POSTGRES_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+STORE_ERRORS = (Unreachable, NewerSchema, NothingWritten, OSError, *_POSTGRES_ERRORS, ValueError)
 """All errors that mean a problem with the server or the URL. TimeoutError is an OSError; asyncpg raises ValueError for
 some invalid URLs."""
 

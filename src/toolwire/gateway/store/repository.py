@@ -13,7 +13,7 @@ from msgspec import Struct
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, StoreSettings
-from toolwire.gateway.store.store import STORE_DISABLED, Entry, Store, StoreDown, SweepResult
+from toolwire.gateway.store.store import STORE_DISABLED, Entries, Entry, Store, StoreDown, SweepResult
 
 Value = TypeVar("Value")
 
@@ -97,7 +97,7 @@ class StateRepository:
         result = await self.get("", RESPONSE, ["-"])
         return result if isinstance(result, StoreDown) else None
 
-    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
         return await self._run(lambda store: store.get(owner, kind, [id for id in ids if _is_valid_id(id)]))
 
     async def get_one(self, owner: str, kind: str, id: str) -> Entry | StoreDown | None:
@@ -109,15 +109,13 @@ class StateRepository:
     ) -> bool | StoreDown:
         return await self._run(lambda store: store.put(entries, required_marks, appended))
 
-    async def get_chain(self, owner: str, id: str) -> list[Entry] | StoreDown:
+    async def get_chain(self, owner: str, id: str) -> Entries:
         """The response with this id and those before it, oldest first."""
         if not _is_valid_id(id):
             return []
         return await self._run(lambda store: store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH))
 
-    async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None
-    ) -> list[Entry] | StoreDown:
+    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
         return await self._run(lambda store: store.get_children(owner, kind, parent, after))
 
     async def delete(self, owner: str, kind: str, *ids: str) -> int | StoreDown:
@@ -164,9 +162,6 @@ class SignatureRepository:
         self._cache: OrderedDict[tuple[str, str], Entry] = OrderedDict()
         self._cache_size = 0
 
-    def for_owner(self, owner: str) -> ExchangeSignatures:
-        return ExchangeSignatures(self, owner)
-
     async def load(self, owner: str, ids: Sequence[str]) -> Mapping[str, bytes] | Failure:
         """The signatures that are stored under these ids."""
         now = self._repository.clock()
@@ -183,18 +178,18 @@ class SignatureRepository:
             self._cache_entry(entry)
         return {id: entry.body for id, entry in found.items()}
 
-    async def save(self, owner: str, values: Mapping[str, bytes]) -> StoreDown | None:
+    async def save(self, owner: str, values: Mapping[str, bytes]) -> bool:
+        """Store signatures by their ids; False if the store cannot be reached."""
         now = self._repository.clock()
         expires = now + self._repository.ttl if self._repository.ttl else 0.0
         entries = [
             Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=expires) for id, body in values.items()
         ]
-        result = await self._repository.put(*entries)
-        if isinstance(result, StoreDown):
-            return result
+        if isinstance(await self._repository.put(*entries), StoreDown):
+            return False
         for entry in entries:
             self._cache_entry(entry)
-        return None
+        return True
 
     def _cache_entry(self, entry: Entry) -> None:
         """Cache an entry, and drop the least recently used ones that no longer fit."""
@@ -223,5 +218,5 @@ class ExchangeSignatures(Struct, eq=False):
         return await self.repository.load(self.owner, ids)
 
     async def save_signatures(self, signatures: Mapping[str, bytes]) -> None:
-        if signatures and await self.repository.save(self.owner, signatures) is not None:
+        if signatures and not await self.repository.save(self.owner, signatures):
             self.has_failed = True

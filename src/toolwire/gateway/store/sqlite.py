@@ -20,6 +20,7 @@ from toolwire.gateway.store.store import (
     NO_CIPHER,
     SWEEP_TARGET_RATIO,
     BodyCipher,
+    Entries,
     Entry,
     KindStats,
     StoreDown,
@@ -68,10 +69,12 @@ def open_database(
     try:
         for name, value in pragmas.items():
             connection.execute(f"PRAGMA {name} = {value}").fetchall()
-        if schema_version(connection, len(migrations)) < len(migrations):
+        is_current = schema_version(connection, len(migrations)) == len(migrations)
+        if not is_current:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must be set before the first table is created
         _enable_wal(connection)
-        _migrate_tables(connection, migrations)
+        if not is_current:
+            _migrate_tables(connection, migrations)
     except BaseException:
         connection.close()
         raise
@@ -104,8 +107,6 @@ def schema_version(connection: sqlite3.Connection, known_version: int) -> int:
 
 
 def _migrate_tables(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-    if schema_version(connection, len(migrations)) == len(migrations):
-        return
     connection.execute("BEGIN EXCLUSIVE")
     try:
         version = schema_version(connection, len(migrations))  # read again: another process may have migrated it
@@ -141,13 +142,6 @@ SINGLE_JOB_ERRORS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlit
 def error_code(error: BaseException) -> int:
     """SQLite's primary result code; 0 for other errors, such as those that Python's module raises itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def describe_error(path: Path, error: BaseException) -> str:
-    """What is wrong with the file, and what to do."""
-    if isinstance(error, OSError):
-        return f"the store {path} cannot be used: {error.strerror or error}; check the permissions of its folder"
-    return f"the store {path} cannot be used: {_ERROR_TEXTS.get(error_code(error), str(error))}"
 
 
 T = TypeVar("T")
@@ -267,7 +261,10 @@ class SqliteWorker:
         return self._connection
 
     def _note_failure(self, error: Exception, clock: float) -> StoreDown:
-        down = StoreDown(describe_error(self._path, error))
+        text = _ERROR_TEXTS.get(error_code(error), str(error))
+        if isinstance(error, OSError):
+            text = f"{error.strerror or error}; check the permissions of its folder"
+        down = StoreDown(f"the store {self._path} cannot be used: {text}")
         if error_code(error) not in SINGLE_JOB_ERRORS:
             self._close_connection()
             self._down, self._down_since = down, clock
@@ -349,7 +346,7 @@ class SqliteStore:
 
     # --- operations ---
 
-    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
             rows = (file.execute(_GET, (owner, kind, id, now)).fetchone() for id in dict.fromkeys(ids))
             return [_read_entry(row) for row in rows if row is not None]
@@ -376,15 +373,13 @@ class SqliteStore:
 
         return await self._worker.run_work(work)
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
         return await self._fetch_entries(_CHAIN, owner, kind, id, limit)
 
-    async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None
-    ) -> list[Entry] | StoreDown:
+    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
         return await self._fetch_entries(_CHILDREN, owner, parent, kind, _MIN_PLACE if after is None else after)
 
-    async def _fetch_entries(self, statement: str, *values: object) -> list[Entry] | StoreDown:
+    async def _fetch_entries(self, statement: str, *values: object) -> Entries:
         """The entries that a statement finds; its last parameter is the current time."""
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:

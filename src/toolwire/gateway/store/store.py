@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,6 +55,9 @@ class StoreDown(Struct, frozen=True):
     reason: str
 
 
+Entries: TypeAlias = list[Entry] | StoreDown
+
+
 class KindStats(Struct, frozen=True):
     """The number and size of the entries of one kind."""
 
@@ -90,7 +93,7 @@ class SweepResult(Struct, frozen=True):
 class Store(Protocol):
     """Every operation is atomic, ignores expired entries, and returns `StoreDown` instead of raising."""
 
-    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> list[Entry] | StoreDown:
+    async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
         """The entries with these ids that exist, each once, in the order of the ids."""
 
     async def put(
@@ -101,13 +104,11 @@ class Store(Protocol):
         in the same transaction, after all other children of their parent: the store sets `place`, in the order of the
         list, and gives no place twice when two gateways append at the same time."""
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> list[Entry] | StoreDown:
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
         """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.
         A missing ancestor ends the chain: then the first entry names a parent."""
 
-    async def get_children(
-        self, owner: str, kind: str, parent: str, after: int | None = None
-    ) -> list[Entry] | StoreDown:
+    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
         """The entries with this parent, ordered by place, starting after place `after`."""
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
@@ -164,7 +165,7 @@ class BodyCipher:
         ciphertext = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
         return _ENCRYPTED_PREFIX + self._write_key_name + nonce + ciphertext
 
-    def decrypt_all(self, entries: list[Entry] | StoreDown) -> list[Entry] | StoreDown:
+    def decrypt_all(self, entries: Entries) -> Entries:
         if isinstance(entries, StoreDown):
             return entries
         decrypted: list[Entry] = []

@@ -22,14 +22,7 @@ from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
-from toolwire.gateway.telemetry.redact import (
-    MAX_NAME,
-    SecretFilter,
-    printable_text,
-    redact,
-    redact_body,
-    shorten_agent,
-)
+from toolwire.gateway.telemetry.redact import MAX_NAME, SecretFilter, printable_text, redact, redact_body, shorten_agent
 from toolwire.protocols import CODECS
 
 

@@ -13,7 +13,6 @@ from toolwire.gateway.upstream.connection import TransportError
 
 if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
-    from toolwire.gateway.pipeline.relay import OutputStream
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is copied for the debug log."""
@@ -30,6 +29,13 @@ class CapturedBytes:
         self._is_too_long = self._is_too_long or len(self._data) + len(data) > MAX_CAPTURED
         if not self._is_too_long:
             self._data += data
+
+    def copy_writes(self, write: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        def copy_and_write(data: bytes) -> bool:
+            self.add(data)
+            return write(data)
+
+        return copy_and_write
 
     @property
     def data(self) -> bytes:
@@ -54,11 +60,7 @@ class CapturedResponse:
         return self._capture(await self._source.read_chunk())
 
     async def pour_into(self, sink: Callable[[bytes], bool]) -> bytes | TransportError | None:
-        def copy_and_forward(data: bytes) -> bool:
-            self._captured.add(data)
-            return sink(data)
-
-        return await self._source.pour_into(copy_and_forward)
+        return await self._source.pour_into(self._captured.copy_writes(sink))
 
     def abort(self) -> None:
         self._source.abort()
@@ -67,26 +69,6 @@ class CapturedResponse:
         if isinstance(data, bytes):
             self._captured.add(data)
         return data
-
-
-class CapturedSink:
-    """A stream to the client that is copied while it is written."""
-
-    def __init__(self, sink: OutputStream, captured: CapturedBytes) -> None:
-        self._sink, self._captured = sink, captured
-
-    def write_nowait(self, data: bytes) -> bool:
-        self._captured.add(data)
-        return self._sink.write_nowait(data)
-
-    async def drain(self) -> None:
-        await self._sink.drain()
-
-    async def end(self) -> None:
-        await self._sink.end()
-
-    def close(self) -> None:
-        self._sink.close()
 
 
 class UpstreamCapture(msgspec.Struct, eq=False):
