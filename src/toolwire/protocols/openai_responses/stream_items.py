@@ -105,8 +105,8 @@ class OpenItem(Struct, eq=False):
     streamed_event: type[TextDelta | ArgumentsDelta] | None = None
     """Deltas that are written as they come; all others go to `add_delta`."""
 
-    def next_number(self) -> int:
-        return next(self.sequence.numbers)
+    def write_frame(self, template: bytes, *values: object) -> bytes:
+        return template % (next(self.sequence.numbers), *values)
 
     def write_start(self) -> bytes:
         raise NotImplementedError
@@ -137,10 +137,10 @@ class OpenItem(Struct, eq=False):
         return b"%b%d%b%b}\n\n" % (before, next(self.sequence.numbers), after, encoded_text)
 
     def write_added(self, item: bytes) -> bytes:
-        return ITEM_ADDED % (self.next_number(), self.output_index, item)
+        return self.write_frame(ITEM_ADDED, self.output_index, item)
 
     def write_done(self, item: bytes) -> bytes:
-        return ITEM_DONE % (self.next_number(), self.output_index, item)
+        return self.write_frame(ITEM_DONE, self.output_index, item)
 
 
 _MESSAGE_ITEM = b'{"id":%b,"type":"message","status":"%b","role":"assistant","content":[%b]%b}'
@@ -173,19 +173,11 @@ class OpenMessage(OpenItem):
     annotations: list[Object] = field(default_factory=list)
 
     def write_start(self) -> bytes:
-        self.encoded_id = name = encode(self.id)
-        unknown = unknown_message_keys(self.part)
-        if unknown:
+        self.encoded_id = encode(self.id)
+        if unknown := unknown_message_keys(self.part):
             self.unknown_keys = b"," + encode(unknown)[1:-1]
-        added = _MESSAGE_ADDED % (
-            self.next_number(),
-            self.output_index,
-            name,
-            b"in_progress",
-            b"",
-            self.unknown_keys,
-        )
-        return added + self.add_part(self.part)
+        values = (self.output_index, self.encoded_id, b"in_progress", b"", self.unknown_keys)
+        return self.write_frame(_MESSAGE_ADDED, *values) + self.add_part(self.part)
 
     def add_part(self, part: Part) -> bytes:
         self.part = part
@@ -198,7 +190,7 @@ class OpenMessage(OpenItem):
         self.streamed_event = TextDelta
         refused = part.__class__ is Refusal
         self.template = delta_template(_REFUSAL_DELTA if refused else _TEXT_DELTA, here)
-        begun = _PART_ADDED % (self.next_number(), here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
+        begun = self.write_frame(_PART_ADDED, here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
         if text := part.text:  # type: ignore[union-attr]
             begun += self.write_delta(text)
         for citation in part.citations if part.__class__ is Text else ():
@@ -209,10 +201,9 @@ class OpenMessage(OpenItem):
         whole = write_content_part(part, self.ledger)
         if whole is None:
             return b""
-        encoded = encode(whole)
-        self.content.append(encoded)
-        added = _PART_ADDED % (self.next_number(), self.part_location, encoded)
-        return added + _PART_DONE % (self.next_number(), self.part_location, encoded)
+        self.content.append(encoded := encode(whole))
+        added = self.write_frame(_PART_ADDED, self.part_location, encoded)
+        return added + self.write_frame(_PART_DONE, self.part_location, encoded)
 
     def add_delta(self, event: Event) -> bytes:
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
@@ -233,7 +224,7 @@ class OpenMessage(OpenItem):
             return b""
         number = len(self.annotations)
         self.annotations.append(written)
-        return _ANNOTATION_ADDED % (self.next_number(), self.part_location, number, encode(written))
+        return self.write_frame(_ANNOTATION_ADDED, self.part_location, number, encode(written))
 
     def end_part(self, incomplete: bool) -> bytes:
         part, here = self.part, self.part_location
@@ -249,7 +240,8 @@ class OpenMessage(OpenItem):
             annotations = encode(self.annotations) if self.annotations else b"[]"
             whole, form = _TEXT_PART % (text, annotations), _TEXT_DONE
         self.content.append(whole)
-        return out + form % (self.next_number(), here, text, self.next_number(), here, whole)
+        numbers = self.sequence.numbers
+        return out + form % (next(numbers), here, text, next(numbers), here, whole)
 
     def close(self, cut: bool) -> ClosedItem:
         status = b"incomplete" if cut else b"completed"
@@ -294,13 +286,9 @@ class OpenReasoning(OpenItem):
         return added + self._write_text(part.text) if part.text else added
 
     def _write_text(self, text: str) -> bytes:
-        begun = b""
+        words, begun = self.event_templates, b""
         if not self.pieces:
-            begun = self.event_templates.part_added % (
-                self.next_number(),
-                self.location,
-                self.event_templates.part % b'""',
-            )
+            begun = self.write_frame(words.part_added, self.location, words.part % b'""')
         self.streamed_event = TextDelta
         return begun + self.write_delta(text)
 
@@ -316,13 +304,9 @@ class OpenReasoning(OpenItem):
         assert isinstance(part, Reasoning)
         out = b""
         if text:
-            encoded = encode(text)
-            out = self.event_templates.done % (self.next_number(), self.location, encoded)
-            out += self.event_templates.part_done % (
-                self.next_number(),
-                self.location,
-                self.event_templates.part % encoded,
-            )
+            words, encoded = self.event_templates, encode(text)
+            out = self.write_frame(words.done, self.location, encoded)
+            out += self.write_frame(words.part_done, self.location, words.part % encoded)
         whole = replace(part, text=text, form=part.form if text else "", seal=self.seal)
         item = encode(write_reasoning(whole, self.ledger, self.id))
         return out + self.write_done(item), item
@@ -337,7 +321,7 @@ _ARGUMENTS_DONE = {
 
 
 class OpenCall(OpenItem, kw_only=True):
-    """A call whose arguments are text, written as they come."""
+    """A call. Text arguments are written as they come, an object when it is complete."""
 
     shape: CallShape
     seal: Seal | None = None
@@ -348,6 +332,10 @@ class OpenCall(OpenItem, kw_only=True):
         part, shape = self.part, self.shape
         assert isinstance(part, Call)
         self.seal, self.incomplete = part.seal, part.incomplete
+        if not shape.event:
+            self.pieces = [part.arguments]
+            bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
+            return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")))
         self.set_location()
         self.template = delta_template(_ARGUMENTS_DELTA[shape.kind], self.location)
         self.streamed_event = ArgumentsDelta
@@ -360,52 +348,8 @@ class OpenCall(OpenItem, kw_only=True):
     def add_delta(self, event: Event) -> bytes:
         if isinstance(event, SealDelta):
             self.seal = event.seal
-        return b""
-
-    def end_part(self, incomplete: bool) -> bytes:
-        self.incomplete = self.incomplete or incomplete
-        return b""
-
-    def close(self, cut: bool) -> ClosedItem:
-        part, item, shape = self.part, self.item, self.shape
-        assert isinstance(part, Call)
-        encoded = self._encode_arguments()
-        out = b""
-        if not self.pieces and encoded != b'""':
-            out = self.write_delta_frame(encoded)
-        at = b'%b,"name":%b' % (self.location, encode(part.name)) if shape.kind == "function" else self.location
-        out += _ARGUMENTS_DONE[shape.kind] % (self.next_number(), at, encoded)
-        item["status"] = "incomplete" if self.incomplete else "completed"
-        item[shape.payload_key] = Raw(encoded)
-        note_call_losses(part, self.seal, self.ledger)
-        whole = encode(item)
-        return out + self.write_done(whole), whole
-
-    def _encode_arguments(self) -> bytes:
-        text = "".join(self.pieces)
-        if (not text or text.isspace()) and self.shape.kind == "function" and not self.incomplete:
-            return b'"{}"'
-        return encode(text)
-
-
-class OpenObjectCall(OpenItem):
-    """A call whose arguments are an object, written when it is complete."""
-
-    seal: Seal | None = None
-    incomplete: bool = False
-
-    def write_start(self) -> bytes:
-        part = self.part
-        assert isinstance(part, Call)
-        self.pieces, self.seal, self.incomplete = [part.arguments], part.seal, part.incomplete
-        bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
-        return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")))
-
-    def add_delta(self, event: Event) -> bytes:
-        if isinstance(event, ArgumentsDelta):
+        elif isinstance(event, ArgumentsDelta) and not self.shape.event:
             self.pieces.append(event.text)
-        elif isinstance(event, SealDelta):
-            self.seal = event.seal
         return b""
 
     def end_part(self, incomplete: bool) -> bytes:
@@ -413,11 +357,24 @@ class OpenObjectCall(OpenItem):
         return b""
 
     def close(self, cut: bool) -> ClosedItem:
-        part = self.part
+        part, text, status = self.part, "".join(self.pieces), "incomplete" if self.incomplete else "completed"
         assert isinstance(part, Call)
-        call = replace(part, arguments="".join(self.pieces), seal=self.seal, incomplete=self.incomplete)
-        item = encode(write_call(call, self.ledger, self.id, "incomplete" if self.incomplete else "completed"))
-        return self.write_done(item), item
+        if not self.shape.event:
+            call = replace(part, arguments=text, seal=self.seal, incomplete=self.incomplete)
+            item = encode(write_call(call, self.ledger, self.id, status))
+            return self.write_done(item), item
+        out, at = b"", self.location
+        if self.shape.kind == "function":
+            at = b'%b,"name":%b' % (at, encode(part.name))
+            if (not text or text.isspace()) and not self.incomplete:
+                text = "{}"
+        encoded = encode(text)
+        if text and not self.pieces:
+            out = self.write_delta_frame(encoded)
+        out += self.write_frame(_ARGUMENTS_DONE[self.shape.kind], at, encoded)
+        note_call_losses(part, self.seal, self.ledger)
+        item = encode(self.item | {"status": status, self.shape.payload_key: Raw(encoded)})
+        return out + self.write_done(item), item
 
 
 class OpenProviderCall(OpenItem):
@@ -439,7 +396,7 @@ class OpenProviderCall(OpenItem):
         self.event_prefix = f"response.{item['type']}"
         out = self.write_added(encode(item))
         for step in PROGRESS_STEPS[item["type"]]:
-            out += event_template(f"{self.event_prefix}.{step}", "%b") % (self.next_number(), self.location)
+            out += self.write_frame(event_template(f"{self.event_prefix}.{step}", "%b"), self.location)
         return out
 
     def add_part(self, part: Part) -> bytes:
@@ -463,10 +420,7 @@ class OpenProviderCall(OpenItem):
             result = replace(result, text=result.text + "".join(self.result_texts), sources=sources)
         call = replace(part, arguments="".join(self.pieces))
         item = encode(write_provider_item(call, result, self.ledger, self.id))
-        completed = event_template(f"{self.event_prefix}.completed", "%b") % (
-            self.next_number(),
-            self.location,
-        )
+        completed = self.write_frame(event_template(f"{self.event_prefix}.completed", "%b"), self.location)
         return completed + self.write_done(item), item
 
 
@@ -487,9 +441,7 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
     if part.__class__ is Call:
         shape = SHAPE_BY_KIND.get(part.kind) or SHAPE_BY_KIND["function"]
         id = ids.assign_id(shape.id_prefix, part.item_id, number)
-        if shape.event:
-            return OpenCall(part, id, number, ledger, sequence, shape=shape)
-        return OpenObjectCall(part, id, number, ledger, sequence)
+        return OpenCall(part, id, number, ledger, sequence, shape=shape)
     if is_message_part(part):
         wire = source_message(part)
         given = "" if wire is None else str(wire.get("id") or "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import filterfalse
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.provenance import ReadContext
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
-from toolwire.protocols.openai_responses.content import read_citation, read_item_origin, read_part
+from toolwire.protocols.openai_responses.content import OUTPUT_PART_TYPES, read_citation, read_item_origin, read_part
 from toolwire.protocols.openai_responses.errors import read_error_body
 from toolwire.protocols.openai_responses.items import SUMMARY_SEPARATOR, read_call, read_reasoning
 from toolwire.protocols.openai_responses.names import (
@@ -207,15 +208,10 @@ class StreamReader:
             self._events.append(ResponseStart(frame=self._frame))
             return
         at = (path, "response")
-        self._events.append(
-            ResponseStart(
-                get_text(response, "id", at) or "",
-                get_text(response, "model", at) or "",
-                get_int(response, "created_at", at),
-                origin=Origin(NAME, at, response, intact=False),
-                frame=self._frame,
-            )
-        )
+        id, model = get_text(response, "id", at) or "", get_text(response, "model", at) or ""
+        origin = Origin(NAME, at, response, intact=False)
+        created = get_int(response, "created_at", at)
+        self._events.append(ResponseStart(id, model, created, origin=origin, frame=self._frame))
 
     def _read_lifecycle_event(self, node: Object, path: Path) -> None:
         self._start_response(get_object(node, "response", path), path)
@@ -336,8 +332,7 @@ class StreamReader:
         elif item.type in _STREAMED_ITEM_TYPES:
             self._finish_call(item, node, path, cut)
         else:
-            for part in read_output_item(node, path, self._reading):
-                self._add_whole_part(part)
+            self._add_whole_parts(item, node, path)
 
     def _start_part(self, item: _StreamItem, at: int, part: Part) -> _OpenPart:
         started = item.parts[at] = _OpenPart(self._next_part_index)
@@ -350,22 +345,19 @@ class StreamReader:
             part.is_open = False
             self._events.append(PartEnd(part.index, incomplete, self._frame))
 
-    def _add_whole_part(self, part: Part) -> None:
-        """Add a part that came whole."""
-        index = self._next_part_index
-        self._next_part_index += 1
-        arguments = ""
-        if isinstance(part, (Call, ProviderCall)):
-            self._has_calls = self._has_calls or isinstance(part, Call)
-            arguments, loose = part.arguments, replace(part.origin, intact=False) if part.origin else None
-            part = replace(part, arguments="", origin=loose)
-        incomplete = isinstance(part, Call) and part.incomplete
-        if isinstance(part, Call):
-            part = replace(part, incomplete=False)
-        self._events.append(PartStart(index, part, 0, self._frame))
-        if arguments:
-            self._events.append(ArgumentsDelta(index, arguments, self._frame))
-        self._events.append(PartEnd(index, incomplete, self._frame))
+    def _add_whole_parts(self, item: _StreamItem, node: Object, path: Path, at: int = 0) -> None:
+        """Add the parts of an item that came whole, from this content index on."""
+        for number, part in enumerate(read_output_item(node, path, self._reading), at):
+            arguments, incomplete = "", False
+            if isinstance(part, Call):
+                self._has_calls, arguments, incomplete = True, part.arguments, part.incomplete
+                part = replace(part, arguments="", incomplete=False, origin=_loosen(part.origin))
+            elif isinstance(part, ProviderCall):
+                arguments = part.arguments
+                part = replace(part, arguments="", origin=_loosen(part.origin))
+            started = self._start_part(item, number, part)
+            self._add_delta(started, arguments, ArgumentsDelta)
+            self._end_part(started, incomplete)
 
     # --- messages ---
 
@@ -378,19 +370,14 @@ class StreamReader:
         empty = Refusal("", origin) if kind == "refusal" else Text("", origin=origin)
         return self._start_part(item, at, empty)
 
-    def _read_part_added(self, node: Object, path: Path) -> None:
+    def _read_content_part(self, node: Object, path: Path) -> None:
         part = get_object(node, "part", path) or {}
-        kind = part.get("type")
-        if kind in ("output_text", "refusal"):
-            item = self._find_or_add_item(node, path, "message")
-            self._open_text_part(item, get_int(node, "content_index", path) or 0, str(kind), path)
-
-    def _read_part_done(self, node: Object, path: Path) -> None:
-        part = get_object(node, "part", path) or {}
-        if part.get("type") in ("output_text", "refusal"):
-            item = self._find_or_add_item(node, path, "message")
-            at = get_int(node, "content_index", path) or 0
-            self._finish_text(item, at, part, (path, "part"))
+        if part.get("type") in OUTPUT_PART_TYPES:
+            item, at = self._find_or_add_item(node, path, "message"), get_int(node, "content_index", path) or 0
+            if node["type"] == "response.content_part.added":
+                self._open_text_part(item, at, part["type"], path)
+            else:
+                self._finish_text(item, at, part, (path, "part"))
 
     def _read_text_delta(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
@@ -399,19 +386,18 @@ class StreamReader:
         if part is None:
             kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
             part = self._open_text_part(item, at, kind, path)
-        self._add_text(part, get_text(node, "delta", path) or "")
+        self._add_delta(part, get_text(node, "delta", path) or "")
 
-    def _add_text(self, part: _OpenPart, text: str) -> None:
+    def _add_delta(self, part: _OpenPart, text: str, delta: type[TextDelta | ArgumentsDelta] = TextDelta) -> None:
         if text and part.is_open:
             part.pieces.append(text)
-            self._events.append(TextDelta(part.index, text, self._frame))
+            self._events.append(delta(part.index, text, self._frame))
 
     def _read_text_done(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
-        refusal = node["type"] == "response.refusal.done"
-        kind = "refusal" if refusal else "output_text"
+        kind, key = ("refusal", "refusal") if node["type"] == "response.refusal.done" else ("output_text", "text")
         part = self._open_text_part(item, get_int(node, "content_index", path) or 0, kind, path)
-        self._add_text(part, _remaining_text(part.pieces, get_text(node, "refusal" if refusal else "text", path)))
+        self._add_delta(part, _remaining_text(part.pieces, get_text(node, key, path)))
 
     def _read_annotation(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
@@ -429,7 +415,7 @@ class StreamReader:
         if not part.is_open:
             return
         text = get_text(node, "refusal" if kind == "refusal" else "text", path)
-        self._add_text(part, _remaining_text(part.pieces, text))
+        self._add_delta(part, _remaining_text(part.pieces, text))
         if kind == "output_text":
             whole = read_part(node, path, self._reading)
             for citation in whole.citations[part.citation_count :] if isinstance(whole, Text) else ():
@@ -442,25 +428,14 @@ class StreamReader:
         for at, value in enumerate(get_list(node, "content", path) or []):
             where = ((path, "content"), at)
             content = expect_object(value, where)
-            if content.get("type") in ("output_text", "refusal"):
+            if content.get("type") in OUTPUT_PART_TYPES:
                 self._finish_text(item, at, content, where)
             elif at not in item.parts:
-                alone = {**node, "content": [content]}
-                for part in read_output_item(alone, path, self._reading):
-                    self._add_whole_part(part)
+                self._add_whole_parts(item, {**node, "content": [content]}, path, at)
         for open_part in item.parts.values():
             self._end_part(open_part)
 
     # --- reasoning ---
-
-    def _open_reasoning_part(self, item: _StreamItem, raw: bool, path: Path) -> _OpenPart:
-        part = item.parts.get(0)
-        if part is not None:
-            return part
-        origin = Origin(NAME, path, item.node, intact=False)
-        id = item.node.get("id")
-        reasoning = Reasoning(form="raw" if raw else "summary", id=id if isinstance(id, str) else "", origin=origin)
-        return self._start_part(item, 0, reasoning)
 
     def _read_reasoning_text(self, node: Object, path: Path) -> None:
         """Deltas and `.done` of summaries and of raw thinking."""
@@ -472,22 +447,25 @@ class StreamReader:
         text = get_text(node, "text" if done else "delta", path) or ""
         if not text:
             return
-        part = self._open_reasoning_part(item, raw, path)
+        part = item.parts.get(0)
+        if part is None:
+            origin, id = Origin(NAME, path, item.node, intact=False), item.node.get("id")
+            form: Literal["raw", "summary"] = "raw" if raw else "summary"
+            part = self._start_part(item, 0, Reasoning(form=form, id=id if isinstance(id, str) else "", origin=origin))
         if section > item.section:
             item.section = section
             if part.pieces and not raw:
-                self._add_text(part, SUMMARY_SEPARATOR)
+                self._add_delta(part, SUMMARY_SEPARATOR)
             item.section_start = len(part.pieces)
         if section == item.section:
-            self._add_text(part, _remaining_text(part.pieces[item.section_start :], text) if done else text)
+            self._add_delta(part, _remaining_text(part.pieces[item.section_start :], text) if done else text)
 
     def _finish_reasoning(self, item: _StreamItem, node: Object, path: Path) -> None:
         whole = read_reasoning(node, path, self._reading)
         part = item.parts.get(0)
         if part is None:
-            loose = replace(whole.origin, intact=False) if whole.origin else None
-            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=loose))
-        self._add_text(part, _remaining_text(part.pieces, whole.text))
+            part = self._start_part(item, 0, replace(whole, text="", seal=None, origin=_loosen(whole.origin)))
+        self._add_delta(part, _remaining_text(part.pieces, whole.text))
         if whole.seal is not None and part.is_open:
             self._events.append(SealDelta(part.index, whole.seal, self._frame))
         self._end_part(part)
@@ -496,17 +474,12 @@ class StreamReader:
 
     def _start_call(self, item: _StreamItem, node: Object, path: Path) -> _OpenPart:
         call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], self._reading)
-        loose = replace(call.origin, intact=False) if call.origin else None
         self._has_calls = True
-        part = self._start_part(item, 0, replace(call, arguments="", incomplete=False, origin=loose))
+        call = replace(call, arguments="", incomplete=False, origin=_loosen(call.origin))
+        part = self._start_part(item, 0, call)
         for text in item.held_back:
-            self._add_arguments(part, text)
+            self._add_delta(part, text, ArgumentsDelta)
         return part
-
-    def _add_arguments(self, part: _OpenPart, text: str) -> None:
-        if text and part.is_open:
-            part.pieces.append(text)
-            self._events.append(ArgumentsDelta(part.index, text, self._frame))
 
     def _read_arguments_delta(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]])
@@ -515,7 +488,7 @@ class StreamReader:
         if part is None:
             item.held_back.append(text)
         else:
-            self._add_arguments(part, text)
+            self._add_delta(part, text, ArgumentsDelta)
 
     def _read_arguments_done(self, node: Object, path: Path) -> None:
         item_type = _ITEM_TYPE_BY_ARGUMENT_EVENT[node["type"]]
@@ -525,14 +498,18 @@ class StreamReader:
         if part is None:
             item.held_back.append(_remaining_text(item.held_back, text))
         else:
-            self._add_arguments(part, _remaining_text(part.pieces, text))
+            self._add_delta(part, _remaining_text(part.pieces, text), ArgumentsDelta)
 
     def _finish_call(self, item: _StreamItem, node: Object, path: Path, cut: bool) -> None:
         part = item.parts.get(0) or self._start_call(item, node, path)
-        shape = SHAPE_BY_CALL_TYPE[item.type]
-        call = read_call(node, path, shape, ReadContext(NAME))
-        self._add_arguments(part, _remaining_text(part.pieces, call.arguments))
+        call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
+        self._add_delta(part, _remaining_text(part.pieces, call.arguments), ArgumentsDelta)
         self._end_part(part, call.incomplete or cut)
+
+
+def _loosen(origin: Origin | None) -> Origin | None:
+    """The origin of a part whose text or arguments come as deltas."""
+    return None if origin is None else replace(origin, intact=False)
 
 
 def _remaining_text(pieces: list[str], whole: str | None) -> str:
@@ -550,38 +527,23 @@ _ITEM_TYPE_BY_ARGUMENT_EVENT: Mapping[str, str] = {
 
 
 _EVENT_READERS: Mapping[str, Callable[[StreamReader, Object, Path], None]] = {
-    "response.created": StreamReader._read_lifecycle_event,
-    "response.queued": StreamReader._read_lifecycle_event,
-    "response.in_progress": StreamReader._read_lifecycle_event,
-    "response.output_item.added": StreamReader._read_item_added,
-    "response.output_item.done": StreamReader._read_item_done,
-    "response.content_part.added": StreamReader._read_part_added,
-    "response.content_part.done": StreamReader._read_part_done,
-    "response.output_text.delta": StreamReader._read_text_delta,
-    "response.output_text.done": StreamReader._read_text_done,
-    "response.output_text.annotation.added": StreamReader._read_annotation,
-    "response.refusal.delta": StreamReader._read_text_delta,
-    "response.refusal.done": StreamReader._read_text_done,
-    "response.function_call_arguments.delta": StreamReader._read_arguments_delta,
-    "response.function_call_arguments.done": StreamReader._read_arguments_done,
-    "response.custom_tool_call_input.delta": StreamReader._read_arguments_delta,
-    "response.custom_tool_call_input.done": StreamReader._read_arguments_done,
-    "response.reasoning_summary_text.delta": StreamReader._read_reasoning_text,
-    "response.reasoning_summary_text.done": StreamReader._read_reasoning_text,
-    "response.reasoning_text.delta": StreamReader._read_reasoning_text,
-    "response.reasoning_text.done": StreamReader._read_reasoning_text,
-    "response.reasoning.delta": StreamReader._read_reasoning_text,
-    "response.reasoning.done": StreamReader._read_reasoning_text,
-    "response.completed": StreamReader._read_terminal_event,
-    "response.incomplete": StreamReader._read_terminal_event,
-    "response.failed": StreamReader._read_terminal_event,
-    "response.cancelled": StreamReader._read_terminal_event,
-    "error": StreamReader._read_error,
-}
-_RESPONSE_EVENTS = frozenset(
-    {
-        *("response.created", "response.queued", "response.in_progress", "response.completed", "response.incomplete"),
-        *("response.failed", "response.cancelled", "error"),
-    }
-)
+    f"response.{name}": reader
+    for reader, names in (
+        (StreamReader._read_lifecycle_event, "created queued in_progress"),
+        (StreamReader._read_item_added, "output_item.added"),
+        (StreamReader._read_item_done, "output_item.done"),
+        (StreamReader._read_content_part, "content_part.added content_part.done"),
+        (StreamReader._read_text_delta, "output_text.delta refusal.delta"),
+        (StreamReader._read_text_done, "output_text.done refusal.done"),
+        (StreamReader._read_annotation, "output_text.annotation.added"),
+        (StreamReader._read_arguments_delta, "function_call_arguments.delta custom_tool_call_input.delta"),
+        (StreamReader._read_arguments_done, "function_call_arguments.done custom_tool_call_input.done"),
+        (StreamReader._read_reasoning_text, "reasoning_summary_text.delta reasoning_summary_text.done"),
+        (StreamReader._read_reasoning_text, "reasoning_text.delta reasoning_text.done"),
+        (StreamReader._read_reasoning_text, "reasoning.delta reasoning.done"),
+        (StreamReader._read_terminal_event, "completed incomplete failed cancelled"),
+    )
+    for name in names.split()
+} | {"error": StreamReader._read_error}
+_RESPONSE_EVENTS = frozenset(event for event in _EVENT_READERS if event.count(".") < 2)
 """Events about the response itself; all others are about an item, or hold an error."""

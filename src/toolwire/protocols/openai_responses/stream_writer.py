@@ -89,9 +89,7 @@ class StreamWriter:
         return item.write_delta
 
     def close(self) -> bytes:
-        if self._ended:
-            return b""
-        return self._write_failed_response(truncated_stream_failure())
+        return b"" if self._ended else self._write_failed_response(truncated_stream_failure())
 
     def _write_verbatim(self, frame: SourceFrame, event: Event) -> bytes:
         """Write a frame of a Responses provider as it came, once. What it says is kept for an end that we may write."""
@@ -139,11 +137,9 @@ class StreamWriter:
         write_start_fields(known, "", "", None, self._context, False)
         return self._write_announcement(known)
 
-    def _write_terminal_event(self, response: Object) -> bytes:
-        return self._sequence.write_event(f"response.{response['status']}", {"response": response})
-
     def _write_response_end(self, event: ResponseEnd) -> bytes:
-        out = [self._write_open_ends()]
+        out = [b"" if self._open_part_index is None else self._write_part_end(PartEnd(self._open_part_index))]
+        out.append(self._write_item_end())
         if self._needs_reasoning:
             out.append(self._write_empty_reasoning())
         if self._response is None:
@@ -155,21 +151,16 @@ class StreamWriter:
             response["incomplete_details"] = {"reason": response["status"]}
             response["status"] = "incomplete"
         self._ended = True
-        out.append(self._write_terminal_event(response))
+        out.append(self._sequence.write_event(f"response.{response['status']}", {"response": response}))
         return b"".join(out)
-
-    def _write_failure(self, event: ResponseFailed) -> bytes:
-        return self._write_failed_response(event.failure)
 
     def _write_failed_response(self, failure: Failure) -> bytes:
         """Agents take only this end for a failure. A call that is still open is left out."""
         self._ended = True
-        head = b""
-        if self._response is None:
-            head = self._write_empty_announcement()
+        head = self._write_empty_announcement() if self._response is None else b""
         response = {**(self._response or {}), "status": "failed", "error": write_stream_error(failure)}
         self._fill_response(response)
-        return head + self._write_terminal_event(response)
+        return head + self._sequence.write_event("response.failed", {"response": response})
 
     def _fill_response(self, response: Object) -> None:
         response["output"] = self._items
@@ -222,11 +213,8 @@ class StreamWriter:
         item = encode(empty_reasoning_item(self._item_ids.assign_id("rs_", "", number)))
         self._items.append(Raw(item))
         self._ledger.note("reasoning-added", None, "an empty reasoning item was put first")
-        return ITEM_ADDED % (next(self._sequence.numbers), number, item) + ITEM_DONE % (
-            next(self._sequence.numbers),
-            number,
-            item,
-        )
+        added = ITEM_ADDED % (next(self._sequence.numbers), number, item)
+        return added + ITEM_DONE % (next(self._sequence.numbers), number, item)
 
     def _write_delta(self, event: _Delta) -> bytes:
         if event.index != self._open_part_index:
@@ -239,9 +227,8 @@ class StreamWriter:
         return item.add_delta(event)
 
     def _queue_event(self, event: _Delta | PartEnd) -> bytes:
-        queue = self._waiting_events.get(event.index)
-        if queue is not None:
-            queue.append(event)
+        if event.index in self._waiting_events:
+            self._waiting_events[event.index].append(event)
         return b""
 
     def _write_part_end(self, event: PartEnd) -> bytes:
@@ -252,18 +239,16 @@ class StreamWriter:
 
     def _write_waiting_parts(self) -> bytes:
         """Write the parts that waited, one after the other, until one of them is incomplete."""
-        out: list[bytes] = []
+        out = b""
         while self._open_part_index is None and self._waiting_events:
-            queue = self._waiting_events.pop(next(iter(self._waiting_events)))
-            out += [self._write_waiting_event(event) for event in queue]
-        return b"".join(out)
-
-    def _write_waiting_event(self, event: PartStart | _Delta | PartEnd) -> bytes:
-        if isinstance(event, PartStart):
-            return self._write_part_opening(event)
-        if isinstance(event, PartEnd):
-            return self._write_part_closing(event)
-        return self._write_delta(event)
+            for event in self._waiting_events.pop(next(iter(self._waiting_events))):
+                if isinstance(event, PartStart):
+                    out += self._write_part_opening(event)
+                elif isinstance(event, PartEnd):
+                    out += self._write_part_closing(event)
+                else:
+                    out += self._write_delta(event)
+        return out
 
     def _write_part_closing(self, event: PartEnd) -> bytes:
         self._open_part_index = None
@@ -281,12 +266,6 @@ class StreamWriter:
         self._items.append(Raw(encoded))
         return out
 
-    def _write_open_ends(self) -> bytes:
-        out = b""
-        if self._open_part_index is not None:
-            out = self._write_part_end(PartEnd(self._open_part_index))
-        return out + self._write_item_end()
-
 
 _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
     ResponseStart: StreamWriter._write_start,
@@ -299,6 +278,6 @@ _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
     UsageUpdate: StreamWriter._write_usage,
     ChoiceEnd: StreamWriter._write_choice_end,
     ResponseEnd: StreamWriter._write_response_end,
-    ResponseFailed: StreamWriter._write_failure,
+    ResponseFailed: lambda writer, event: writer._write_failed_response(event.failure),
     OpaqueEvent: StreamWriter._write_opaque_event,
 }
