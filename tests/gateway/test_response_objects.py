@@ -25,6 +25,7 @@ from toolwire.core import envelopes
 from toolwire.core.codec import WriteContext
 from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.core.events import fold
+from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
@@ -50,7 +51,6 @@ from toolwire.gateway.responses_state.response_objects import (
     StateOptions,
     add_missing_ids,
     is_stateless,
-    make_response_id,
     not_found_failure,
     peek_request,
     read_items_to_store,
@@ -452,7 +452,7 @@ def test_pending_failed_and_cancelled_responses() -> None:
     }
     options = read_state_options({**body, "conversation": None, "previous_response_id": "resp_0"})
     assert isinstance(options, StateOptions)
-    begun = {**write_pending_response(body, 7, "queued"), **write_state_fields(options, make_response_id("s"), 7)}
+    begun = {**write_pending_response(body, 7, "queued"), **write_state_fields(options, derive_id("resp_", "s"), 7)}
     told = Response.model_validate_json(encode(begun))
     assert (told.status, told.created_at, told.instructions, told.background) == ("queued", 7, "i", True)
     assert (told.previous_response_id, told.id[:5]) == ("resp_0", "resp_")

@@ -68,10 +68,6 @@ class BackgroundJob:
         self._new_frames = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    def start(self, work: JobCoroutine) -> asyncio.Task[None]:
-        self.task = asyncio.get_running_loop().create_task(work)
-        return self.task
-
     @property
     def next_number(self) -> int:
         """The sequence number of its next frame."""
@@ -97,12 +93,8 @@ class BackgroundJob:
     def _build_entries(self, response: Object, frames: list[NumberedFrame], has_end_event: bool) -> list[Entry]:
         """The entries of the response, with a new lease, and of these frames of its stream."""
         lease = self._repository.clock() + self._repository.lease
-        entry = self._recorder.response_entry(
-            response,
-            background=True,
-            lease=lease if read_status(response) in UNFINISHED_STATUSES else 0.0,
-            has_end_event=has_end_event,
-        )
+        lease = lease if read_status(response) in UNFINISHED_STATUSES else 0.0
+        entry = self._recorder.response_entry(response, background=True, lease=lease, has_end_event=has_end_event)
         entries = [entry]
         if frames:
             body, place = b"".join(frame for _, frame in frames), frames[-1][0] + 1
@@ -130,16 +122,13 @@ class BackgroundJob:
             frames = [*self.frames, *renumber_frames(data, self.next_number)]
             result = await self._store_entries(response, frames, True, pointers, appended)
             if result is True:
-                self._publish_end(frames)
+                self.publish_end(data)
             return result
 
-    def end_without_storing(self, data: bytes) -> None:
-        """Send the last event to followers although it could not be stored."""
-        self._publish_end([*self.frames, *renumber_frames(data, self.next_number)])
-
-    def _publish_end(self, frames: list[NumberedFrame]) -> None:
-        self.frames, self.end_is_sent = frames, True
-        self._notify_followers()
+    def publish_end(self, data: bytes) -> None:
+        """Send the last event to followers."""
+        self.end_is_sent = True
+        self.add_frames(data)
 
     async def _store_entries(
         self,
@@ -167,30 +156,22 @@ class BackgroundJob:
 
     async def follow_stream(self, after: int) -> AsyncIterator[bytes]:
         """Its frames after this sequence number, as they come, up to the last event; also when it was cancelled."""
-        async for frame in self._follow_frames(after):
-            yield frame
+        position = 0
+        while position < len(self.frames) or not self.is_done:
+            if position == len(self.frames):
+                await self._new_frames.wait()
+                continue
+            number, frame = self.frames[position]
+            position += 1
+            if number > after:
+                yield frame
         if self.end_is_sent:
             return
         entry = await self._repository.get_one(self._recorder.owner, RESPONSE, self.id)
         if isinstance(entry, StoreDown) or (entry is not None and entry.mark in UNFINISHED_STATUSES):
             raise StreamInterrupted
-        if entry is None:
-            ended = write_ended_response(self.response, "cancelled", None)
-        else:
-            ended = read_stored_response(entry).response
-        yield write_terminal_event(ended, self.next_number)
-
-    async def _follow_frames(self, after: int) -> AsyncIterator[bytes]:
-        position = 0
-        while True:
-            while position < len(self.frames):
-                number, frame = self.frames[position]
-                position += 1
-                if number > after:
-                    yield frame
-            if self.is_done:
-                return
-            await self._new_frames.wait()
+        cancelled = write_ended_response(self.response, "cancelled", None)
+        yield write_terminal_event(read_stored_response(entry).response if entry else cancelled, self.next_number)
 
 
 class BackgroundJobs:
@@ -212,8 +193,7 @@ class BackgroundJobs:
     ) -> None:
         """Run a job to its end; `make_failure_work` says what to do if the gateway's own code raises."""
         self._jobs[owner, job.id] = job
-        loop = asyncio.get_running_loop()
-        lease_task = loop.create_task(self._renew_lease(job))
+        lease_task = asyncio.create_task(self._renew_lease(job))
 
         def on_closed(_task: asyncio.Task[None]) -> None:
             lease_task.cancel()
@@ -225,9 +205,11 @@ class BackgroundJobs:
             if error is None:
                 on_closed(task)
             else:
-                job.start(make_failure_work(error)).add_done_callback(on_closed)
+                job.task = asyncio.create_task(make_failure_work(error))
+                job.task.add_done_callback(on_closed)
 
-        job.start(work).add_done_callback(on_finished)
+        job.task = asyncio.create_task(work)
+        job.task.add_done_callback(on_finished)
 
     async def _renew_lease(self, job: BackgroundJob) -> None:
         """Renew the lease, and notice when the response was cancelled through another gateway."""
@@ -304,8 +286,7 @@ async def follow_remote_job(
         for piece in pieces:
             last = piece.place
             # A piece may repeat frames of the one before, if the answer of the store to that one was lost.
-            new = [(number, frame) for number, frame in number_frames(piece.body) if number > seen]
-            for number, frame in new:
+            for number, frame in [one for one in number_frames(piece.body) if one[0] > seen]:
                 seen = number
                 yield frame
         if current.mark not in UNFINISHED_STATUSES:
@@ -370,11 +351,11 @@ async def run_background_request(
             await job.store_progress(job.running_response)
             await relay_stream(call, answer, JobOutput(job, tap))
             if tap.response is not None:
-                await _store_completed(job, recorder, tap, tap.response)
+                ends = tap.release(EMPTY_MAPPING), tap.release(NOT_STORED_FIELDS)
+                await _store_end(job, tap.response, *ends, recorder)
                 return
         incomplete = Failure("upstream", "the provider's stream ended early", 502)
-        failure = answer.failure if isinstance(answer, AttemptFailed) else incomplete
-        await store_failed(job, failure)
+        await store_failed(job, answer.failure if isinstance(answer, AttemptFailed) else incomplete)
     finally:
         call.record.status = call.record.status or (500 if call.record.failure else 200)
         call.runtime.telemetry.finish_exchange(call.record, call.clock())
@@ -401,23 +382,19 @@ def _start_record(call: GatewayRequest) -> None:
     call.runtime.telemetry.start_exchange(call.record)
 
 
-async def _store_completed(job: BackgroundJob, recorder: StoringRecorder, tap: StreamTap, response: Object) -> None:
-    """Store the finished response. If the store is down, wait for it."""
+async def _store_end(
+    job: BackgroundJob, response: Object, end: bytes, end_if_not_stored: bytes, recorder: StoringRecorder | None = None
+) -> None:
+    """Store the finished response, with what the recorder links to it. If the store is down, wait for it."""
     for _ in range(MAX_STORE_TRIES):
-        linked = await recorder.linked_entries(response)
-        if not isinstance(linked, StoreDown):
-            result = await job.store_end(response, tap.release(EMPTY_MAPPING), *linked)
-            if not isinstance(result, StoreDown):
-                return
+        linked = ((), ()) if recorder is None else await recorder.linked_entries(response)
+        if not isinstance(linked, StoreDown) and not isinstance(await job.store_end(response, end, *linked), StoreDown):
+            return
         await asyncio.sleep(1.0)
-    job.end_without_storing(tap.release(NOT_STORED_FIELDS))
+    job.publish_end(end_if_not_stored)
 
 
 async def store_failed(job: BackgroundJob, failure: Failure) -> None:
     response = write_ended_response(job.response, "failed", failure)
     last = write_terminal_event(response, job.next_number)
-    for _ in range(MAX_STORE_TRIES):
-        if not isinstance(await job.store_end(response, last), StoreDown):
-            return
-        await asyncio.sleep(1.0)
-    job.end_without_storing(last)
+    await _store_end(job, response, last, last)

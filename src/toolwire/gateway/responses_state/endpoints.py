@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Literal, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -42,14 +42,12 @@ from toolwire.gateway.responses_state.recorder import (
     StoredConversation,
     item_entries,
     number_frames,
-    read_stored_conversation,
     read_stored_item,
     read_stored_response,
 )
 from toolwire.gateway.responses_state.response_objects import (
     StateOptions,
     add_missing_ids,
-    find_references,
     not_found_failure,
     read_items_to_store,
     read_state_options,
@@ -64,7 +62,6 @@ from toolwire.gateway.store.repository import (
     RESPONSE,
     StateRepository,
     no_store_failure,
-    owner_of,
     store_unavailable_failure,
 )
 from toolwire.gateway.store.store import Entry, StoreDown
@@ -113,25 +110,16 @@ class Page(Struct, frozen=True, kw_only=True):
     descending: bool = True
 
 
-class OperationContext:
+class OperationContext(Struct, eq=False):
     """One request to an endpoint for stored things."""
 
-    def __init__(
-        self,
-        repository: StateRepository,
-        jobs: BackgroundJobs,
-        pipeline: Pipeline,
-        call: GatewayRequest,
-        operation: StateOperation,
-        query: str,
-    ) -> None:
-        self.repository = repository
-        self.jobs = jobs
-        self.pipeline = pipeline
-        self.call = call
-        self.operation = operation
-        self.owner = owner_of(call.caller.key)
-        self.query: Mapping[str, str] = dict(parse_qsl(query, keep_blank_values=True))
+    repository: StateRepository
+    jobs: BackgroundJobs
+    pipeline: Pipeline
+    call: GatewayRequest
+    operation: StateOperation
+    owner: str
+    query: Mapping[str, str]
 
     def set_body(self, body: bytes) -> None:
         """Set the body of the request; raises if it is not valid."""
@@ -220,42 +208,31 @@ def write_page(items: list[Object], has_more: bool) -> Object:
 _CONVERSATIONS_PATH = "/v1/conversations"
 _RESERVED_SEGMENTS = frozenset({"compact", "input_tokens"})
 """Segments after `/v1/responses/` that are not ids."""
-_RESPONSE_OPERATIONS: Mapping[tuple[str, str], OperationName] = {
-    ("GET", ""): "response",
-    ("DELETE", ""): "response-delete",
-    ("POST", "cancel"): "response-cancel",
-    ("GET", "input_items"): "response-items",
+_OPERATION_NAMES: Mapping[tuple[str, str, str], OperationName] = {
+    (PATH, "GET", ""): "response",
+    (PATH, "DELETE", ""): "response-delete",
+    (PATH, "POST", "cancel"): "response-cancel",
+    (PATH, "GET", "input_items"): "response-items",
+    (_CONVERSATIONS_PATH, "GET", ""): "conversation",
+    (_CONVERSATIONS_PATH, "POST", ""): "conversation-update",
+    (_CONVERSATIONS_PATH, "DELETE", ""): "conversation-delete",
+    (_CONVERSATIONS_PATH, "GET", "items"): "items",
+    (_CONVERSATIONS_PATH, "POST", "items"): "items-add",
+    (_CONVERSATIONS_PATH, "GET", "items/*"): "item",
+    (_CONVERSATIONS_PATH, "DELETE", "items/*"): "item-delete",
 }
-_CONVERSATION_OPERATIONS: Mapping[tuple[str, str], OperationName] = {
-    ("GET", ""): "conversation",
-    ("POST", ""): "conversation-update",
-    ("DELETE", ""): "conversation-delete",
-    ("GET", "items"): "items",
-    ("POST", "items"): "items-add",
-}
-_ITEM_OPERATIONS: Mapping[str, OperationName] = {"GET": "item", "DELETE": "item-delete"}
+"""Operations by collection, method, and the path after the id; `*` is the id of an item."""
 
 
 def match_operation(method: str, path: str) -> StateOperation | None:
     """What a request with this method and path asks for; None if it is not an endpoint for stored things."""
-    if method == "POST" and path == COMPACT_PATH:
-        return StateOperation(name="compact")
-    if method == "POST" and path == _CONVERSATIONS_PATH:
-        return StateOperation(name="conversation-create")
-    if path.startswith(f"{PATH}/"):
-        id, _, rest = path[len(PATH) + 1 :].partition("/")
-        return None if id in _RESERVED_SEGMENTS else _build_operation(_RESPONSE_OPERATIONS.get((method, rest)), id)
-    if path.startswith(f"{_CONVERSATIONS_PATH}/"):
-        id, _, rest = path[len(_CONVERSATIONS_PATH) + 1 :].partition("/")
-        segment, _, item_id = rest.partition("/")
-        if segment == "items" and item_id and "/" not in item_id:
-            return _build_operation(_ITEM_OPERATIONS.get(method), id, item_id)
-        return _build_operation(_CONVERSATION_OPERATIONS.get((method, rest)), id)
-    return None
-
-
-def _build_operation(name: OperationName | None, id: str, item_id: str = "") -> StateOperation | None:
-    if name is None or not id:
+    if method == "POST" and path in (COMPACT_PATH, _CONVERSATIONS_PATH):
+        return StateOperation(name="compact" if path == COMPACT_PATH else "conversation-create")
+    collection = next((root for root in (PATH, _CONVERSATIONS_PATH) if path.startswith(f"{root}/")), "")
+    id, _, rest = path[len(collection) + 1 :].partition("/")
+    segment, _, item_id = rest.partition("/")
+    name = _OPERATION_NAMES.get((collection, method, f"{segment}/*" if item_id and "/" not in item_id else rest))
+    if name is None or not id or (collection == PATH and id in _RESERVED_SEGMENTS):
         return None
     return StateOperation(name=name, id=_decode_segment(id), item_id=_decode_segment(item_id))
 
@@ -470,16 +447,16 @@ async def _load_conversation(context: OperationContext) -> Entry:
 
 async def _resolve_items(context: OperationContext, items: list[Object]) -> list[Object]:
     """The items with references replaced by the items they refer to."""
-    ids = context.unwrap(find_references(items))
-    if not ids:
+    references = context.unwrap(read_state_options({"input": items})).references
+    if not references:
         return items
-    options = StateOptions(references=ids)
+    options = StateOptions(references=references)
     history = context.unwrap(await load_history(context.repository, context.owner, options))
     return resolve_references(items, history.referenced)
 
 
 def _conversation_reply(entry: Entry) -> Reply:
-    stored = read_stored_conversation(entry)
+    stored = StoredConversation(**decode(entry.body))
     return Reply(200, JSON_HEADERS, encode(write_conversation(entry.id, stored.created, stored.metadata)))
 
 

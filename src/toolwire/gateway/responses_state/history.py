@@ -32,7 +32,6 @@ from toolwire.gateway.responses_state.response_objects import (
     clean_item,
     is_reference,
     item_type,
-    make_response_id,
     not_found_failure,
     read_input_items,
     read_items_to_store,
@@ -83,55 +82,49 @@ async def load_history(
     """Load everything that a request refers to; a failure if something of it is missing."""
     if not repository.is_enabled and options.refers_to_stored:
         return no_store_failure(400)
-    items: list[Object] | Failure = []
+    items: list[Object] | Failure | StoreDown = []
     if options.previous_response_id:
-        items = await load_previous_responses(repository, owner, options.previous_response_id, hint)
+        items = await load_previous_responses(repository, owner, options.previous_response_id)
     elif options.conversation:
-        items = await _load_conversation_items(repository, owner, options.conversation, hint)
-    if isinstance(items, Failure):
-        return items
-    referenced = await _load_referenced_items(repository, owner, options.references, hint)
-    return referenced if isinstance(referenced, Failure) else StoredHistory(items=items, referenced=referenced)
+        items = await _load_conversation_items(repository, owner, options.conversation)
+    if not isinstance(items, list):
+        return store_unavailable_failure(items, hint) if isinstance(items, StoreDown) else items
+    referenced = await _load_referenced_items(repository, owner, options.references)
+    if not isinstance(referenced, dict):
+        return store_unavailable_failure(referenced, hint) if isinstance(referenced, StoreDown) else referenced
+    return StoredHistory(items=items, referenced=referenced)
 
 
 async def load_previous_responses(
-    repository: StateRepository, owner: str, previous_response_id: str, hint: str = ""
-) -> list[Object] | Failure:
+    repository: StateRepository, owner: str, previous_response_id: str
+) -> list[Object] | Failure | StoreDown:
     """The input and output items of this response and of all responses before it, oldest first."""
     entries = await repository.get_chain(owner, previous_response_id)
     if isinstance(entries, StoreDown):
-        return store_unavailable_failure(entries, hint)
-    if not entries:
-        return not_found_failure("previous", previous_response_id)
-    if entries[0].parent:
-        return not_found_failure("previous", entries[0].parent)
+        return entries
+    if not entries or entries[0].parent:
+        return not_found_failure("previous", entries[0].parent if entries else previous_response_id)
     last = await fail_if_abandoned(repository, entries[-1])
     if isinstance(last, StoreDown):
-        return store_unavailable_failure(last, hint)
+        return last
     if last.mark in UNFINISHED_STATUSES:
         message = f"the response `{previous_response_id}` is still {last.mark}; wait until it has completed"
         return Failure("conflict", message, 400, "response_not_completed")
     entries[-1] = last
     await repository.extend_expiring(owner, RESPONSE, [(entry.id, entry.expires) for entry in entries])
-    items: list[Object] = []
-    for entry in entries:
-        stored = read_stored_response(entry)
-        items += stored.items
-        items += read_output(stored.response)
-    return items
+    stored = map(read_stored_response, entries)
+    return [item for one in stored for item in (*one.items, *read_output(one.response))]
 
 
 async def _load_conversation_items(
-    repository: StateRepository, owner: str, id: str, hint: str
-) -> list[Object] | Failure:
+    repository: StateRepository, owner: str, id: str
+) -> list[Object] | Failure | StoreDown:
     conversation = await repository.get_one(owner, CONVERSATION, id)
-    if isinstance(conversation, StoreDown):
-        return store_unavailable_failure(conversation, hint)
-    if conversation is None:
-        return not_found_failure("conversation", id)
+    if not isinstance(conversation, Entry):
+        return not_found_failure("conversation", id) if conversation is None else conversation
     entries = await repository.get_children(owner, ITEM, id)
     if isinstance(entries, StoreDown):
-        return store_unavailable_failure(entries, hint)
+        return entries
     # All expire at the same time, so that a conversation never loses only its first items.
     expires = min((conversation.expires, *(entry.expires for entry in entries)))
     await repository.extend_expiring(owner, CONVERSATION, [(id, expires)])
@@ -140,39 +133,34 @@ async def _load_conversation_items(
 
 
 async def _load_referenced_items(
-    repository: StateRepository, owner: str, ids: tuple[str, ...], hint: str
-) -> dict[str, Object] | Failure:
+    repository: StateRepository, owner: str, ids: tuple[str, ...]
+) -> dict[str, Object] | Failure | StoreDown:
     """Single items. For an output item the store has only a pointer to its response, which contains it."""
-    if not ids:
-        return {}
-    entries = await repository.get(owner, ITEM, ids)
+    entries = await repository.get(owner, ITEM, ids) if ids else []
     if isinstance(entries, StoreDown):
-        return store_unavailable_failure(entries, hint)
+        return entries
     found = {entry.id: read_stored_item(entry) for entry in entries if entry.body}
     pointers = {entry.id: entry.parent for entry in entries if not entry.body}
-    if pointers:
-        responses = await repository.get(owner, RESPONSE, list(dict.fromkeys(pointers.values())))
-        if isinstance(responses, StoreDown):
-            return store_unavailable_failure(responses, hint)
-        for response in responses:
-            for item in read_output(read_stored_response(response).response):
-                if item.get("id") in pointers:
-                    found[str(item["id"])] = item
+    responses = await repository.get(owner, RESPONSE, list(dict.fromkeys(pointers.values()))) if pointers else []
+    if isinstance(responses, StoreDown):
+        return responses
+    outputs = [item for response in responses for item in read_output(read_stored_response(response).response)]
+    found |= {str(item["id"]): item for item in outputs if item.get("id") in pointers}
     missing = [id for id in ids if id not in found]
     return not_found_failure("item", missing[0]) if missing else found
 
 
-async def load_input_items(repository: StateRepository, entry: Entry) -> list[Object] | Failure:
+async def load_input_items(repository: StateRepository, entry: Entry) -> list[Object] | Failure | StoreDown:
     """All items that a stored response was made from: those before its request, and those of its request."""
     stored = read_stored_response(entry)
     if entry.parent:
         items = await load_previous_responses(repository, entry.owner, entry.parent)
-        return items if isinstance(items, Failure) else [*items, *stored.items]
+        return [*items, *stored.items] if isinstance(items, list) else items
     if not stored.conversation:
         return stored.items
     entries = await repository.get_children(entry.owner, ITEM, stored.conversation)
     if isinstance(entries, StoreDown):
-        return store_unavailable_failure(entries)
+        return entries
     items = [read_stored_item(one) for one in entries]
     output_ids = {item.get("id") for item in read_output(stored.response)}
     end = next((number for number, item in enumerate(items) if item.get("id") in output_ids), None)
@@ -351,7 +339,7 @@ def write_compact_response(answer: Object, items: list[Object], seed: str, now: 
         return item
     messages = [clean_item(one) for one in items if item_type(one) == "message" and one.get("role") == "user"]
     return {
-        "id": make_response_id(f"{seed}|compact"),
+        "id": derive_id("resp_", f"{seed}|compact"),
         "object": "response.compaction",
         "created_at": now,
         "output": [*map(write_listed_item, add_missing_ids(messages, seed)), item],
@@ -366,7 +354,7 @@ def write_summary_response(body: Object, answer: Object, seed: str, now: int) ->
         return item
     return {
         **write_pending_response(body, now, "completed"),
-        "id": make_response_id(seed),
+        "id": derive_id("resp_", seed),
         "completed_at": now,
         "output": [item],
         "usage": _summary_usage(answer),
@@ -374,18 +362,14 @@ def write_summary_response(body: Object, answer: Object, seed: str, now: int) ->
 
 
 def _write_compaction_item(answer: Object, seed: str) -> Object | Failure:
-    text = _read_summary_text(answer)
+    messages = [item.get("content") for item in read_output(answer) if item.get("type") == "message"]
+    parts = [part for content in messages if isinstance(content, list) for part in content if isinstance(part, dict)]
+    texts = [part.get("text") for part in parts if part.get("type") == "output_text"]
+    text = "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
     if not text:
         return Failure("upstream", "the model wrote no summary of the conversation", 502, "no_summary")
     envelope = write_envelope([EnvelopeEntry("summary", TOOLWIRE_MAKER, "", text)])
     return {"id": derive_id("cmp_", seed), "type": COMPACTION, "encrypted_content": envelope}
-
-
-def _read_summary_text(answer: Object) -> str:
-    messages = [item.get("content") for item in read_output(answer) if item.get("type") == "message"]
-    parts = [part for content in messages if isinstance(content, list) for part in content if isinstance(part, dict)]
-    texts = [part.get("text") for part in parts if part.get("type") == "output_text"]
-    return "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 
 def _summary_usage(answer: Object) -> Object:

@@ -53,10 +53,6 @@ def read_stored_response(entry: Entry) -> StoredResponse:
     return StoredResponse(has_end_event=fields.pop("told", False), **fields)
 
 
-def read_stored_conversation(entry: Entry) -> StoredConversation:
-    return StoredConversation(**decode(entry.body))
-
-
 def read_stored_item(entry: Entry) -> Object:
     return expect_object(decode(entry.body, max_bytes=len(entry.body)), None)
 
@@ -178,15 +174,13 @@ class StoringRecorder:
         if conversation:
             items = [*replace_ids(self.items, id), *_make_ids_unique(output, {entry.id for entry in existing}, id)]
             return [], item_entries(self.owner, conversation, items, self.repository.clock())
-        return self._pointer_entries(output, {entry.id for entry in existing if entry.body}, id), []
-
-    def _pointer_entries(self, output: list[Object], used_ids: set[str], id: str) -> list[Entry]:
-        now = self.repository.clock()
-        return [
+        now, used_ids = self.repository.clock(), {entry.id for entry in existing if entry.body}
+        pointers = [
             Entry(owner=self.owner, kind=ITEM, id=item["id"], parent=id, place=place, created=now)
             for place, item in enumerate(output)
             if isinstance(item.get("id"), str) and item["id"] not in used_ids
         ]
+        return pointers, []
 
 
 def _make_ids_unique(output: list[Object], used_ids: set[str], seed: str) -> list[Object]:
@@ -246,25 +240,18 @@ def _split_frames(data: bytes) -> tuple[list[bytes], bytes]:
     return frames, data[start:]
 
 
-def _ends_with_frame(data: bytes) -> bool:
-    """Does the data surely end with a complete frame? Most chunks do."""
-    return data.endswith(b"\n\n") and not data.endswith(b"\n\n\n")
-
-
 def _read_frame(frame: bytes) -> tuple[str, Object, str | None]:
     """The type, the JSON object and the `event:` line of a frame; empty if the data is not a JSON object."""
     splitter = SseSplitter()
-    found = [*splitter.feed(frame), *splitter.close()]
-    if not found:
-        return "", {}, None
+    event = next(iter([*splitter.feed(frame), *splitter.close()]), None)
     try:
-        node = decode(found[0].data)
+        node = None if event is None else decode(event.data)
     except Malformed:
-        return "", {}, None
-    if not isinstance(node, dict):
+        node = None
+    if event is None or not isinstance(node, dict):
         return "", {}, None
     kind = node.get("type")
-    return kind if isinstance(kind, str) else found[0].event or "", node, found[0].event
+    return kind if isinstance(kind, str) else event.event or "", node, event.event
 
 
 class StreamTap:
@@ -284,7 +271,8 @@ class StreamTap:
         """The frames that can go out now."""
         if self._is_released:
             return data
-        if not self._buffer and self._held_event is None and _ends_with_frame(data) and not self._needs_reading(data):
+        is_whole = data.endswith(b"\n\n") and not data.endswith(b"\n\n\n")  # most chunks are
+        if is_whole and not self._buffer and self._held_event is None and not self._needs_reading(data):
             return data
         self._buffer += data
         if self._held_event is not None:
@@ -349,12 +337,9 @@ class StreamTap:
         """The response of the last event. If it has no output, the items of earlier events are put in."""
         complete = {"status": kind.rpartition(".")[2], **response, **self._changes}
         if not read_output(complete) and self._item_done_frames:
-            events = [
-                node
-                for kind, node, _ in map(_read_frame, self._item_done_frames)
-                if kind == "response.output_item.done"
-            ]
-            complete["output"] = [node["item"] for node in events if isinstance(node.get("item"), dict)]
+            events = map(_read_frame, self._item_done_frames)
+            items = [node.get("item") for kind, node, _ in events if kind == "response.output_item.done"]
+            complete["output"] = [item for item in items if isinstance(item, dict)]
         return complete
 
 

@@ -4,7 +4,7 @@ and cancelled ones, stored ones as a stream), and the state options of a request
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import count
 from operator import attrgetter
 from typing import Literal
@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from toolwire.core.codec import WriteContext
-from toolwire.core.ids import derive_id, hex_digest
+from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import partial_decoder
@@ -24,6 +24,7 @@ from toolwire.protocols.openai_responses.names import (
     SHAPE_BY_CALL_TYPE,
     SHAPE_BY_OUTPUT_TYPE,
     UNFINISHED_STATUSES,
+    CallShape,
 )
 from toolwire.protocols.openai_responses.response import new_response
 from toolwire.protocols.openai_responses.stream_items import EventSequence
@@ -139,26 +140,27 @@ def clean_item(item: Object) -> Object:
     """An item as a provider accepts it: without keys that only answers have, nulls, and ids that the gateway made."""
     item = _drop_nulls(item)
     if not _RESPONSE_ONLY_KEYS.isdisjoint(item):
-        item = {key: value for key, value in item.items() if key not in _RESPONSE_ONLY_KEYS}
+        item = _drop_keys(item, _RESPONSE_ONLY_KEYS)
     id = item.get("id")
     if isinstance(id, str) and _GENERATED_ID.fullmatch(id) and not is_reference(item):
-        item = {key: value for key, value in item.items() if key != "id"}
+        item = _drop_keys(item, {"id"})
     content = item.get("content")
     if content is None and "content" in item and item_type(item) != "message":
-        return {key: value for key, value in item.items() if key != "content"}
+        return _drop_keys(item, {"content"})
     if isinstance(content, list) and any(isinstance(part, dict) and "parsed" in part for part in content):
-        return {**item, "content": [_drop_parsed(part) for part in content]}
+        cleaned = [_drop_keys(part, {"parsed"}) if isinstance(part, dict) else part for part in content]
+        return {**item, "content": cleaned}
     return item
+
+
+def _drop_keys(node: Object, keys: Set[str]) -> Object:
+    return {key: value for key, value in node.items() if key not in keys}
 
 
 def _drop_nulls(item: Object) -> Object:
     if all(value is not None or key not in _NULLABLE_KEYS for key, value in item.items()):
         return item
     return {key: value for key, value in item.items() if value is not None or key not in _NULLABLE_KEYS}
-
-
-def _drop_parsed(part: Json) -> Json:
-    return {key: value for key, value in part.items() if key != "parsed"} if isinstance(part, dict) else part
 
 
 # --- reading responses ------------------------------------------------------------------------------------------------
@@ -192,10 +194,6 @@ def _read_objects(node: Object, key: str) -> list[Object]:
 # --- writing responses ------------------------------------------------------------------------------------------------
 
 
-def make_response_id(seed: str) -> str:
-    return derive_id("resp_", seed)
-
-
 def write_pending_response(body: Object, now: int, status: str) -> Object:
     """The response to a request before the model has answered. `write_state_fields` gives it its id."""
     model = body.get("model")
@@ -219,15 +217,12 @@ def write_deleted(object_type: Literal["response", "conversation.deleted"], id: 
     return {"id": id, "object": object_type, "deleted": True}
 
 
-_NAMES = {"response": "Response", "conversation": "Conversation", "item": "Item"}
-
-
 def not_found_failure(kind: Literal["response", "previous", "conversation", "item"], id: str) -> Failure:
     """In OpenAI's words."""
     if kind == "previous":
         message = f"Previous response with id '{id}' not found."
         return Failure("not_found", message, 400, "previous_response_not_found", "previous_response_id")
-    return Failure("not_found", f"{_NAMES[kind]} with id '{id}' not found.", 404)
+    return Failure("not_found", f"{kind.capitalize()} with id '{id}' not found.", 404)
 
 
 # --- a stored response as a stream ------------------------------------------------------------------------------------
@@ -261,21 +256,28 @@ def write_terminal_event(response: Object, number: int) -> bytes:
 
 def _write_item_events(item: Object, number: int, out: EventSequence) -> Iterator[bytes]:
     """The events of an item. One of a type without delta events is complete from the start."""
-    empty_item, write_content = _ITEM_WRITERS.get(str(item.get("type")), (None, None))
-    first = item if empty_item is None else empty_item(item)
+    location = {"item_id": item.get("id") or "", "output_index": number}
+    shape = SHAPE_BY_CALL_TYPE.get(str(item.get("type")))
+    first = item
+    content_events: Iterable[bytes] = ()
+    if item.get("type") == "message":
+        first = {**item, "status": "in_progress", "content": []}
+        content_events = _write_message_events(item, location, out)
+    elif item.get("type") == "reasoning":
+        first = _drop_keys(item, {"content", "encrypted_content"}) | {"summary": []}
+        content_events = _write_reasoning_events(item, location, out)
+    elif shape is not None and shape.event:
+        first = {**item, shape.payload_key: "", "status": "in_progress"}
+        content_events = _write_call_events(item, shape, location, out)
     yield out.write_event("response.output_item.added", {"output_index": number, "item": first})
-    if write_content is not None:
-        yield from write_content(item, {"item_id": item.get("id") or "", "output_index": number}, out)
+    yield from content_events
     yield out.write_event("response.output_item.done", {"output_index": number, "item": item})
-
-
-def _empty_message(item: Object) -> Object:
-    return {**item, "status": "in_progress", "content": []}
 
 
 def _write_message_events(item: Object, location: Object, out: EventSequence) -> Iterator[bytes]:
     for number, part in enumerate(_read_objects(item, "content")):
-        yield from _write_part_events(part, {**location, "content_index": number}, out)
+        stem, key = _PART_EVENTS.get(str(part.get("type")), ("", ""))
+        yield from _write_part_events(part, {**location, "content_index": number}, stem, key, "content_part", out)
 
 
 _PART_EVENTS: Mapping[str, tuple[str, str]] = {
@@ -286,12 +288,13 @@ _PART_EVENTS: Mapping[str, tuple[str, str]] = {
 """The name of a part's events before `.delta` and `.done`, and the key of its text."""
 
 
-def _write_part_events(part: Object, location: Object, out: EventSequence) -> Iterator[bytes]:
-    stem, key = _PART_EVENTS.get(str(part.get("type")), ("", ""))
+def _write_part_events(
+    part: Object, location: Object, stem: str, key: str, around: str, out: EventSequence
+) -> Iterator[bytes]:
     empty = {**part, key: ""} if stem else part
     if "annotations" in empty:
         empty = {**empty, "annotations": []}
-    yield out.write_event("response.content_part.added", {**location, "part": empty})
+    yield out.write_event(f"response.{around}.added", {**location, "part": empty})
     if stem:
         logprobs: Object = {"logprobs": part.get("logprobs") or []} if key == "text" and "output" in stem else {}
         if part.get(key):
@@ -300,15 +303,10 @@ def _write_part_events(part: Object, location: Object, out: EventSequence) -> It
             fields = {**location, "annotation_index": number, "annotation": annotation}
             yield out.write_event("response.output_text.annotation.added", fields)
         yield out.write_event(f"{stem}.done", {**location, key: part.get(key) or "", **logprobs})
-    yield out.write_event("response.content_part.done", {**location, "part": part})
+    yield out.write_event(f"response.{around}.done", {**location, "part": part})
 
 
-def _empty_call(item: Object) -> Object:
-    return {**item, SHAPE_BY_CALL_TYPE[item["type"]].payload_key: "", "status": "in_progress"}
-
-
-def _write_call_events(item: Object, location: Object, out: EventSequence) -> Iterator[bytes]:
-    shape = SHAPE_BY_CALL_TYPE[item["type"]]
+def _write_call_events(item: Object, shape: CallShape, location: Object, out: EventSequence) -> Iterator[bytes]:
     text = item.get(shape.payload_key) or ""
     if text:
         yield out.write_event(f"{shape.event}.delta", {**location, "delta": text})
@@ -316,30 +314,11 @@ def _write_call_events(item: Object, location: Object, out: EventSequence) -> It
     yield out.write_event(f"{shape.event}.done", {**location, **name, shape.payload_key: text})
 
 
-def _empty_reasoning(item: Object) -> Object:
-    return {key: value for key, value in item.items() if key not in ("content", "encrypted_content")} | {"summary": []}
-
-
 def _write_reasoning_events(item: Object, location: Object, out: EventSequence) -> Iterator[bytes]:
+    stem, around = "response.reasoning_summary_text", "reasoning_summary_part"
     for number, part in enumerate(_read_objects(item, "summary")):
-        part_location = {**location, "summary_index": number}
-        text = part.get("text") or ""
-        yield out.write_event("response.reasoning_summary_part.added", {**part_location, "part": {**part, "text": ""}})
-        if text:
-            yield out.write_event("response.reasoning_summary_text.delta", {**part_location, "delta": text})
-        yield out.write_event("response.reasoning_summary_text.done", {**part_location, "text": text})
-        yield out.write_event("response.reasoning_summary_part.done", {**part_location, "part": part})
+        yield from _write_part_events(part, {**location, "summary_index": number}, stem, "text", around, out)
     yield from _write_message_events(item, location, out)
-
-
-_ItemEmptier = Callable[[Object], Object]
-_ItemEventWriter = Callable[[Object, Object, EventSequence], Iterator[bytes]]
-
-_ITEM_WRITERS: Mapping[str, tuple[_ItemEmptier, _ItemEventWriter]] = {
-    "message": (_empty_message, _write_message_events),
-    "reasoning": (_empty_reasoning, _write_reasoning_events),
-    **{kind: (_empty_call, _write_call_events) for kind, shape in SHAPE_BY_CALL_TYPE.items() if shape.event},
-}
 
 
 # --- the state options of a request -----------------------------------------------------------------------------------
@@ -361,9 +340,6 @@ class StateOptions(Struct, frozen=True, kw_only=True):
     @property
     def refers_to_stored(self) -> bool:
         return bool(self.previous_response_id or self.conversation or self.references)
-
-
-# --- a quick look -----------------------------------------------------------------------------------------------------
 
 
 class _ItemPeek(Struct, gc=False):
@@ -400,24 +376,16 @@ def is_stateless(request: Peek) -> bool:
     return None not in types or not any(item.type is None and item.role is False for item in request.input)
 
 
-# --- the whole request ------------------------------------------------------------------------------------------------
-
-
 def read_state_options(body: Object) -> StateOptions | Failure:
     """The options of a request; a failure, in OpenAI's words, if they are wrong. Null is the same as absent."""
-    previous, conversation = body.get("previous_response_id"), body.get("conversation")
-    store, background = body.get("store"), body.get("background")
-    if isinstance(conversation, dict):
-        conversation = conversation.get("id", conversation)
-    failures = (
-        _check_type(previous, str, "previous_response_id", "a string"),
-        _check_type(conversation, str, "conversation", "a string"),
-        _check_type(store, bool, "store", "a boolean"),
-        _check_type(background, bool, "background", "a boolean"),
-        _check_conflicts(previous, conversation, store, background),
-        _check_input(body.get("input")),
-    )
-    failure = next((failure for failure in failures if failure is not None), None)
+    options = {key: body.get(key) for key in _OPTION_TYPES}
+    if isinstance(options["conversation"], dict):
+        options["conversation"] = options["conversation"].get("id", options["conversation"])
+    for key, (kind, phrase) in _OPTION_TYPES.items():
+        if options[key] is not None and not isinstance(options[key], kind):
+            return wrong_type_failure(key, phrase, options[key])
+    previous, conversation, store, background = options.values()
+    failure = _check_conflicts(previous, conversation, store, background) or _check_input(body.get("input"))
     if failure is not None:
         return failure
     items = read_input_items(body)
@@ -431,14 +399,12 @@ def read_state_options(body: Object) -> StateOptions | Failure:
     )
 
 
-def find_references(items: list[Object]) -> tuple[str, ...] | Failure:
-    """The ids of the items that these refer to."""
-    options = read_state_options({"input": items})
-    return options if isinstance(options, Failure) else options.references
-
-
-def _check_type(value: Json, kind: type, key: str, phrase: str) -> Failure | None:
-    return None if value is None or isinstance(value, kind) else wrong_type_failure(key, phrase, value)
+_OPTION_TYPES: Mapping[str, tuple[type, str]] = {
+    "previous_response_id": (str, "a string"),
+    "conversation": (str, "a string"),
+    "store": (bool, "a boolean"),
+    "background": (bool, "a boolean"),
+}
 
 
 def _check_conflicts(previous: Json, conversation: Json, store: Json, background: Json) -> Failure | None:

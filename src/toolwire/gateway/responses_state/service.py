@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 from copy import copy
+from urllib.parse import parse_qsl
 
 from toolwire.core.codec import Codec
+from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
@@ -36,7 +38,6 @@ from toolwire.gateway.responses_state.recorder import StatelessRecorder, Storing
 from toolwire.gateway.responses_state.response_objects import (
     StateOptions,
     is_stateless,
-    make_response_id,
     peek_request,
     read_items_to_store,
     read_state_options,
@@ -90,7 +91,8 @@ class ResponsesService:
     def make_context(
         self, pipeline: Pipeline, call: GatewayRequest, operation: StateOperation, query: str
     ) -> OperationContext:
-        return OperationContext(self.repository, self.jobs, pipeline, call, operation, query)
+        owner, fields = owner_of(call.caller.key), dict(parse_qsl(query, keep_blank_values=True))
+        return OperationContext(self.repository, self.jobs, pipeline, call, operation, owner, fields)
 
     # --- requests for an answer ---
 
@@ -134,7 +136,7 @@ class ResponsesService:
             if down is not None:
                 return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
             items = read_items_to_store(own_body, call.id_seed)
-            preassigned = (make_response_id(call.id_seed), int(call.now)) if options.background else ("", 0)
+            preassigned = (derive_id("resp_", call.id_seed), int(call.now)) if options.background else ("", 0)
             return StoringRecorder(self.repository, owner_of(call.caller.key), options, items, preassigned)
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None

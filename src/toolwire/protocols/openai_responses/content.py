@@ -164,7 +164,7 @@ PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
     "input_audio": _read_audio,
 }
 
-OUTPUT_PART_TYPES = frozenset({"output_text", "refusal"})
+OUTPUT_PART_TYPES = ("output_text", "refusal")
 _AGENT_MESSAGE_KEYS = frozenset({"type", "id", "author", "recipient", "content", "agent"})
 _SEALED_TEXT = re.compile(r"gAAAA[A-Za-z0-9_-]{95,}={0,2}")
 """A text that OpenAI has encrypted; it is never shorter."""

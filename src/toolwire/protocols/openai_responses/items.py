@@ -60,6 +60,7 @@ from toolwire.protocols.openai_responses.tools import read_tools, write_tools
 RAW_ARGUMENTS_KEY = "_raw"
 """The key for arguments that are not a JSON object where one is demanded."""
 RESULT_KEYS = frozenset({"type", "call_id", "output", "name", "namespace"})
+SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
 REASONING_KEYS = frozenset({"type", "id", "summary", "content", "encrypted_content"})
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -191,7 +192,22 @@ def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext
     id = get_text(node, "call_id", path) or ""
     if shape.kind == "local_shell" and not id:
         id = get_text(node, "id", path) or ""
-    content, value, error, known = _OUTPUT_READERS.get(shape.kind, _read_output)(node, path, reading)
+    content: tuple[Part, ...] = ()
+    value, error, known = None, None, RESULT_KEYS
+    at = (path, "output")
+    if shape.kind == "search":
+        content, known = (read_tools_added(node, path, reading),), RESULT_KEYS | {"tools", "execution"}
+    elif shape.kind == "computer":
+        screen = get_object(node, "output", path)
+        if screen is not None:
+            content = (read_image(screen, at, reading.read_origin(screen, at, SCREENSHOT_KEYS)),)
+    elif isinstance(output, dict) or (shape.kind == "shell" and output is not None and not isinstance(output, str)):
+        # A shell's output is a list of commands with stdout and stderr, not of parts.
+        content, value = (Text(encode_text(output), origin=Origin(NAME, at, output)),), output
+    elif output != "":
+        content = read_content(output, at, reading)
+    if shape.kind == "apply_patch":
+        error, known = node.get("status") == "failed", RESULT_KEYS | {"status"}
     return Result(
         id,
         content,
@@ -204,47 +220,9 @@ def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext
     )
 
 
-_ResultFields = tuple[tuple[Part, ...], Json, bool | None, frozenset[str]]
-SCREENSHOT_KEYS = frozenset({"type", "image_url", "file_id", "detail"})
-
-
-def _read_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    value, at = node.get("output"), (path, "output")
-    if value == "":
-        return (), None, None, RESULT_KEYS
-    # A shell's output is a list of commands with stdout and stderr, not of parts.
-    is_shell = node["type"] == "shell_call_output" and value is not None and not isinstance(value, str)
-    if is_shell or isinstance(value, dict):
-        return (Text(encode_text(value), origin=Origin(NAME, at, value)),), value, None, RESULT_KEYS
-    return read_content(value, at, reading), None, None, RESULT_KEYS
-
-
-def _read_search_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    return (read_tools_added(node, path, reading),), None, None, RESULT_KEYS | {"tools", "execution"}
-
-
 def read_tools_added(node: Object, path: Path, reading: ReadContext) -> ToolsAdded:
     tools, at = get_list(node, "tools", path) or [], (path, "tools")
     return ToolsAdded(read_tools(tools, at, reading), Origin(NAME, at, tools))
-
-
-def _read_patch_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    content, value, _, known = _read_output(node, path, reading)
-    return content, value, node.get("status") == "failed", known | {"status"}
-
-
-def _read_screenshot_output(node: Object, path: Path, reading: ReadContext) -> _ResultFields:
-    screen, at = get_object(node, "output", path), (path, "output")
-    if screen is None:
-        return (), None, None, RESULT_KEYS
-    return (read_image(screen, at, reading.read_origin(screen, at, SCREENSHOT_KEYS)),), None, None, RESULT_KEYS
-
-
-_OUTPUT_READERS = {
-    "search": _read_search_output,
-    "apply_patch": _read_patch_output,
-    "computer": _read_screenshot_output,
-}
 
 
 def write_result(result: Result, ledger: Ledger) -> Object:

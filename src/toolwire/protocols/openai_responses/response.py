@@ -306,21 +306,16 @@ def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
 # --- ids of items ---------------------------------------------------------------------------------------------------
 
 
-def item_id_stem(response_id: str) -> str:
-    """The answer's id without its prefix, for the ids of its items; "" where those would become too long."""
-    return response_id[5:] if len(response_id) <= 50 else ""
-
-
 class ItemIds(Struct, eq=False):
     """The ids of the items of one answer. A legal id is kept once, otherwise one is made from the position."""
 
     response_id: str = ""
-    stem: str = ""
     used: set[str] = set()
 
     def assign_id(self, prefix: str, given: str, number: int) -> str:
         if not given or not given.startswith(prefix) or given in self.used:
-            given = f"{prefix}{self.stem}_{number}" if self.stem else derive_id(prefix, self.response_id, number)
+            stem = self.response_id[5:] if len(self.response_id) <= 50 else ""  # otherwise it would become too long
+            given = f"{prefix}{stem}_{number}" if stem else derive_id(prefix, self.response_id, number)
         self.used.add(given)
         return given
 
@@ -332,7 +327,7 @@ def _write_output(
     parts: tuple[Part, ...], finish: Finish | None, response_id: str, needs_reasoning: bool, ledger: Ledger
 ) -> list[Object]:
     items: list[Object] = []
-    ids = ItemIds(response_id, item_id_stem(response_id))
+    ids = ItemIds(response_id)
     if needs_reasoning and Reasoning not in map(type, parts):
         items.append(empty_reasoning_item(ids.assign_id("rs_", "", 0)))
         ledger.note("reasoning-added", None, "an empty reasoning item was put first")

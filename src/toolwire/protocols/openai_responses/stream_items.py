@@ -104,12 +104,14 @@ class OpenItem(Struct, eq=False):
     template: DeltaTemplate = (b"", b"")
     streamed_event: type[TextDelta | ArgumentsDelta] | None = None
     """Deltas that are written as they come; all others go to `add_delta`."""
+    whole: bytes = b""
+    """The JSON of an item that is complete when it starts."""
 
     def write_frame(self, template: bytes, *values: object) -> bytes:
         return template % (next(self.sequence.numbers), *values)
 
     def write_start(self) -> bytes:
-        raise NotImplementedError
+        return self.write_added(self.whole)
 
     def add_part(self, part: Part) -> bytes:
         """Add another part to this item."""
@@ -123,7 +125,7 @@ class OpenItem(Struct, eq=False):
         return b""
 
     def close(self, cut: bool) -> ClosedItem:
-        raise NotImplementedError
+        return self.write_done(self.whole), self.whole
 
     def set_location(self) -> None:
         self.location = b'"item_id":%b,"output_index":%d' % (encode(self.id), self.output_index)
@@ -424,18 +426,6 @@ class OpenProviderCall(OpenItem):
         return completed + self.write_done(item), item
 
 
-class OpenWholeItem(OpenItem, kw_only=True):
-    """An item that is complete when it starts."""
-
-    item: bytes
-
-    def write_start(self) -> bytes:
-        return self.write_added(self.item)
-
-    def close(self, cut: bool) -> ClosedItem:
-        return self.write_done(self.item), self.item
-
-
 def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: EventSequence) -> OpenItem | None:
     """The item that a part starts; None, with a loss noted, where this protocol has none for it."""
     if part.__class__ is Call:
@@ -454,8 +444,8 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
             return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:
             picture = write_image_item(part, ids.assign_id("ig_", "", number))
-            return OpenWholeItem(part, "", number, ledger, sequence, item=encode(picture))
+            return OpenItem(part, "", number, ledger, sequence, whole=encode(picture))
         case Opaque() if part.origin.protocol == NAME:
-            return OpenWholeItem(part, "", number, ledger, sequence, item=encode(part.origin.wire))
+            return OpenItem(part, "", number, ledger, sequence, whole=encode(part.origin.wire))
     note_dropped_part(part, ledger)
     return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import filterfalse
 from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.errors import read_retry_after, truncated_stream_failure
@@ -69,35 +70,28 @@ _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 _STREAMED_ITEM_TYPES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 
 
-class _OpenPart:
+class _OpenPart(Struct, eq=False):
     """A part that was started, and its text so far."""
 
-    __slots__ = ("citation_count", "index", "is_open", "pieces")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.pieces: list[str] = []
-        self.citation_count = 0
-        self.is_open = True
+    index: int
+    pieces: list[str] = []
+    citation_count: int = 0
+    is_open: bool = True
 
 
-class _StreamItem:
+class _StreamItem(Struct, eq=False):
     """An item of the answer: its parts by content index (reasoning and calls have one, at 0)."""
 
-    __slots__ = ("held_back", "is_done", "node", "parts", "section", "section_start", "type")
-
-    def __init__(self, node: Object) -> None:
-        self.node = node
-        kind = node.get("type")
-        self.type = kind if isinstance(kind, str) else ""
-        self.parts: dict[int, _OpenPart] = {}
-        self.held_back: list[str] = []
-        """Arguments that came before the call's name."""
-        self.section = 0
-        """The part of the summary that is open."""
-        self.section_start = 0
-        """How many pieces belong to earlier sections."""
-        self.is_done = False
+    node: Object
+    type: str
+    parts: dict[int, _OpenPart] = {}
+    held_back: list[str] = []
+    """Arguments that came before the call's name."""
+    section: int = 0
+    """The part of the summary that is open."""
+    section_start: int = 0
+    """How many pieces belong to earlier sections."""
+    is_done: bool = False
 
 
 class StreamReader:
@@ -253,9 +247,8 @@ class StreamReader:
     # --- items ---
 
     def _add_item(self, index: int, node: Object) -> _StreamItem:
-        item = _StreamItem(node)
-        self._items[index] = item
-        id = node.get("id")
+        kind, id = node.get("type"), node.get("id")
+        item = self._items[index] = _StreamItem(node, kind if isinstance(kind, str) else "")
         if isinstance(id, str) and id:
             self._index_by_id.setdefault(id, index)
         return item

@@ -41,7 +41,6 @@ from toolwire.protocols.openai_responses.names import (
 from toolwire.protocols.openai_responses.response import (
     ItemIds,
     empty_reasoning_item,
-    item_id_stem,
     needs_reasoning_item,
     shares_item,
     write_end_fields,
@@ -121,21 +120,12 @@ class StreamWriter:
         write_start_fields(known, event.id, event.model, event.created, self._context, self._ledger.source == NAME)
         if event.origin is not None and is_own(event.origin):
             known.update(event.origin.extra)
-        return self._write_announcement(known)
-
-    def _write_announcement(self, known: Object) -> bytes:
-        self._item_ids = ItemIds(known["id"], item_id_stem(known["id"]))
+        self._item_ids = ItemIds(known["id"])
         for key in known.keys() & _LONG_KEYS:
             known[key] = Raw(encode(known[key]))
         self._response = response = {**RESPONSE_DEFAULTS, **known}
         created = self._sequence.write_event("response.created", {"response": response})
         return created + self._sequence.write_event("response.in_progress", {"response": response})
-
-    def _write_empty_announcement(self) -> bytes:
-        """The start of an answer that ends without one."""
-        known: Object = {}
-        write_start_fields(known, "", "", None, self._context, False)
-        return self._write_announcement(known)
 
     def _write_response_end(self, event: ResponseEnd) -> bytes:
         out = [b"" if self._open_part_index is None else self._write_part_end(PartEnd(self._open_part_index))]
@@ -143,7 +133,7 @@ class StreamWriter:
         if self._needs_reasoning:
             out.append(self._write_empty_reasoning())
         if self._response is None:
-            out.insert(0, self._write_empty_announcement())
+            out.insert(0, self._write_start(ResponseStart()))
         response = self._response or {}
         self._fill_response(response)
         write_end_fields(response, self._finish, self._has_refusal, self._ledger, self._context)
@@ -157,7 +147,7 @@ class StreamWriter:
     def _write_failed_response(self, failure: Failure) -> bytes:
         """Agents take only this end for a failure. A call that is still open is left out."""
         self._ended = True
-        head = self._write_empty_announcement() if self._response is None else b""
+        head = self._write_start(ResponseStart()) if self._response is None else b""
         response = {**(self._response or {}), "status": "failed", "error": write_stream_error(failure)}
         self._fill_response(response)
         return head + self._sequence.write_event("response.failed", {"response": response})
