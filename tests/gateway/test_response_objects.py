@@ -54,9 +54,8 @@ from toolwire.gateway.responses_state.response_objects import (
     not_found_failure,
     peek_request,
     read_items_to_store,
-    read_response_id,
     read_state_options,
-    read_status,
+    read_text,
     write_deleted,
     write_ended_response,
     write_listed_item,
@@ -461,7 +460,7 @@ def test_pending_failed_and_cancelled_responses() -> None:
     assert Response.model_validate_json(encode(failed)).error is not None
     assert failed["error"] == {"code": "rate_limit_exceeded", "message": "too many Please try again in 3s."}
     gone = write_ended_response(begun, "cancelled", None)
-    assert (read_status(gone), gone["error"], read_response_id(gone)) == ("cancelled", None, begun["id"])
+    assert (read_text(gone, "status"), gone["error"], read_text(gone, "id")) == ("cancelled", None, begun["id"])
     assert write_state_fields(StateOptions(conversation="c"), "", 7) == {"conversation": {"id": "c"}}
     assert write_state_fields(StateOptions(store=True), "", 7) == {}
 

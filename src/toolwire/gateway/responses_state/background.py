@@ -29,8 +29,7 @@ from toolwire.gateway.responses_state.recorder import (
 )
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
-    read_response_id,
-    read_status,
+    read_text,
     write_ended_response,
     write_response_stream,
     write_terminal_event,
@@ -51,7 +50,7 @@ class BackgroundJob:
     """One background response that this gateway makes."""
 
     def __init__(self, repository: StateRepository, recorder: StoringRecorder, queued: Object, running: Object) -> None:
-        self.id = read_response_id(queued)
+        self.id = read_text(queued, "id")
         self.frames: list[NumberedFrame] = renumber_frames(write_response_stream(queued), 0)
         """Its stream so far. The first events exist at once, so that the client knows the id."""
         self.response = queued
@@ -93,7 +92,7 @@ class BackgroundJob:
     def _build_entries(self, response: Object, frames: list[NumberedFrame], has_end_event: bool) -> list[Entry]:
         """The entries of the response, with a new lease, and of these frames of its stream."""
         lease = self._repository.clock() + self._repository.lease
-        lease = lease if read_status(response) in UNFINISHED_STATUSES else 0.0
+        lease = lease if read_text(response, "status") in UNFINISHED_STATUSES else 0.0
         entry = self._recorder.response_entry(response, background=True, lease=lease, has_end_event=has_end_event)
         entries = [entry]
         if frames:
@@ -143,7 +142,7 @@ class BackgroundJob:
         if result is True:
             self._stored_frames = max(self._stored_frames, len(frames))
             self.response = response
-            self._end_is_stored = read_status(response) not in UNFINISHED_STATUSES
+            self._end_is_stored = read_text(response, "status") not in UNFINISHED_STATUSES
         return result
 
     def mark_done(self) -> None:
@@ -265,10 +264,7 @@ async def store_ending(
 
 
 async def follow_remote_job(
-    repository: StateRepository,
-    entry: Entry,
-    after: int,
-    sleep: Callable[[float], Coroutine[object, object, None]],
+    repository: StateRepository, entry: Entry, after: int, sleep: Callable[[float], Coroutine[object, object, None]]
 ) -> AsyncIterator[bytes]:
     """The frames of a response that another gateway makes, as it stores them."""
     last, seen = -1, after

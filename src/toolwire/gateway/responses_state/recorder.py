@@ -18,8 +18,7 @@ from toolwire.gateway.responses_state.response_objects import (
     StateOptions,
     add_missing_ids,
     read_output,
-    read_response_id,
-    read_status,
+    read_text,
     replace_ids,
 )
 from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository
@@ -125,7 +124,7 @@ class StoringRecorder:
 
     async def save_response(self, response: Object) -> Mapping[str, Json] | None:
         """Store a response; returns the fields to change in it if it could not be stored."""
-        if not read_response_id(response):
+        if not read_text(response, "id"):
             return NOT_STORED_FIELDS
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
@@ -149,19 +148,19 @@ class StoringRecorder:
         return Entry(
             owner=self.owner,
             kind=RESPONSE,
-            id=read_response_id(response),
+            id=read_text(response, "id"),
             body=encode(stored),
             parent=self.options.previous_response_id,
-            mark=read_status(response),
+            mark=read_text(response, "status"),
             created=self.repository.clock(),
         )
 
     async def linked_entries(self, response: Object) -> tuple[list[Entry], list[Entry]] | StoreDown:
         """Entries to write in one transaction with the response: pointers to it from its output items, for
         `item_reference`; or, in a conversation, the input and output items to append."""
-        id, output = read_response_id(response), read_output(response)
+        id, output = read_text(response, "id"), read_output(response)
         conversation = self.options.conversation
-        if conversation and read_status(response) in FAILED_STATUSES:
+        if conversation and read_text(response, "status") in FAILED_STATUSES:
             return [], []
         if conversation:
             output = add_missing_ids(output, id)

@@ -169,15 +169,7 @@ NOT_STORED_FIELDS: Mapping[str, Json] = {"store": False, "conversation": None}
 """Fields of a response that could not be stored."""
 
 
-def read_response_id(response: Object) -> str:
-    return _read_text(response, "id")
-
-
-def read_status(response: Object) -> str:
-    return _read_text(response, "status")
-
-
-def _read_text(response: Object, key: str) -> str:
+def read_text(response: Object, key: str) -> str:
     value = response.get(key)
     return value if isinstance(value, str) else ""
 
@@ -235,7 +227,7 @@ _TERMINAL_EVENT_BY_STATUS: Mapping[str, str] = {"incomplete": "incomplete", "fai
 def write_response_stream(response: Object) -> bytes:
     """All events of a response; without the last one if it is not finished."""
     out = EventSequence()
-    status = read_status(response)
+    status = read_text(response, "status")
     first_status = "queued" if status == "queued" else "in_progress"
     before = {**response, **_EMPTY_END_FIELDS, "status": first_status, "output": []}
     events = [out.write_event("response.created", {"response": before})]
@@ -250,7 +242,7 @@ def write_response_stream(response: Object) -> bytes:
 def write_terminal_event(response: Object, number: int) -> bytes:
     """The last event of a response's stream, with this sequence number."""
     return EventSequence(count(number)).write_event(
-        f"response.{_TERMINAL_EVENT_BY_STATUS.get(read_status(response), 'completed')}", {"response": response}
+        f"response.{_TERMINAL_EVENT_BY_STATUS.get(read_text(response, 'status'), 'completed')}", {"response": response}
     )
 
 

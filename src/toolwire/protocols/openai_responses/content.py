@@ -21,12 +21,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, items_with_paths, restore_original_keys
-from toolwire.protocols.openai_responses.names import (
-    CONTENT_KIND_PREFIX,
-    NAME,
-    intact_wire,
-    is_own,
-)
+from toolwire.protocols.openai_responses.names import CONTENT_KIND_PREFIX, NAME, intact_wire, is_own
 
 Side: TypeAlias = Literal["input", "output"]
 
@@ -37,8 +32,6 @@ IMAGE_KEYS = frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_
 FILE_KEYS = frozenset({"type", "file_id", "file_url", "file_data", "filename", "detail", "prompt_cache_breakpoint"})
 AUDIO_KEYS = frozenset({"type", "input_audio"})
 CITATION_KEYS = frozenset({"type", "url", "title", "start_index", "end_index"})
-
-# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_item_origin(
@@ -184,9 +177,6 @@ def _read_agent_part(node: Object, path: Path, reading: ReadContext) -> Part:
     if node.get("type") == "encrypted_content" and isinstance(text, str) and not _SEALED_TEXT.fullmatch(text):
         return Text(text, origin=Origin(NAME, path, None, intact=False))
     return read_part(node, path, reading)
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_content(parts: Sequence[Part], side: Side, ledger: Ledger) -> Json:

@@ -71,9 +71,6 @@ DEFAULT_RETRY_AFTER = 5.0
 ERROR_STATUSES = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 500, 502, 503, 504})
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     return read_error_body(body, status, None, read_retry_after(headers), body)
 
@@ -138,9 +135,6 @@ def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
     got = _TYPE_NAMES.get(type(value), "a number")
     message = f"Invalid type for '{param}': expected {wanted}, but got {got} instead."
     return invalid_request_failure(message, param, "invalid_type")
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_error(failure: Failure) -> ErrorReply:

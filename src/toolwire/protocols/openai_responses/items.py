@@ -3,6 +3,8 @@ streams have the same items and share this module."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import (
     Call,
@@ -208,16 +210,9 @@ def read_result(node: Object, path: Path, shape: CallShape, reading: ReadContext
         content = read_content(output, at, reading)
     if shape.kind == "apply_patch":
         error, known = node.get("status") == "failed", RESULT_KEYS | {"status"}
-    return Result(
-        id,
-        content,
-        error,
-        get_text(node, "name", path) or "",
-        shape.kind,
-        get_text(node, "namespace", path) or "",
-        value=value,
-        origin=read_item_origin(reading, node, path, known),
-    )
+    name, namespace = get_text(node, "name", path) or "", get_text(node, "namespace", path) or ""
+    origin = read_item_origin(reading, node, path, known)
+    return Result(id, content, error, name, shape.kind, namespace, value=value, origin=origin)
 
 
 def read_tools_added(node: Object, path: Path, reading: ReadContext) -> ToolsAdded:
@@ -318,13 +313,9 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> Reasoning:
     if node.get("id") is not None:
         reading.note_unknown_field(path, "id", "id-rewritten")
     text = "".join(raw) if raw else SUMMARY_SEPARATOR.join(summary)
-    return Reasoning(
-        text,
-        "raw" if raw else "summary" if text else "",
-        seal=Seal(NAME, encrypted) if encrypted else None,
-        id=get_text(node, "id", path) or "",
-        origin=read_item_origin(reading, node, path, known),
-    )
+    form: Literal["raw", "summary", ""] = "raw" if raw else "summary" if text else ""
+    seal, id = Seal(NAME, encrypted) if encrypted else None, get_text(node, "id", path) or ""
+    return Reasoning(text, form, seal=seal, id=id, origin=read_item_origin(reading, node, path, known))
 
 
 def _read_texts(node: Object, key: str, path: Path) -> list[str]:

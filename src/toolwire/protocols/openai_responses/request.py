@@ -89,8 +89,6 @@ from toolwire.protocols.openai_responses.tools import (
 MESSAGE_KEYS = frozenset({"type", "role", "content", "phase"})
 COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
 
-# --- reading --------------------------------------------------------------------------------------------------------
-
 
 def read_request(body: Object) -> Request:
     reading = ReadContext(NAME)
@@ -210,9 +208,6 @@ _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = {
     "function_call_output": _read_result_turn,
 }
 """Readers of the items whose type alone says how they are read."""
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_request(request: Request, ledger: Ledger) -> Object:

@@ -46,12 +46,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
-from toolwire.protocols.openai_responses.items import (
-    read_model_item,
-    write_call,
-    write_provider_item,
-    write_reasoning,
-)
+from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_provider_item, write_reasoning
 from toolwire.protocols.openai_responses.names import (
     COMPLETED_STATUSES,
     CONTENT_KIND_PREFIX,
@@ -76,8 +71,6 @@ MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
 USAGE_KEYS = frozenset(
     {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
 )
-
-# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_response(body: Object) -> Response:
@@ -183,9 +176,6 @@ def peek_response(data: bytes) -> ResponsePeek | None:
     if found is None or found.error is not None or found.status != FINISH_STATUSES["stop"][0]:
         return None
     return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:

@@ -54,8 +54,6 @@ SUMMARY_MODES = frozenset({"auto", "concise", "detailed"})
 MIN_OUTPUT_TOKENS = 16
 MAX_IDENTIFIER_LENGTH = 64
 
-# --- reading --------------------------------------------------------------------------------------------------------
-
 
 def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozenset[str]]:
     """The settings, and the keys outside REQUEST_KEYS that were read completely."""
@@ -133,9 +131,6 @@ def _read_response_format(node: Object, path: Path, reading: ReadContext) -> For
     schema, strict = get_object(node, "schema", path), get_bool(node, "strict", path)
     name, description = get_text(node, "name", path) or "", get_text(node, "description", path) or ""
     return Format(kind, schema, name, description, strict, reading.read_origin(node, path, FORMAT_KEYS))
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_settings(request: Request, out: Object, ledger: Ledger) -> None:

@@ -79,10 +79,6 @@ def delta_prefix(kind: str) -> bytes:
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":'.encode()
 
 
-def delta_template(prefix: bytes, location: bytes) -> DeltaTemplate:
-    return prefix, b"," + location + b',"delta":'
-
-
 ITEM_ADDED = event_template("response.output_item.added", '"output_index":%d,"item":%b')
 ITEM_DONE = event_template("response.output_item.done", '"output_index":%d,"item":%b')
 
@@ -191,7 +187,7 @@ class OpenMessage(OpenItem):
             return self._write_opaque_part(part)
         self.streamed_event = TextDelta
         refused = part.__class__ is Refusal
-        self.template = delta_template(_REFUSAL_DELTA if refused else _TEXT_DELTA, here)
+        self.template = (_REFUSAL_DELTA if refused else _TEXT_DELTA, b"," + here + b',"delta":')
         begun = self.write_frame(_PART_ADDED, here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
         if text := part.text:  # type: ignore[union-attr]
             begun += self.write_delta(text)
@@ -282,7 +278,7 @@ class OpenReasoning(OpenItem):
         self.event_templates = words = _RAW_REASONING if part.form == "raw" else _SUMMARY_REASONING
         self.set_location()
         self.location += words.location
-        self.template = delta_template(words.delta, self.location)
+        self.template = (words.delta, b"," + self.location + b',"delta":')
         bare = replace(part, text="", form="", seal=None)
         added = self.write_added(encode(write_reasoning(bare, self.ledger, self.id)))
         return added + self._write_text(part.text) if part.text else added
@@ -339,7 +335,7 @@ class OpenCall(OpenItem, kw_only=True):
             bare = replace(part, arguments="", seal=None, cache=None, incomplete=True)
             return self.write_added(encode(write_call(bare, self.ledger, self.id, "in_progress")))
         self.set_location()
-        self.template = delta_template(_ARGUMENTS_DELTA[shape.kind], self.location)
+        self.template = (_ARGUMENTS_DELTA[shape.kind], b"," + self.location + b',"delta":')
         self.streamed_event = ArgumentsDelta
         item = write_call_item(part, shape, self.id, "in_progress")
         item[shape.payload_key] = ""

@@ -58,8 +58,6 @@ WEB_SEARCH_KEYS = frozenset({"type", "filters", "search_context_size", "user_loc
 FILTER_KEYS = frozenset({"allowed_domains"})
 LOCATION_KEYS = ("city", "country", "region", "timezone")
 
-# --- reading --------------------------------------------------------------------------------------------------------
-
 
 def read_tools(tools: list[Json], path: Path, reading: ReadContext) -> tuple[AnyTool, ...]:
     read: list[AnyTool] = []
@@ -188,8 +186,6 @@ TOOL_READERS: Mapping[str, Callable[[Object, Path, ReadContext], AnyTool]] = (
     | dict.fromkeys(CLIENT_TOOL_KINDS, _read_client_tool)
     | dict.fromkeys(PROVIDER_TOOL_KINDS, _read_provider_tool)
 )
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | None = None) -> list[Object]:
