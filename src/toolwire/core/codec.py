@@ -37,8 +37,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     allows_tools_in_turns: bool = False
     """Can tools be added in the middle of the conversation (`ir.ToolsAdded`)?"""
     result_placement: Literal["turns", "user"] = "turns"
-    """OpenAI: each result is a turn of role "tool". Anthropic and Gemini: all results of a batch of calls are at the
-    start of one user turn."""
+    """OpenAI: each result is a turn of role "tool". Anthropic, Gemini: all results of a batch start one user turn."""
     merged_roles: frozenset[str] = frozenset()
     """Roles whose consecutive turns must be merged into one (Anthropic, Gemini)."""
     must_start_with_user: bool = False
@@ -61,8 +60,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """The vendor that makes its seals, as other protocols name it. Chat servers carry Gemini's thought signatures in
     `extra_content.google`; the maker of such a seal ends in `@google`."""
     seal_error_pattern: re.Pattern[str] = re.compile(r"(?!)")
-    """Matches the code or message of an error that says a seal is not valid here. The request is then repeated without
-    seals."""
+    """Matches the code or message of an error that refuses a seal. The request is then repeated without seals."""
     token_limit_error_patterns: tuple[re.Pattern[str], ...] = ()
     """Match the message of an error that says `max_tokens` is too high. Their groups say what is possible: the `most`,
     a number to stay `below`, or the `window` and what is `used` of it."""
@@ -79,8 +77,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     json_mode_needs_word: bool = False
     """OpenAI refuses JSON mode unless the word "json" is in the conversation."""
     can_force_tools: Callable[[str, bool | None], bool] = lambda model, thinks: True
-    """Can this model be forced to call a tool while it thinks (True), does not think (False), or the request does not
-    say (None)?"""
+    """Can this model be forced to call a tool while it thinks (True), does not (False), or may think (None)?"""
     convert_tool_schema: Callable[[Json, str], ConvertedSchema] | None = None
     """Converts the JSON Schema of a tool for this model, where the protocol takes only a subset of it (Gemini) or needs
     an object at the root (OpenAI). Parameters may get other names."""
@@ -259,8 +256,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     event and take the answer so far for the whole; bare JSON makes them fail. Not after a complete call: such clients
     run the call and go on."""
     failures_sent_in_stream: Mapping[str, frozenset[str]] = EMPTY_MAPPING
-    """Kinds of failures, each with the agents that understand it only inside a stream with status 200 (Codex and
-    "context")."""
+    """Kinds of failures, each with the agents that understand it only in a stream of status 200 (Codex: "context")."""
     read_rate_limits: Callable[[Mapping[str, str], float], tuple[RateLimit, ...]] = lambda headers, now: ()
     write_rate_limits: Callable[[tuple[RateLimit, ...], float], dict[str, str]] = lambda limits, now: {}
     """Rate limits from and to headers. The clock is passed in, because Anthropic sends the reset as a time of day."""
@@ -279,8 +275,7 @@ class ResponsePeek(msgspec.Struct, frozen=True, gc=False):
 
 
 class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One protocol: its readers, its writers and its rules. Codecs are compared by identity, so they can be dict
-    keys."""
+    """One protocol: its readers, writers and rules. Codecs are compared by identity, so they can be dict keys."""
 
     name: str
     constraints: Constraints
@@ -298,7 +293,6 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     supports_model: Callable[[str, bool], bool] = lambda model, tools: True
     """Can this model be used with this protocol (and with tools)? OpenAI offers some models in Responses only."""
     supports_provider_tool: Callable[[str, str, bool], bool] = lambda tool, model, functions: False
-    """Does the provider run this tool (one of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are
-    any?"""
+    """Does it run this tool (of `ir.PROVIDER_TOOLS`) for this model, and beside functions if there are any?"""
     quirks: Mapping[str, Quirk] = EMPTY_MAPPING
     """Known differences of servers, by the name that is used in the configuration."""

@@ -1,5 +1,4 @@
-"""What all protocols share about failures: their HTTP statuses, how long to wait, and the failure of a stream that ends
-early."""
+"""What all protocols share about failures: HTTP statuses, how long to wait, and streams that end early."""
 
 from __future__ import annotations
 

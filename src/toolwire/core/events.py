@@ -39,8 +39,7 @@ from toolwire.core.json_values import Json
 
 
 class SourceFrame(Struct, frozen=True, gc=False):
-    """The server-sent event that an event was read from. A writer of the same protocol writes it back verbatim, once
-    for all events that share it."""
+    """The server-sent event that events were read from. A writer of the same protocol writes it back verbatim, once."""
 
     protocol: str
     event: str | None

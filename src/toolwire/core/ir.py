@@ -129,8 +129,7 @@ class Call(Struct, frozen=True, gc=False):
     namespace: str = ""
     """The namespace of the tool (OpenAI Responses groups tools, for instance by MCP server)."""
     item_id: str = ""
-    """OpenAI Responses has two ids: `call_id`, which is `id` here, and the id of the item (`fc_…`), which is this
-    one."""
+    """The id of the item (`fc_…`) in OpenAI Responses, whose `call_id` is `id` here."""
     cache: str | None = None
     """As `Text.cache`."""
     seal: Seal | None = None
@@ -242,8 +241,7 @@ Role: TypeAlias = Literal["user", "assistant", "system", "developer", "tool"]
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """One message. Results are in turns of role "tool" (OpenAI) or "user" (Anthropic, Gemini), as the protocol has
-    them."""
+    """One message. Results are in turns of role "tool" (OpenAI) or "user" (Anthropic, Gemini)."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -352,8 +350,7 @@ class Thinking(Struct, frozen=True, gc=False):
     budget: int | None = None
     """Tokens (Anthropic `budget_tokens`, Gemini `thinkingBudget`)."""
     summary: str = ""
-    """What the client wants to see of it: "" for the default, "none", or a kind of summary (OpenAI "auto",
-    "detailed")."""
+    """What the client wants to see of it: "" for the default, "none", or a kind of summary (OpenAI: auto, detailed)."""
     origin: Origin | None = None
 
 
@@ -591,8 +588,7 @@ PROVENANCE_FIELDS = ("origin", "unknown_fields", "where", "frame")
 
 
 def strip_origins(value: Any) -> Any:
-    """A node and everything below it without origins, to compare meanings. An `Opaque` keeps its origin: it is all it
-    has."""
+    """A node and all below it without origins, to compare meanings. An `Opaque` keeps its origin: it is all it has."""
     if isinstance(value, tuple):
         return tuple(map(strip_origins, value))
     if isinstance(value, Struct):

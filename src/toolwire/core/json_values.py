@@ -116,8 +116,7 @@ _LONE_SURROGATE = re.compile(
 
 
 def explain_decode_error(data: bytes | str, error: Exception) -> str:
-    """Why a document does not decode, with line and column from the standard library's parser (msgspec gives
-    neither)."""
+    """Why a document does not decode, with line and column from the standard library, because msgspec gives neither."""
     try:
         text = data.decode() if isinstance(data, bytes) else data
         json.loads(text, parse_constant=_refuse_constant)

@@ -141,8 +141,7 @@ class Ledger(msgspec.Struct, eq=False):
         return self.source == self.target
 
     def note(self, code: str, path: Path, what: str, why: str = "") -> None:
-        """Note a loss at a place of the input. `what` is a sentence without its full stop, `why` overrides the usual
-        reason of the code."""
+        """Note a loss. `what` is a sentence without its full stop, `why` overrides the usual reason of the code."""
         if type(path) is Paths:
             for place in path:
                 self.notes.setdefault((code, place, what), why)

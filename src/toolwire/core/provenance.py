@@ -1,5 +1,4 @@
-"""Helpers of all readers and writers: `ReadContext` records where a node was read (`ir.Origin`), the rest writes
-origins back."""
+"""Helpers of all readers and writers: where a node was read (`ir.Origin`), and how origins are written back."""
 
 from __future__ import annotations
 

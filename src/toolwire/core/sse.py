@@ -15,8 +15,7 @@ MAX_FRAME = 64 * 1024 * 1024
 _MAX_MATCHED_TEXT = MAX_FRAME // 16
 """However a shorter text is escaped, its frame stays below the limit."""
 MAX_FAILED_TEMPLATES = 8
-"""A reader that made this many frame templates since one matched stops making them: the frames differ in more than
-their text."""
+"""So many frame templates without a match, and a reader stops making them: more than the text differs."""
 _TWO_FRAMES_NEWLINES = 4
 """Bytes with fewer newlines than this hold at most one whole frame."""
 _encode = msgspec.json.Encoder().encode
@@ -72,8 +71,7 @@ class SseSplitter:
         return frames
 
     def _read_single_frame(self, data: bytes) -> Frame | None:
-        """The frame, if these bytes are exactly one frame: most servers send one at a time. `partition` is the
-        fastest search."""
+        """The frame, if these bytes are exactly one, as most servers send them. `partition` is the fastest search."""
         line, _, rest = data.partition(b"\n")
         if data.partition(b"\r")[1]:
             return None
@@ -154,8 +152,7 @@ def split_after_frames(data: bytes) -> list[bytes]:
 
 
 class FrameTemplate:
-    """The bytes of a frame around one JSON string. Another frame that differs only in that string is recognised
-    without decoding it."""
+    """The bytes of a frame around one JSON string. A frame that differs only there is recognised without decoding."""
 
     __slots__ = ("_excluded_start", "_prefix", "_prefix_slice", "_suffix", "_suffix_slice", "_text_slice")
 

@@ -137,8 +137,7 @@ class _RuleApplication:
         self.note_loss("policy-dropped", source_path(tool), what, rule)
 
     def _assign_names(self) -> None:
-        """All tools are renamed at once, so that a tool can get the old name of another renamed tool. A name that is
-        still used is skipped."""
+        """Rename all tools at once, so that one can get the old name of another. A name in use is skipped."""
         remaining = dict.fromkeys(
             name for tool in self.declared_tools if _tool_key(name := tool_name(tool)) not in self.dropped_tools
         )
@@ -397,8 +396,7 @@ RenameTool = Callable[[ToolName], ToolName | None]
 
 
 def tools_over_limit(tools: Sequence[AnyTool], rule: Rule, choice: ToolChoice | None) -> list[AnyTool]:
-    """The tools that exceed the limit of a rule. Kept are the tool that the client requires, then those in `keep`, then
-    the first ones."""
+    """The tools over the limit of a rule. Kept are the required tool, then those in `keep`, then the first ones."""
     matching = [tool for tool in tools if matches_tool(rule, tool_name(tool))]
     if rule.max_tools is None or len(matching) <= rule.max_tools:
         return []

@@ -524,8 +524,7 @@ class PolicyUndo(Struct, frozen=True):
         return call if found is None or found.client_name == call.name else replace_fields(call, name=found.client_name)
 
     def restore_call(self, call: Call, ledger: Ledger, incomplete: bool = False) -> Call | RefusedCall:
-        """A complete call as the client gets it, or why it does not get it. Arguments that were cut off (`incomplete`)
-        are not changed."""
+        """A complete call for the client, or why it does not get it. Arguments that were cut off are not changed."""
         key = (call.namespace, call.name)
         found = self.tools.get(key)
         if found is None:

@@ -1,5 +1,4 @@
-"""Policy rules: which exchanges and tools each applies to, and what it does. The gateway's configuration checks
-them."""
+"""Policy rules: what each applies to, and what it does. The configuration of the gateway checks them."""
 
 from __future__ import annotations
 
@@ -196,8 +195,7 @@ class Policy:
         return self._look_up(subject)[0] if self.rules else ()
 
     def active_digest(self, subject: RuleSubject) -> str:
-        """The digest of the rules for this exchange. It is part of a seal's maker, because seals are bound to the tools
-        that the model saw."""
+        """Their digest. It is part of a seal's maker, because seals are bound to the tools that the model saw."""
         return self._look_up(subject)[1] if self.rules else ""
 
     def _look_up(self, subject: RuleSubject) -> tuple[tuple[Rule, ...], str]:

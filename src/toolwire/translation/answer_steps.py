@@ -64,8 +64,7 @@ class SealSlots(Struct, frozen=True):
     has_no_slot: bool = False
     """The client's protocol cannot carry seals (Chat)."""
     in_reasoning_beside: bool = False
-    """Only thinking can carry one (Anthropic, Responses): the seal of a call or text goes into a reasoning part beside
-    it."""
+    """Only thinking can carry one (Anthropic, Responses): that of a call or text goes into reasoning beside it."""
     on_next_part: bool = False
     """Calls can carry one (Gemini): the seal of thinking goes onto the next call or text."""
     hold_calls: bool = False
@@ -111,8 +110,7 @@ CUTS = ("length", "context")
 
 
 def finish_with_calls(finish: Finish) -> Finish:
-    """The finish of a choice with calls: some providers send `stop` or a word of their own, but clients run calls only
-    after `calls`."""
+    """The finish of a choice with calls. Some providers send `stop` or other words; clients run calls after `calls`."""
     return Finish("calls", finish.raw, origin=finish.origin) if finish.kind in ("stop", "other") else finish
 
 

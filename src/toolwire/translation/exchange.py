@@ -32,7 +32,7 @@ from toolwire.translation.request_steps.prepare_request import NO_CALL_IDS, prep
 from toolwire.translation.request_steps.restore_turns import restore_turns
 from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
-from toolwire.translation.tool_rounds import Rounds
+from toolwire.translation.tool_rounds import Rounds, ServerCallInterceptor
 
 
 class Translation(Struct, frozen=True):
@@ -136,8 +136,7 @@ class Exchange:
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     def remember_request(self, body: Body) -> None:
-        """Read a request that was passed through as bytes, only to translate the answer to it: its tool names, ids and
-        options."""
+        """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""
         unreported = Ledger(self.client.name, self.provider.name)
         request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
         self._prepare_request(request, unreported)
@@ -157,9 +156,8 @@ class Exchange:
         """Apply the policy, substitute tools that the provider does not run, and adapt the rest to its constraints."""
         provider, options = self.provider, self.options
         if options.policy:
-            request, self._policy_undo = apply_rules(
-                request, options.policy, ledger, provider.constraints.can_force_tools
-            )
+            can_force_tools = provider.constraints.can_force_tools
+            request, self._policy_undo = apply_rules(request, options.policy, ledger, can_force_tools)
         if _has_provider_tools(request):
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
             request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
@@ -174,8 +172,7 @@ class Exchange:
 
     @property
     def has_unreadable_summary(self) -> bool:
-        """Does the request need the provider's state only because of a summary (`ir.Summary`) that its maker has
-        sealed?"""
+        """Does it need the provider's state only because of a summary (`ir.Summary`) that its maker has sealed?"""
         asked = self._client_request
         return self.needs_provider_state and asked is not None and not asked.has_provider_history
 
@@ -184,11 +181,8 @@ class Exchange:
     @property
     def _may_pause(self) -> bool:
         """Can the answer end in a pause (Anthropic `pause_turn`)? Only where the provider runs tools itself."""
-        return (
-            self.is_cross_protocol
-            and self._provider_request is not None
-            and _has_provider_tools(self._provider_request)
-        )
+        sent = self._provider_request
+        return self.is_cross_protocol and sent is not None and _has_provider_tools(sent)
 
     @property
     def can_take_rounds(self) -> bool:
@@ -199,16 +193,11 @@ class Exchange:
         """The state of an answer in several rounds; None where there can be only one."""
         if not self.can_take_rounds:
             return None
-        interceptor = (
-            tool_rounds.ServerCallInterceptor(self._tool_names, self._policy_undo, self._added_tool_names)
-            if self._added_tool_names or self._policy_undo.can_refuse
-            else None
-        )
-        keep_seals = self.options.has_memory or not self._added_tool_names
+        undo, added, shown = self._policy_undo, self._added_tool_names, self.options.shown_tools
+        interceptor = ServerCallInterceptor(self._tool_names, undo, added) if added or undo.can_refuse else None
+        keep_seals = self.options.has_memory or not added
         placeholder = None if self.is_cross_protocol else signature_memory.make_placeholder_seal(self.client)
-        return Rounds(
-            interceptor, self._may_pause, self.options.shown_tools, keep_seals, self._substituted_tools, placeholder
-        )
+        return Rounds(interceptor, self._may_pause, shown, keep_seals, self._substituted_tools, placeholder)
 
     def add_round(self, body: Body, is_stream: bool = False) -> Rounds | None:
         """Add a whole answer of the provider. Where the result `needs_next_round`, send `next_request`."""
@@ -228,8 +217,7 @@ class Exchange:
         return rounds if rounds.needs_next_round or rounds.intercepted or rounds.resumptions else None
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
-        """Results of intercepted calls in the last round, where the client has calls of its own to run: they are kept
-        for its next request."""
+        """Keep results of the last round for the next request, where the client has calls of its own to run."""
         self._pending_results = results
 
     def next_request(self, rounds: Rounds, results: Sequence[Result]) -> bytes:
@@ -326,9 +314,8 @@ class Exchange:
     @property
     def needs_answer_rewrite(self) -> bool:
         """Must answers be changed for the client, or can they be written back verbatim?"""
-        return (
-            self.is_cross_protocol or self._tool_names.has_changes or self.options.stamp_seals or self.has_policy_undo
-        )
+        is_changed = self._tool_names.has_changes or self.options.stamp_seals or self.has_policy_undo
+        return self.is_cross_protocol or is_changed
 
     @property
     def has_policy_undo(self) -> bool:
@@ -371,9 +358,8 @@ class Exchange:
             )
         if not self._remembers_seals:
             return EMPTY_MAPPING
-        return signature_memory.collect_records(
-            response, self.provider, self._maker, steps, ended, self._context_digest
-        )
+        digest = self._context_digest
+        return signature_memory.collect_records(response, self.provider, self._maker, steps, ended, digest)
 
     def _context_digest(self) -> str:
         """A digest of everything before the answer, for models that bind their thinking to it; "" for others."""

@@ -91,21 +91,15 @@ def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[R
 
 def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> Settings:
     changes: dict[str, Any] = {}
-    limit = _output_limit(settings.max_tokens, options)
-    if limit is not None:
-        changes["max_tokens"], why = limit
+    requested, most, limit = settings.max_tokens, options.model_output_limit, options.max_output_tokens
+    why = ""
+    if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
+        changes["max_tokens"], why = most, "the provider says that the model allows no more"
+    elif limit is not None and (requested is None or requested > limit):
+        changes["max_tokens"], why = limit, "the operator set a limit"
+    if why:
         what = f"the output is limited to {changes['max_tokens']:,} tokens"
         ledger.note("setting-clamped", settings.where.get("max_tokens"), what, why)
     if not options.cache_breakpoints and settings.cache is None and not ledger.is_same_protocol:
         changes["cache"] = OFF
     return replace(settings, **changes) if changes else settings
-
-
-def _output_limit(requested: int | None, options: Options) -> tuple[int, str] | None:
-    """The new output limit (`max_tokens`) and the reason for it; None where it stays as requested."""
-    most, limit = options.model_output_limit, options.max_output_tokens
-    if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
-        return most, "the provider says that the model allows no more"
-    if limit is not None and (requested is None or requested > limit):
-        return limit, "the operator set a limit"
-    return None

@@ -178,8 +178,7 @@ def keep_own_seals(request: Request, maker: str, constraints: Constraints, ledge
 
 
 def _drop_item_ids(turn: Turn) -> Turn:
-    """A turn without item ids. OpenAI knows by the id of an item that reasoning belongs before it, and refuses the item
-    without that reasoning."""
+    """A turn without item ids, by which OpenAI knows that reasoning belongs before an item, and refuses it without."""
     parts: list[Part] = []
     for part in turn.parts:
         if isinstance(part, Call):

@@ -275,8 +275,7 @@ class Rounds:
         return [self.to_runner_call(one.call) for one in self.intercepted if not one.refusal]
 
     def complete_results(self, results: Sequence[Result], over_limit: bool = False) -> tuple[Result, ...]:
-        """One result for each intercepted call of this round: the given results of `calls_to_run`, in that order, and
-        the refusals of the others."""
+        """One result for each intercepted call of this round: the results of `calls_to_run`, in order, and refusals."""
         remaining = iter(results)
         out: list[Result] = []
         for one in self.intercepted:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from toolwire.core import ids
 from toolwire.core.codec import Codec
-from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Part, Request, Response, Result, Text, Turn
+from toolwire.core.ir import EMPTY_MAPPING, Call, Choice, Failure, Part, Request, Result, Text, Turn
 from toolwire.core.json_values import Body, Malformed, Object, decode_object_or_none, encode_text, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.protocols import find_codec
@@ -70,8 +70,7 @@ def translate(
 
 
 class Stream:
-    """Translates a provider's stream for a client: `feed` bytes as they come, then `close`. Arguments as
-    `translate`."""
+    """Translates a provider's stream for a client: `feed` bytes, then `close`. Arguments as `translate`."""
 
     def __init__(self, *, source: str, target: str, request: Body | None = None, **options: Any) -> None:
         exchange = Exchange(find_codec(target), find_codec(source), build_options(options))
@@ -142,17 +141,12 @@ def parse_tool_calls(protocol: str, response: Body, *, strict: bool = False) -> 
     reason is ignored, because many servers send another one.
     """
     codec = find_codec(protocol)
-    choices = _read_response(codec, response).choices
-    if not choices:
-        return []
-    finish = choices[0].finish
+    choice = _read_first_choice(codec, response)
+    finish = choice.finish
     if strict and (finish is None or finish.kind not in codec.constraints.call_finish_kinds):
         return []
-    return [
-        ToolCall(part.id, part.name, part.arguments, part.namespace, part.kind)
-        for part in choices[0].parts
-        if isinstance(part, Call)
-    ]
+    calls = [part for part in choice.parts if isinstance(part, Call)]
+    return [ToolCall(call.id, call.name, call.arguments, call.namespace, call.kind) for call in calls]
 
 
 def build_tool_results(
@@ -167,8 +161,7 @@ def build_tool_results(
     if isinstance(response, (list, tuple)) and all(isinstance(call, ToolCall) for call in response):
         calls = [Call(call.id, call.name, call.arguments, call.kind, call.namespace) for call in response]
     else:
-        choices = _read_response(codec, response).choices  # type: ignore[arg-type]
-        parts = choices[0].parts if choices else ()
+        parts = _read_first_choice(codec, response).parts  # type: ignore[arg-type]
         calls = [part for part in parts if isinstance(part, Call)]
         turns = (Turn("assistant", parts),)
     results = _build_results(calls, outputs)
@@ -188,32 +181,28 @@ def _build_results(calls: list[Call], outputs: Sequence[ToolOutput]) -> tuple[Pa
     missing = next((id for id in known if id not in given), None)
     if missing is not None:
         raise Malformed(None, f"the call {missing!r} has no output; every call of a turn needs one")
-    return tuple(_build_result(known[output.id], output) for output in outputs)
-
-
-def _build_result(call: Call, output: ToolOutput) -> Result:
-    is_text = isinstance(output.content, str)
-    text = output.content if is_text else encode_text(output.content)
-    value = None if is_text else output.content
-    id = call.id if not call.id.startswith(MADE_UP_ID_PREFIX) else ""
-    return Result(id, (Text(text),), output.is_error or None, call.name, call.kind, call.namespace, value=value)
+    results: list[Result] = []
+    for output in outputs:
+        call, value, failed = known[output.id], output.content, output.is_error or None
+        content = (Text(value if isinstance(value, str) else encode_text(value)),)
+        id = "" if call.id.startswith(MADE_UP_ID_PREFIX) else call.id
+        value = None if isinstance(value, str) else value
+        results.append(Result(id, content, failed, call.name, call.kind, call.namespace, value=value))
+    return tuple(results)
 
 
 MADE_UP_ID_PREFIX = "call_tw"
 """The prefix of ids that are made up where the provider sent none (Gemini)."""
 
 
-def _read_response(codec: Codec, response: Body) -> Response:
-    read = codec.read_response(parse_object(response))
-    choices = tuple(replace(choice, parts=_add_missing_ids(choice.parts)) for choice in read.choices)
-    return replace(read, choices=choices)
-
-
-def _add_missing_ids(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Give calls without an id one, so that outputs can name them. It is not written back."""
-    return tuple(
+def _read_first_choice(codec: Codec, response: Body) -> Choice:
+    """The first choice. Calls without an id get one, so that outputs can name them; it is not written back."""
+    choices = codec.read_response(parse_object(response)).choices
+    choice = choices[0] if choices else Choice(0, ())
+    parts = tuple(
         replace(part, id=ids.derive_id(MADE_UP_ID_PREFIX, number, part.name))
         if isinstance(part, Call) and not part.id
         else part
-        for number, part in enumerate(parts)
+        for number, part in enumerate(choice.parts)
     )
+    return replace(choice, parts=parts)

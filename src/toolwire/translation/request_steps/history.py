@@ -197,8 +197,7 @@ def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledg
 
 
 def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
-    """Split before each turn of the assistant that follows another role. Steps between a call and a late result of it
-    are one step."""
+    """Split before each turn of the assistant after another role. A late result joins the steps since its call."""
     steps: list[tuple[Turn, ...]] = [()]
     owners: dict[str, int] = {}
     for number, turn in enumerate(turns):
@@ -216,8 +215,7 @@ def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
 
 
 def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:
-    """The turns where every batch of calls is directly followed by all its results, as in most histories; None for any
-    other history."""
+    """The turns, if all results directly follow their batch of calls, as in most histories; else None."""
     placed: list[Turn] = []
     batch: list[str] = []
     results: dict[str, Result] = {}

@@ -66,7 +66,7 @@ def _restrict_seals(
 ) -> Request:
     """Leave out thinking and seals of other makers, and phases where the provider has none."""
     rules, rare = provider.constraints, features.rare
-    if "seals" in rare or "reasoning" in rare:
+    if "seals" in rare:
         request = turn_content.drop_reasoning_without_tools(request, rules, ledger)
         maker = seals.NO_MAKER if options.without_seals else options.maker or provider.name
         request = seals.keep_own_seals(request, maker, rules, ledger)

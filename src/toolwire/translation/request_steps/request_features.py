@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -10,7 +11,6 @@ from toolwire.core.ir import (
     Call,
     Media,
     Opaque,
-    Part,
     Reasoning,
     Request,
     Result,
@@ -26,8 +26,15 @@ ERROR_MARK = "[tool error] "
 
 
 RareFeature: TypeAlias = Literal[
-    "seals", "blank text", "media results", "failed results", "loaded tools", "reasoning", "summaries", "phases"
+    "seals", "blank text", "media results", "failed results", "loaded tools", "summaries", "phases"
 ]
+
+
+_RARE_PARTS: Mapping[type, RareFeature] = {
+    Reasoning: "seals",
+    ToolsAdded: "loaded tools",
+    Summary: "summaries",
+}
 
 
 class RequestFeatures(Struct):
@@ -61,19 +68,8 @@ class RequestFeatures(Struct):
                     self._add_call(part)  # type: ignore[arg-type]
                 elif kind is Result:
                     self._add_result(part)  # type: ignore[arg-type]
-                else:
-                    self._add_rare_part(part)
-
-    def _add_rare_part(self, part: Part) -> None:
-        kind = type(part)
-        if kind is Reasoning:
-            self.rare.add("reasoning")
-            if part.seal is not None:  # type: ignore[union-attr]
-                self.rare.add("seals")
-        elif kind is ToolsAdded:
-            self.rare.add("loaded tools")
-        elif kind is Summary:
-            self.rare.add("summaries")
+                elif kind in _RARE_PARTS:
+                    self.rare.add(_RARE_PARTS[kind])
 
     def _add_call(self, call: Call) -> None:
         self.calls.append(call)
@@ -106,23 +102,6 @@ class RequestFeatures(Struct):
 
 
 def request_features(request: Request) -> RequestFeatures:
-    turns = request.turns
-    if _is_only_text(turns):
-        return NO_FEATURES
     features = RequestFeatures()
-    features.add_turns(turns)
+    features.add_turns(request.turns)
     return features
-
-
-NO_FEATURES = RequestFeatures()
-
-
-def _is_only_text(turns: tuple[Turn, ...]) -> bool:
-    """Is there nothing but text? So it is until the first call."""
-    for turn in turns:
-        if turn.phase:
-            return False
-        for part in turn.parts:
-            if type(part) is not Text or part.seal is not None or not part.text or part.text.isspace():
-                return False
-    return True

@@ -1,5 +1,4 @@
-"""Steps on the content of turns: system prompts, failed results, images and other media in results, empty text, and
-loaded tools."""
+"""Steps on the content of turns: system prompts, failed results, media in results, empty text, loaded tools."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
 def _map_mid_system_turn(
     number: int, turns: tuple[Turn, ...], constraints: Constraints, model: str, ledger: Ledger
 ) -> Turn:
-    """A system turn in the middle: Anthropic's newer models take one between a user and an assistant turn; elsewhere it
-    becomes a user turn."""
+    """A system turn in the middle becomes a user turn. Newer Anthropic models take one between user and assistant."""
     turn = turns[number]
     if turn.role not in _SYSTEM_ROLES or constraints.mid_system_turns == "keep":
         return turn
@@ -103,8 +101,7 @@ def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> 
 
 
 def mark_failed_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with failed results marked as the target does: by a flag (Anthropic `is_error`), or at the start of
-    the text."""
+    """The request with failed results marked by a flag (Anthropic `is_error`), or at the start of the text."""
     if ledger.is_same_protocol:
         return request
     mark = _flag_to_text if constraints.result_error_style == "text" else _text_to_flag
@@ -216,8 +213,7 @@ def _is_empty_text(part: Part, ledger: Ledger) -> bool:
 
 
 def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with tools that were loaded in the middle of the conversation in its list of tools, where the target
-    has only that list."""
+    """The request with tools from the conversation in its list of tools, where the target has only that list."""
     if constraints.allows_tools_in_turns or ledger.is_same_protocol:
         return request
     tools: dict[tuple[str, str], AnyTool] = {}
