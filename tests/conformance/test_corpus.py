@@ -12,9 +12,8 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from toolwire import Malformed, Stream, translate
-from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import encode_json, read_frames
-from toolwire.conformance.strict import find_violations
 
 PAIRS = list(permutations(PEERS, 2))
 MODELS = {

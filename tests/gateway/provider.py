@@ -21,9 +21,8 @@ from typing import Any, Literal
 
 from gateway.declared_tools import Called, NotOffered, Use, write_call
 from gateway.provider_seals import SealChecker
-from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import encode_json, write_frame
-from toolwire.conformance.strict import find_violations
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}

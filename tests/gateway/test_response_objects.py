@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from material import NAMES
 from toolwire import translate
-from toolwire.conformance.strict import find_violations
+from toolwire.conformance.peers import find_violations
 from toolwire.core import envelopes
 from toolwire.core.codec import WriteContext
 from toolwire.core.envelopes import ENVELOPE_PREFIX

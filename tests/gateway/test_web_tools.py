@@ -32,9 +32,8 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.conformance.strict import find_violations
 from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
 from toolwire.gateway.config.load import load_config

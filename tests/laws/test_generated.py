@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from material import NAMES
-from toolwire.conformance.strict import find_violations
+from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import WriteContext
 from toolwire.core.events import StreamChecker, fold, unfold
 from toolwire.core.ir import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
-from toolwire.conformance.strict import find_violations
+from toolwire.conformance.peers import find_violations
 from toolwire.core.events import PartStart, ResponseStart, StreamChecker
 from toolwire.core.ir import Text
 from toolwire.protocols import find_codec

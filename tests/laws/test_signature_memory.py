@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolwire.conformance.strict import find_violations
+from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import unfold
 from toolwire.core.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, strip_origins

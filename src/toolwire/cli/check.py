@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from toolwire.cli import CommandError, terminal
-from toolwire.conformance.strict import find_violations
+from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode

@@ -22,9 +22,8 @@ from toolwire.conformance.expectations import (
     meets_expectation,
     show_value,
 )
-from toolwire.conformance.peers import PEERS
+from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import COMPRESSORS, SseFrame, encode_json, read_frames
-from toolwire.conformance.strict import find_violations, normalise_body
 from toolwire.conformance.targets import Router
 from toolwire.core.json_values import Json
 
@@ -218,7 +217,7 @@ class _ScriptedProvider:
             return ProviderAnswer(500, {}, ('{"error":{"message":"unexpected call"}}',), False)
         exchange = exchanges[number]
         if exchange.expect is not UNSET:
-            body = normalise_body(self.turn.provider.protocol, received.body)
+            body = PEERS[self.turn.provider.protocol].normalise_body(received.body)
             found = find_differences(exchange.expect, body, self.bindings)
             self.problems += [f"provider{line}" for line in found]
         refused = find_violations(self.turn.provider.protocol, received.body, received.model)

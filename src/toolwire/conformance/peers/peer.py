@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from toolwire.conformance.peers.checks import RequestCheck
 from toolwire.core.json_values import Json, Object
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress}
@@ -145,12 +146,18 @@ class Peer(ABC):
     """A model that seals its reasoning."""
     turns_key: ClassVar[str]
     """The key of a request that contains the conversation."""
+    checks: ClassVar[tuple[RequestCheck, ...]]
+    """What its provider refuses; the rules are those of the vendor's own service."""
     provider_seals: ClassVar[bool] = True
     """Does its provider seal reasoning, and require it back?"""
     has_seal_slot: ClassVar[bool] = True
     """Can its clients keep and return seals?"""
     uses_data_type: ClassVar[bool] = False
     """Do clients use the type in a frame's data, and ignore its event line?"""
+
+    def normalise_body(self, body: Json) -> Json:
+        """A request with the field names that expectations use: Gemini accepts snake_case too."""
+        return body
 
     @abstractmethod
     def complete_answer(self, body: Object, model: str) -> Object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -110,3 +112,15 @@ def check_object_schema(schema: Json, path: str) -> Iterator[str]:
         yield f"{path}: expected an object"
     elif schema.get("type") != "object":
         yield f"{path}: schema must be a JSON Schema of 'type: \"object\"', got 'type: {schema.get('type')!r}'"
+
+
+def is_base64(text: Json) -> bool:
+    """Standard or URL-safe, padded or not."""
+    if not isinstance(text, str):
+        return False
+    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (ValueError, binascii.Error):
+        return False
+    return True
