@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
-from toolwire.conformance.case import Case, CaseTurn, ClientExpectation, ProviderExchange
+from toolwire.conformance.case import Case, CaseTurn, Client, ClientExpectation, ProviderExchange
 from toolwire.conformance.expectations import (
     Bindings,
     MissingValue,
@@ -145,9 +145,7 @@ class _CaseRun:
     """One case while it is played: the bindings and answers so far."""
 
     def __init__(self, transport: Transport, same_mode: bool, is_formal: bool) -> None:
-        self.transport = transport
-        self.same_mode = same_mode
-        self.is_formal = is_formal
+        self.transport, self.same_mode, self.is_formal = transport, same_mode, is_formal
         self.unsupported = ""
         self.was_declined = False
         """Did the gateway refuse an optional exchange?"""
@@ -169,9 +167,7 @@ class _CaseRun:
         if wanted and not (script.calls or view.problem) and view.status in UNSUPPORTED_STATUSES:
             self.unsupported = f"answered {view.status}: {show_value(view.text)}"
         # A client that disconnects does not read the answer.
-        folded, broken = (
-            (None, []) if client.leaves else _read_client_answer(client.protocol, client.stream, view, self.is_formal)
-        )
+        folded, broken = (None, []) if client.leaves else _read_client_answer(client, view, self.is_formal)
         self.was_declined = script.was_declined(isinstance(folded, dict) and bool(folded.get("error")))
         found = [*([view.problem] if view.problem else []), *script.list_problems(self.was_declined)]
         self.answers.append((client.protocol, folded))
@@ -194,9 +190,7 @@ class _ScriptedProvider:
     """The provider of one turn: answers by the case, and collects the problems of the requests it receives."""
 
     def __init__(self, turn: CaseTurn, bindings: Bindings, same_mode: bool) -> None:
-        self.turn = turn
-        self.same_mode = same_mode
-        self.bindings = bindings
+        self.turn, self.bindings, self.same_mode = turn, bindings, same_mode
         self.calls = 0
         self.problems: list[str] = []
 
@@ -277,11 +271,11 @@ def _echo_nothing(_number: int, _texts: list[str] | None) -> list[Json]:
     return []  # only clients send earlier answers back
 
 
-def _read_client_answer(protocol: str, stream: bool, view: ClientView, is_formal: bool) -> tuple[Json, list[str]]:
+def _read_client_answer(client: Client, view: ClientView, is_formal: bool) -> tuple[Json, list[str]]:
     """The answer as the client reads it, and what is wrong with it."""
-    if stream and view.status < 400:
+    if client.stream and view.status < 400:
         try:
-            folded = PEERS[protocol].fold_stream(read_frames(view.text))
+            folded = PEERS[client.protocol].fold_stream(read_frames(view.text))
         except SHAPE_ERRORS as error:
             return None, [f"the client cannot read the stream ({error!r}): {show_value(view.text)}"]
         violations = [line for line in folded.violations if is_formal or line not in folded.minor_violations]

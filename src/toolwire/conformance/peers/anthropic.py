@@ -269,10 +269,6 @@ def _check_thinking_block(block: Object, path: str) -> Iterator[str]:
     )
 
 
-def _check_redacted_block(block: Object, path: str) -> Iterator[str]:
-    return refusals((not block.get("data"), f"{path}.redacted_thinking.data: Field required"))
-
-
 def _check_server_tool_use_block(block: Object, path: str) -> Iterator[str]:
     if not SERVER_ID.fullmatch(str(block.get("id", ""))):
         yield f"{path}.server_tool_use.id: String should match pattern '^srvtoolu_[a-zA-Z0-9_]+$'"
@@ -285,7 +281,9 @@ BLOCK_CHECKS: dict[Json, Callable[[Object, str], Iterator[str]]] = {
     "tool_use": _check_tool_use_block,
     "tool_result": _check_tool_result_block,
     "thinking": _check_thinking_block,
-    "redacted_thinking": _check_redacted_block,
+    "redacted_thinking": lambda block, path: refusals(
+        (not block.get("data"), f"{path}.redacted_thinking.data: Field required")
+    ),
     "server_tool_use": _check_server_tool_use_block,
 }
 
@@ -366,11 +364,9 @@ def check_system(body: Object, model: str) -> Iterator[str]:
 def check_sampling(body: Object, model: str) -> Iterator[str]:
     """Newer models accept no sampling parameters."""
     if is_since(model, MODEL_FAMILIES, (4, 7)):
-        given = (key for key, default in SAMPLING_DEFAULTS.items() if body.get(key) not in (None, default))
-        yield from (f"{key}: not supported for this model" for key in given)
-
-
-SAMPLING_DEFAULTS = {"temperature": 1, "top_p": 1, "top_k": None}
+        for key, default in (("temperature", 1), ("top_p", 1), ("top_k", None)):
+            if body.get(key) not in (None, default):
+                yield f"{key}: not supported for this model"
 
 
 def check_thinking(body: Object, model: str) -> Iterator[str]:
@@ -555,20 +551,19 @@ EVENT_READERS: dict[str, Callable[[_ClientReader, Object], None]] = {
 
 def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]:
     for frame in frames:
-        if frame.event is None:
-            if frame.text:
-                yield f"a frame without an event line is ignored: {frame.text[:80]}"
+        event = frame.event
+        if event is None:
+            yield from refusals((frame.text, f"a frame without an event line is ignored: {frame.text[:80]}"))
             continue
-        if not isinstance(frame.data, dict) or frame.data.get("type") != frame.event:
-            yield f"event {frame.event} has data of another type: {frame.text[:80]}"
+        if not isinstance(frame.data, dict) or frame.data.get("type") != event:
+            yield f"event {event} has data of another type: {frame.text[:80]}"
             continue
         if reader.is_ended:
-            yield f"{frame.event} after the end"
-        if not reader.message and frame.event not in ("message_start", "ping", "error"):
-            yield f"{frame.event} before message_start"
-            continue
-        if frame.event in EVENT_READERS:
-            EVENT_READERS[frame.event](reader, frame.data)
+            yield f"{event} after the end"
+        if not reader.message and event not in ("message_start", "ping", "error"):
+            yield f"{event} before message_start"
+        elif event in EVENT_READERS:
+            EVENT_READERS[event](reader, frame.data)
     if not reader.is_ended:
         yield "the stream ended without message_stop or error"
 
@@ -592,20 +587,9 @@ class AnthropicPeer(Peer):
     sealing_model = "claude-opus-5-5"
     turns_key = "messages"
     checks = (
-        check_fields,
-        check_system,
-        check_sampling,
-        check_thinking,
-        check_breakpoints,
-        check_formats,
-        check_roles,
-        check_system_turns,
-        check_contents,
-        check_pairs,
-        check_manual_thinking,
-        check_tools,
-        check_tool_choice,
-    )
+        check_fields, check_system, check_sampling, check_thinking, check_breakpoints, check_formats, check_roles,
+        check_system_turns, check_contents, check_pairs, check_manual_thinking, check_tools, check_tool_choice,
+    )  # fmt: skip
 
     def complete_answer(self, body: Object, model: str) -> Object:
         head = {"id": "msg_01Conformance", "type": "message", "role": "assistant", "model": model}

@@ -109,13 +109,13 @@ def check_declarations(body: Object, model: str) -> Iterator[str]:
 
 
 def _check_parameters(declared: Object, path: str) -> Iterator[str]:
-    if declared.get("parameters") is not None and declared.get("parametersJsonSchema") is not None:
+    schema, free = declared.get("parameters"), declared.get("parametersJsonSchema")
+    if schema is not None and free is not None:
         yield f"{path}: parameters and parameters_json_schema are exclusive"
-    if declared.get("parameters") is not None:
-        yield from check_schema(declared["parameters"], f"{path}.parameters")
-        if schema_type(declared["parameters"]) not in ("OBJECT", ""):
+    if schema is not None:
+        yield from check_schema(schema, f"{path}.parameters")
+        if schema_type(schema) not in ("OBJECT", ""):
             yield f"{path}.parameters: schema should be of type OBJECT"
-    free = declared.get("parametersJsonSchema")
     if free is not None:
         if not isinstance(free, dict):
             yield f"{path}.parameters_json_schema: expected an object"
@@ -152,14 +152,14 @@ def check_tool_kinds(body: Object, model: str) -> Iterator[str]:
     """Built-in tools beside functions need a newer model, separate tool objects, and a flag in toolConfig."""
     tools = objects(body.get("tools"))
     for index, tool in enumerate(tools):
-        yield from unknown_names(tool.keys() - FIELDS["built_in_tools"] - {"functionDeclarations"}, f"tools[{index}]")
-        held = [key for key in tool if tool[key] is not None]
-        if "functionDeclarations" in held and len(held) > 1:
-            yield f"tools[{index}].tool_type: one_of 'tool_type' has more than one initialized field: {held}"
-        if not held:
-            yield f"tools[{index}].tool_type: required one_of 'tool_type' must have one initialized field"
-        if tool.get("functionDeclarations") == []:
-            yield f"tools[{index}].function_declarations: must not be empty"
+        at, held = f"tools[{index}]", [key for key in tool if tool[key] is not None]
+        several = "functionDeclarations" in held and len(held) > 1
+        yield from unknown_names(tool.keys() - FIELDS["built_in_tools"] - {"functionDeclarations"}, at)
+        yield from refusals(
+            (several, f"{at}.tool_type: one_of 'tool_type' has more than one initialized field: {held}"),
+            (not held, f"{at}.tool_type: required one_of 'tool_type' must have one initialized field"),
+            (tool.get("functionDeclarations") == [], f"{at}.function_declarations: must not be empty"),
+        )
     functions = any("functionDeclarations" in tool for tool in tools)
     built_in = any(tool.keys() & (FIELDS["built_in_tools"] - {"computerUse"}) for tool in tools)
     if not (functions and built_in):
@@ -442,16 +442,9 @@ class GeminiPeer(Peer):
     sealing_model = "gemini-3.8-flash"
     turns_key = "contents"
     checks = (
-        check_fields,
-        check_config,
-        check_parts,
-        check_turns,
-        check_signatures,
-        check_response_media,
-        check_declarations,
-        check_tool_kinds,
-        check_tool_choice,
-    )
+        check_fields, check_config, check_parts, check_turns, check_signatures, check_response_media,
+        check_declarations, check_tool_kinds, check_tool_choice,
+    )  # fmt: skip
 
     def normalise_body(self, body: Json) -> Json:
         return camel_case_fields(body)

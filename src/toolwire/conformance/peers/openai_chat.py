@@ -294,15 +294,7 @@ class ChatPeer(Peer):
     model = "gpt-4.1"
     sealing_model = "gpt-4.1"
     turns_key = "messages"
-    checks = (
-        check_fields,
-        check_limits,
-        check_messages,
-        check_pairs,
-        check_tools,
-        check_tool_choice,
-        check_formats,
-    )
+    checks = (check_fields, check_limits, check_messages, check_pairs, check_tools, check_tool_choice, check_formats)
     provider_seals = False
     has_seal_slot = False
 

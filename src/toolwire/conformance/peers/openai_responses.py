@@ -39,27 +39,12 @@ from toolwire.core.json_values import Json, Object
 NAMES = known_names("openai-responses")
 CALL_ID_LIMIT = 64
 ID_PREFIXES = {
-    "function_call": "fc",
-    "custom_tool_call": "ctc",
-    "reasoning": "rs",
-    "web_search_call": "ws",
-    "file_search_call": "fs",
-    "image_generation_call": "ig",
-    "mcp_call": "mcp",
-    "mcp_list_tools": "mcpl",
-    "mcp_approval_request": "mcpr",
-    "code_interpreter_call": "ci",
-    "computer_call": "cu",
-}
-CALL_BY_OUTPUT = {
-    "function_call_output": "function_call",
-    "custom_tool_call_output": "custom_tool_call",
-    "shell_call_output": "shell_call",
-    "apply_patch_call_output": "apply_patch_call",
-    "computer_call_output": "computer_call",
-    "local_shell_call_output": "local_shell_call",
-}
-CALL_ITEMS = frozenset(CALL_BY_OUTPUT.values())
+    "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs", "web_search_call": "ws",
+    "file_search_call": "fs", "image_generation_call": "ig", "mcp_call": "mcp", "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr", "code_interpreter_call": "ci", "computer_call": "cu",
+}  # fmt: skip
+CALL_ITEMS = NAMES["values"]["calls"]
+CALL_BY_OUTPUT = {f"{call}_output": call for call in CALL_ITEMS}
 ITEM_TYPES = NAMES["values"]["other_items"] | CALL_ITEMS | frozenset(CALL_BY_OUTPUT)
 CALL_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
 INPUT_PARTS = NAMES["values"]["input_parts"]
@@ -118,14 +103,13 @@ def _check_call_id(item: Object, path: str, kind: str) -> Iterator[str]:
 
 
 def _check_item_id(item: Object, path: str, kind: str) -> Iterator[str]:
-    prefix = ID_PREFIXES.get(kind)
-    if kind == "message" and item.get("role") == "assistant":
-        prefix = "msg"
+    prefix = "msg" if kind == "message" and item.get("role") == "assistant" else ID_PREFIXES.get(kind)
     id = item.get("id")
-    if prefix and isinstance(id, str) and not id.startswith(prefix):
-        yield f"Invalid '{path}.id': {id!r}. Expected an ID that begins with '{prefix}'."
-    if isinstance(id, str) and len(id) > CALL_ID_LIMIT and kind != "reasoning" and prefix:
-        yield f"Invalid '{path}.id': string too long."
+    if prefix and isinstance(id, str):
+        if not id.startswith(prefix):
+            yield f"Invalid '{path}.id': {id!r}. Expected an ID that begins with '{prefix}'."
+        if len(id) > CALL_ID_LIMIT and kind != "reasoning":
+            yield f"Invalid '{path}.id': string too long."
 
 
 def _check_output(output: Json, path: str) -> Iterator[str]:
@@ -488,25 +472,12 @@ class ResponsesPeer(Peer):
     model = "gpt-5.5"
     sealing_model = "gpt-5.5"
     turns_key = "input"
-    checks = (
-        check_fields,
-        check_tools,
-        check_tool_choice,
-        check_formats,
-        check_items,
-        check_pairs,
-        check_reasoning,
-    )
+    checks = (check_fields, check_tools, check_tool_choice, check_formats, check_items, check_pairs, check_reasoning)
     uses_data_type = True
 
     def complete_answer(self, body: Object, model: str) -> Object:
-        head = {
-            "id": "resp_conformance",
-            "object": "response",
-            "created_at": 1767225600,
-            "status": "completed",
-            "model": model,
-        }
+        head = {"id": "resp_conformance", "object": "response", "created_at": 1767225600}
+        head |= {"status": "completed", "model": model}
         rest: Object = {"error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "store": False}
         tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         return {**head, "output": [], **rest, **tools, "usage": dict(USAGE), **body}
@@ -533,10 +504,9 @@ class ResponsesPeer(Peer):
             if kind == "response.output_item.done":
                 done.append(frame["item"])
             if kind in END_STATUSES or kind in ("response.created", "response.in_progress"):
-                status = END_STATUSES.get(kind, "in_progress")
-                rest: Object = (
-                    {"status": status, "output": done} if kind in END_STATUSES else {"status": status, "usage": None}
-                )
+                rest: Object = {"status": "in_progress", "usage": None}
+                if kind in END_STATUSES:
+                    rest = {"status": END_STATUSES[kind], "output": done}
                 frame = {**frame, "response": self.complete_answer({**rest, **frame.get("response", {})}, model)}
             out.append(write_frame(kind, {"type": kind, "sequence_number": number, **frame}))
         return out

@@ -13,7 +13,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -159,11 +159,14 @@ def start_target(
         command = list(target.make_command(port, origin, folder, models))
         command[0] = folders.find_program(command[0])
         log = folder / "gateway.log"
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        # The program folders come first on PATH, because programs there start others.
+        path = os.pathsep.join([*map(str, folders.folders), kept.get("PATH", "")])
         with log.open("wb") as out:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=_target_environment(target, folders, folder),
+                env={**kept, "PATH": path, "HOME": str(folder), **target.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -184,13 +187,6 @@ def find_free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def _target_environment(target: Target, folders: ProgramFolders, home: Path) -> dict[str, str]:
-    """The program folders come first on PATH, because programs there start others."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    path = os.pathsep.join([*map(str, folders.folders), kept.get("PATH", "")])
-    return {**kept, "PATH": path, "HOME": str(home), **target.environment}
-
-
 def wait_for_answer(url: str, timeout: float, process: subprocess.Popen[bytes] | None = None) -> bool:
     """Wait for an answer with a status below 500, until the timeout or the end of the process."""
     deadline = time.monotonic() + timeout
@@ -200,11 +196,9 @@ def wait_for_answer(url: str, timeout: float, process: subprocess.Popen[bytes] |
         connection = kind(place.netloc, timeout=5)
         with suppress(OSError, http.client.HTTPException):
             connection.request("GET", place.path or "/")
-            with connection.getresponse() as response:
-                up = response.status < 500
-            if up:
-                connection.close()
-                return True
+            with closing(connection), connection.getresponse() as response:
+                if response.status < 500:
+                    return True
         connection.close()
         if time.monotonic() > deadline:
             return False
