@@ -20,7 +20,7 @@ from toolwire import schema as s
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema.combine import COPY_BUDGET
 from toolwire.schema.descriptions import describe_name
-from toolwire.schema.validate_schema import NO_TARGET
+from toolwire.schema.validate import NO_TARGET
 
 CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {
     "object_root": s.convert_to_object_root,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from toolwire.core.json_values import decode, encode
-from toolwire.schema.validate_value import fix_whole_numbers, value_problems
+from toolwire.schema.validate import fix_whole_numbers, value_problems
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SCALARS = st.one_of(

@@ -23,7 +23,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.losses import Ledger
 from toolwire.policy.rules import EFFECT_FIELDS, Reshape, Rule, matches_tool
 from toolwire.schema.combine import escape_reference_key, move_references
-from toolwire.schema.validate_value import fix_whole_numbers, value_problems
+from toolwire.schema.validate import fix_whole_numbers, value_problems
 
 DEFAULT_SHELL = ("bash", "-lc")
 _SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh"})

@@ -24,7 +24,7 @@ from toolwire.schema.strict import (
     convert_to_strict,
     strict_problems,
 )
-from toolwire.schema.validate_schema import schema_problems
+from toolwire.schema.validate import schema_problems
 
 __all__ = [
     "STRICT_ALL_REQUIRED",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -81,40 +81,36 @@ def _intersect_types(first: Json, second: Json) -> Json:
     return kept[0] if len(kept) == 1 else kept
 
 
-def _intersect_maps(first: Json, second: Json) -> Json:
-    if not isinstance(first, dict) or not isinstance(second, dict):
-        return first if isinstance(first, dict) else second
-    out = dict(first)
-    for name, child in second.items():
-        out[name] = _intersect_inner(out[name], child) if name in out else child
-    return out
+def _combine_of(kind: type, combine: Callable[[Any, Any], Json]) -> Callable[[Json, Json], Json]:
+    """Combine two values of this type; if only one has it, that one is the result."""
+
+    def combine_usable(first: Json, second: Json) -> Json:
+        if isinstance(first, kind) and isinstance(second, kind):
+            return combine(first, second)
+        return first if isinstance(first, kind) else second
+
+    return combine_usable
 
 
-def _join_lists(first: Json, second: Json) -> Json:
-    if not isinstance(first, list) or not isinstance(second, list):
-        return first if isinstance(first, list) else second
-    return unique_values([*first, *second])
+def _intersect_entries(first: Object, second: Object) -> Json:
+    shared = {name: _intersect_inner(first[name], second[name]) for name in second if name in first}
+    return first | second | shared
 
 
-def _intersect_enums(first: Json, second: Json) -> Json:
-    if not isinstance(first, list) or not isinstance(second, list):
-        return first if isinstance(first, list) else second
+def _intersect_enums(first: list[Json], second: list[Json]) -> Json:
     keys = {canonical_key(item) for item in second}
     return [item for item in first if canonical_key(item) in keys]
 
 
-def _join_texts(first: Json, second: Json) -> Json:
-    if not isinstance(first, str) or not isinstance(second, str):
-        return first if isinstance(first, str) else second
-    return first if second in first else f"{first}\n{second}"
+_intersect_maps = _combine_of(dict, _intersect_entries)
+_join_lists = _combine_of(list, lambda first, second: unique_values([*first, *second]))
 
 
 def _narrower_bound(choose: Callable[[float, float], float]) -> Callable[[Json, Json], Json]:
     def narrower(first: Json, second: Json) -> Json:
         if not is_number(first) or not is_number(second):
             return first if is_number(first) else second
-        ours, theirs = _to_float(first), _to_float(second)
-        return first if choose(ours, theirs) == ours else second
+        return first if choose(_to_float(first), _to_float(second)) == _to_float(first) else second
 
     return narrower
 
@@ -126,17 +122,13 @@ def _to_float(number: Number) -> float:
         return float("inf") if isinstance(number, int) and number > 0 else float("-inf")
 
 
-def _join_negations(first: Json, second: Json) -> Json:
-    return {"anyOf": [first, second]}
-
-
 _COMBINERS: dict[str, Callable[[Json, Json], Json]] = {
     "type": _intersect_types,
     "required": _join_lists,
     "allOf": _join_lists,
-    "enum": _intersect_enums,
-    "description": _join_texts,
-    "not": _join_negations,
+    "enum": _combine_of(list, _intersect_enums),
+    "description": _combine_of(str, lambda first, second: first if second in first else f"{first}\n{second}"),
+    "not": lambda first, second: {"anyOf": [first, second]},
     "nullable": lambda first, second: first is True and second is True,
     "uniqueItems": lambda first, second: first is True or second is True,
     **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"dependencies"}, _intersect_maps),
@@ -197,8 +189,11 @@ def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
     for option in options:
         required = string_items(option.get("required"))
         members = _properties_of(option)
-        optional = [f"{name}?" for name in members if name not in required]
-        words = [f"{name}{_fixed_value_text(members.get(name))}" for name in required] + optional
+        words = []
+        for name in required:
+            values = _listed_values(members.get(name)) or ()
+            words.append(f"{name}: {short_json(values[0], 60)}" if len(values) == 1 else name)
+        words += [f"{name}?" for name in members if name not in required]
         title = option.get("title")
         sketch = (f"{title} " if isinstance(title, str) and title else "") + "{" + ", ".join(words) + "}"
         length += len(sketch)
@@ -206,12 +201,6 @@ def _sketch_alternatives(options: list[Object]) -> Iterable[str]:
             yield "…"
             return
         yield sketch
-
-
-def _fixed_value_text(child: Json) -> str:
-    """The only value that a property of an alternative may have."""
-    values = _listed_values(child) or ()
-    return f": {short_json(values[0], 60)}" if len(values) == 1 else ""
 
 
 def _merge_property(children: list[Json]) -> Json:
@@ -270,14 +259,6 @@ COPY_FEE = 300
 _PERCENT_ESCAPE = re.compile(rb"%([0-9a-fA-F]{2})")
 
 
-def _unquote_fragment(fragment: str) -> str:
-    """Decode a URI fragment. `urllib.parse` would take longer to import than this whole package."""
-    if "%" not in fragment:
-        return fragment
-    raw = fragment.encode("utf-8", "surrogatepass")
-    return _PERCENT_ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
-
-
 class ReferenceLookup:
     """Finds the targets of references in one schema, and limits how much is copied from them."""
 
@@ -313,7 +294,11 @@ class ReferenceLookup:
             return self.root, None
         if not fragment.startswith("/"):
             return self.find_anchors().get(f"#{fragment}")
-        return self._walk_pointer(_unquote_fragment(fragment))
+        if "%" in fragment:  # decoded here, because `urllib.parse` would take longer to import than this whole package
+            raw = fragment.encode("utf-8", "surrogatepass")
+            raw = _PERCENT_ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), raw)
+            fragment = raw.decode("utf-8", "replace")
+        return self._walk_pointer(fragment)
 
     def _walk_pointer(self, fragment: str) -> tuple[Json, Path] | None:
         node: Json = self.root
@@ -368,11 +353,10 @@ def inline_references(
             note(f"{short_json(reference, 100)} has no target and was left out")
             continue
         target, place = found
-        if id(target) in expanding:
-            note("the schema refers to itself; the recursion was cut off")
-            out = dict(intersect_schemas(out, stub_for(target), note))
-        elif not lookup.spend_budget(lookup.copy_cost(target)):
-            note("the references copy too much; the rest was cut off")
+        is_recursive = id(target) in expanding
+        if is_recursive or not lookup.spend_budget(lookup.copy_cost(target)):
+            refers = "schema refers to itself; the recursion" if is_recursive else "references copy too much; the rest"
+            note(f"the {refers} was cut off")
             out = dict(intersect_schemas(out, stub_for(target), note))
         elif target is False:
             out["type"] = UNSATISFIABLE_TYPE

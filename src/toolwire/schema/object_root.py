@@ -57,31 +57,20 @@ def make_property_name(name: str, taken: Collection[str]) -> str:
 def replace_keys(value: Json, names: Mapping[str, str]) -> Json:
     """A value with keys replaced at every depth; the same object if there are none. Without recursion, because
     a model's arguments may be nested to any depth."""
-    if not _has_any_key(value, names):
+    if not isinstance(value, (dict, list)):
         return value
+    is_changed = False
     top: list[Json] = [value]
     todo: list[tuple[Json, Json, Json]] = [(value, top, 0)]
     while todo:
         old, holder, key = todo.pop()
         new: Json = {names.get(name, name): item for name, item in old.items()} if isinstance(old, dict) else list(old)
+        is_changed = is_changed or (isinstance(old, dict) and not names.keys().isdisjoint(old))
         holder[key] = new
         for step, item in new.items() if isinstance(new, dict) else enumerate(new):
             if isinstance(item, (dict, list)):
                 todo.append((item, new, step))
-    return top[0]
-
-
-def _has_any_key(value: Json, names: Mapping[str, str]) -> bool:
-    todo = [value]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict):
-            if not names.keys().isdisjoint(node):
-                return True
-            todo.extend(node.values())
-        elif isinstance(node, list):
-            todo.extend(node)
-    return False
+    return top[0] if is_changed else value
 
 
 def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
@@ -125,11 +114,9 @@ def is_flat_object(schema: Json) -> bool:
     if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
         return False
     for node in properties.values():
-        if (
-            node.__class__ is not dict
-            or node.get("type") not in _SORTED_TYPE_NAMES
-            or not _INNER_KEYWORDS.isdisjoint(node)
-        ):
+        if node.__class__ is not dict or node.get("type") not in _SORTED_TYPE_NAMES:
+            return False
+        if not _INNER_KEYWORDS.isdisjoint(node):
             return False
     return all(map(_match_legal_name, properties)) and schema.get("required").__class__ is not bool
 
@@ -138,11 +125,12 @@ def convert_to_object_root(schema: Json) -> ConvertedSchema:
     """The schema with an object at its root. Other roots are wrapped (`wrapper_property`), unions of objects become one
     object, and illegal property names are replaced (`renames`)."""
     if schema is None:
-        return ConvertedSchema(
-            {"type": "object", "properties": {}}, (SchemaChange(None, "an empty object schema was supplied"),)
-        )
-    if _has_object_root(schema):
-        return ConvertedSchema(schema)
+        change = SchemaChange(None, "an empty object schema was supplied")
+        return ConvertedSchema({"type": "object", "properties": {}}, (change,))
+    if schema.__class__ is dict and _is_plain_object(schema):
+        properties = schema.get("properties")
+        if properties is None or (properties.__class__ is dict and all(map(_match_legal_name, properties))):
+            return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
     notes = ChangeLog()
     out, wrapped = make_object_root(schema, notes)
@@ -183,13 +171,6 @@ def _is_plain_object(schema: Object) -> bool:
     return schema.get("type") == "object" and _COMBINING_KEYWORDS.isdisjoint(schema)
 
 
-def _has_object_root(schema: Json) -> bool:
-    if schema.__class__ is not dict or not _is_plain_object(schema):
-        return False
-    properties = schema.get("properties")
-    return properties is None or (properties.__class__ is dict and all(map(_match_legal_name, properties)))
-
-
 class ObjectRootBuilder:
     """Merges references and unions at one level of a schema into one object."""
 
@@ -199,15 +180,10 @@ class ObjectRootBuilder:
         self.lookup = lookup
 
     def build_root(self) -> Object | None:
+        """The root as one object. A merged union is kept in `$defs` if references point into it."""
         out = self.build_object(self.schema, None, frozenset({id(self.schema)}), 0)
-        if out is not None and any(
-            reference.startswith(_DISSOLVED_PREFIXES) for reference in find_references(self.schema)
-        ):
-            return self._keep_dissolved_union(out)
-        return out
-
-    def _keep_dissolved_union(self, out: Object) -> Object:
-        """Keep the merged union in `$defs`, because references point into it."""
+        if out is None or not any(one.startswith(_DISSOLVED_PREFIXES) for one in find_references(self.schema)):
+            return out
         old = out.get("$defs")
         definitions = old if isinstance(old, dict) else {}
         name = "root"
@@ -282,16 +258,14 @@ def _wrap_in_value_property(schema: Json) -> Object:
     inner = {key: value for key, value in schema.items() if key not in (*DEFINITION_KEYWORDS, "$schema")}
     kept = {key: value for key, value in schema.items() if key in (*DEFINITION_KEYWORDS, "$schema")}
     out = {**kept, "type": "object", "properties": {"value": inner}, "required": ["value"]}
-    moved: Object = move_references(out, _move_into_value_property)
+
+    def move(reference: str) -> str:
+        first = reference[2:].partition("/")[0]
+        is_moved = reference.startswith("#/") and first in NESTING_KEYWORDS - {*DEFINITION_KEYWORDS}
+        return f"#/properties/value{reference[1:]}" if is_moved or reference == "#" else reference
+
+    moved: Object = move_references(out, move)
     return moved
-
-
-def _move_into_value_property(reference: str) -> str:
-    if reference == "#":
-        return "#/properties/value"
-    first = reference[2:].partition("/")[0]
-    is_moved = reference.startswith("#/") and first in NESTING_KEYWORDS - {*DEFINITION_KEYWORDS}
-    return f"#/properties/value{reference[1:]}" if is_moved else reference
 
 
 def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object, dict[str, str]]:
@@ -307,25 +281,23 @@ def _rename_illegal_properties(schema: Object, notes: ChangeLog) -> tuple[Object
             taken.add(names[name])
             notes.add(((None, "properties"), name), f"the property {short_json(name, 80)} was renamed `{names[name]}`")
     out = {**schema, "properties": {names.get(name, name): child for name, child in properties.items()}}
-    required = schema.get("required")
-    if isinstance(required, list):
-        out["required"] = [names.get(name, name) if isinstance(name, str) else name for name in required]
+
+    def rename(values: Json) -> Json:
+        if not isinstance(values, list):
+            return values
+        return [names.get(name, name) if isinstance(name, str) else name for name in values]
+
+    if "required" in schema:
+        out["required"] = rename(schema["required"])
     together = schema.get("dependentRequired")
     if isinstance(together, dict):
-        out["dependentRequired"] = {
-            names.get(name, name): [names.get(other, other) if isinstance(other, str) else other for other in others]
-            if isinstance(others, list)
-            else others
-            for name, others in together.items()
-        }
-    steps = {
-        f"#/properties/{escape_reference_key(old)}": f"#/properties/{escape_reference_key(new)}"
-        for old, new in names.items()
-    }
-    moved: Object = move_references(out, lambda reference: _move_reference(reference, steps))
+        out["dependentRequired"] = {names.get(name, name): rename(others) for name, others in together.items()}
+    steps = {escape_reference_key(old): escape_reference_key(new) for old, new in names.items()}
+
+    def move(reference: str) -> str:
+        keys = reference.split("/")
+        is_moved = keys[:2] == ["#", "properties"] and len(keys) > 2 and keys[2] in steps
+        return "/".join((*keys[:2], steps[keys[2]], *keys[3:])) if is_moved else reference
+
+    moved: Object = move_references(out, move)
     return moved, {new: old for old, new in names.items()}
-
-
-def _move_reference(reference: str, steps: dict[str, str]) -> str:
-    head = "/".join(reference.split("/")[:3])
-    return steps[head] + reference[len(head) :] if head in steps else reference

@@ -47,14 +47,12 @@ SUBSET_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "OBJECT": _COMMON_KEYWORDS | {"properties", "required", "minProperties", "maxProperties", "propertyOrdering"},
 }
 """The allowed keywords by type; Gemini refuses a keyword of another type."""
-HANDLED_KEYWORDS: Final = (
-    frozenset().union(*KEYWORDS_BY_TYPE.values())
-    - {"additionalProperties", "patternProperties", "propertyNames", "dependentRequired", "dependentSchemas"}
-    - {"dependencies", "unevaluatedProperties", "unevaluatedItems", "contains", "minContains", "maxContains"}
-    - {"contentEncoding", "contentMediaType", "contentSchema", "multipleOf", "uniqueItems"}
-) | {"type", "title", "description", "nullable", "default", "example", "examples", "format", "enum", "const"} | {
-    "anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef", "$defs", "definitions",
-}  # fmt: skip
+HANDLED_KEYWORDS: Final = frozenset(
+    "properties required minProperties maxProperties propertyOrdering items prefixItems additionalItems minItems"
+    " maxItems pattern minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum type title description"
+    " nullable default example examples format enum const anyOf oneOf allOf $ref $dynamicRef $recursiveRef $defs"
+    " definitions".split()
+)
 """Keywords that the conversion handles, or that do not matter for another type; all others are reported as left out."""
 
 _KEYWORD_ORDER: Final = (
@@ -120,44 +118,24 @@ def accepts_default(node: Object, value: Json) -> bool:
 # --- schemas that need no conversion ---
 
 
-def _is_text(value: Json) -> bool:
-    return value.__class__ is str
-
-
-def _is_count(value: Json) -> bool:
-    return value.__class__ is int and value >= 0
-
-
-def _is_string_enum(value: Json) -> bool:
-    return value.__class__ is list and bool(value) and all(item.__class__ is str and item for item in value)
-
-
 def _is_name_list(value: Json) -> bool:
     return value.__class__ is list and bool(value) and all(item.__class__ is str for item in value)
 
 
 def _is_properties(value: Json) -> bool:
-    return (
-        value.__class__ is dict
-        and all(child.__class__ is dict for child in value.values())
-        and all(map(IDENTIFIER.fullmatch, value))
-    )
+    is_map = value.__class__ is dict and all(child.__class__ is dict for child in value.values())
+    return is_map and all(map(IDENTIFIER.fullmatch, value))
 
 
 _CHECKS: Final[Mapping[str, Callable[[Json], bool]]] = {
-    "format": _is_text,
-    "title": _is_text,
-    "description": _is_text,
-    "pattern": _is_text,
+    **dict.fromkeys(("format", "title", "description", "pattern"), lambda value: value.__class__ is str),
     "nullable": lambda value: value.__class__ is bool,
-    "enum": _is_string_enum,
+    "enum": lambda value: _is_name_list(value) and "" not in value,
     "items": lambda value: value.__class__ is dict,
     "properties": _is_properties,
-    "required": _is_name_list,
-    "propertyOrdering": _is_name_list,
-    "minimum": is_number,
-    "maximum": is_number,
-    **dict.fromkeys(COUNT_KEYWORDS, _is_count),
+    **dict.fromkeys(("required", "propertyOrdering"), _is_name_list),
+    **dict.fromkeys(("minimum", "maximum"), is_number),
+    **dict.fromkeys(COUNT_KEYWORDS, lambda value: value.__class__ is int and value >= 0),
 }
 
 
@@ -166,19 +144,14 @@ def is_in_subset(node: Object) -> bool:
     kind = node.get("type")
     if kind is None:
         branches = node.get("anyOf")
-        return (
-            len(node) == 1
-            and branches.__class__ is list
-            and len(branches) > 1
-            and all(branch.__class__ is dict and "anyOf" not in branch for branch in branches)
-        )
+        if len(node) != 1 or branches.__class__ is not list or len(branches) < 2:
+            return False
+        return all(branch.__class__ is dict and "anyOf" not in branch for branch in branches)
     keys = SUBSET_KEYWORDS.get(kind) if kind.__class__ is str else None
     if keys is None or not keys.issuperset(node):
         return False
-    for key, value in node.items():
-        check = _CHECKS.get(key)
-        if check is not None and not check(value):
-            return False
+    if not all(key not in _CHECKS or _CHECKS[key](value) for key, value in node.items()):
+        return False
     if kind == "OBJECT":
         properties = node.get("properties", ())
         return all(name in properties for key in ("required", "propertyOrdering") for name in node.get(key, ()))
@@ -211,11 +184,8 @@ def convert_to_openapi_subset(schema: Json, arguments: bool = False) -> Converte
     """The schema in Gemini's subset. With `arguments`, its root must be an object."""
     if schema is None:
         return ConvertedSchema({"type": "OBJECT"}, (SchemaChange(None, "an empty object schema was supplied"),))
-    if (
-        schema.__class__ is dict
-        and all_schemas_pass(schema, is_in_subset)
-        and (schema.get("type") == "OBJECT" or not arguments)
-    ):
+    has_root = schema.__class__ is dict and (schema.get("type") == "OBJECT" or not arguments)
+    if has_root and all_schemas_pass(schema, is_in_subset):
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
     notes = ChangeLog()
@@ -298,12 +268,10 @@ class _SubsetConversion:
         if union == "anyOf" and flat.get("oneOf"):
             self.notes.add((path, "oneOf"), "`oneOf` beside `anyOf` was left out")
         shared = {key: value for key, value in base.items() if key in _ASSERTION_KEYWORDS}
-        outs = []
-        for number, option in enumerate(flat[union]):
-            place: Path = ((path, union), number)
-            made = self.convert_option(option, shared, place, depth + 2, expanding)
-            if made is not None:
-                outs.append(made)
+        outs = [
+            self.convert_option(option, shared, ((path, union), number), depth + 2, expanding)
+            for number, option in enumerate(flat[union])
+        ]
         rest = {key: value for key, value in base.items() if key not in _ASSERTION_KEYWORDS}
         joined = _join_alternatives(outs, flat.get("nullable") is True)
         return None if joined is None else self.add_annotations(joined, self.build_annotations(rest, path, ""), path)
@@ -354,9 +322,11 @@ class _SubsetConversion:
             if nullable:
                 return order_keywords({"type": "NULL", **self.build_annotations(flat, path, "null")})
             return self.convert_any_value(flat, path)
-        outs = [self.convert_type(kind, flat, path, depth, expanding) for kind in kinds[:1]]
-        bare = {key: value for key, value in flat.items() if key not in ANNOTATION_KEYWORDS}
-        outs += [self.convert_type(kind, bare, path, depth, expanding) for kind in kinds[1:]]
+        bare = {key: value for key, value in flat.items() if key not in ANNOTATION_KEYWORDS} if kinds[1:] else flat
+        outs: list[Object | None] = [
+            self.convert_type(kind, bare if number else flat, path, depth, expanding)
+            for number, kind in enumerate(kinds)
+        ]
         return _join_alternatives(outs, nullable)
 
     def convert_any_value(self, flat: Object, path: Path) -> Object:
@@ -387,9 +357,13 @@ class _SubsetConversion:
 
     def build_annotations(self, flat: Object, path: Path, kind: str) -> Object:
         """The annotations of a node; constraints that the dialect lacks are added to the description."""
-        out = _read_annotations(flat)
-        if isinstance(flat.get("examples"), list) and len(flat["examples"]) > 1:
-            self.notes.add((path, "examples"), "all examples but the first were left out")
+        out: Object = {key: flat[key] for key in ("title", "description") if isinstance(flat.get(key), str)}
+        out |= {key: flat[key] for key in ("default", "example") if key in flat}
+        examples = flat.get("examples")
+        if isinstance(examples, list) and examples:
+            out.setdefault("example", examples[0])
+            if len(examples) > 1:
+                self.notes.add((path, "examples"), "all examples but the first were left out")
         sentences = dict(keyword_sentences(flat, kind))
         sentences.update(allowed_value_sentences(flat, kind))
         if sentences:
@@ -440,11 +414,10 @@ class _SubsetConversion:
             made = self.convert_schema(items, (path, "items"), depth + 1, expanding) if items is not None else None
             return self.convert_any_value({}, path) if made is None else made
         self.notes.add((path, "prefixItems"), "items that differ by position became any of them")
-        outs = []
-        for number, item in enumerate([*tuples, items] if items is not None else tuples):
-            made = self.convert_schema(item, ((path, "prefixItems"), number), depth + 2, expanding)
-            if made is not None:
-                outs.append(made)
+        outs = [
+            self.convert_schema(item, ((path, "prefixItems"), number), depth + 2, expanding)
+            for number, item in enumerate([*tuples, items] if items is not None else tuples)
+        ]
         if items is None and read_count(flat.get("maxItems")) != len(tuples):
             outs.append(self.convert_any_value({}, path))
         return _join_alternatives(outs, False) or self.convert_any_value({}, path)
@@ -459,38 +432,24 @@ class _SubsetConversion:
             one = self.convert_schema(child, place, depth + 2, expanding)
             if one is None:
                 self.notes.add(place, "a property that nothing satisfies was left out")
-            else:
-                names[name] = self.rename_property(name, place, properties)
-                made[names[name]] = one
+                continue
+            names[name] = name
+            if not IDENTIFIER.fullmatch(name):
+                names[name] = make_property_name(name, properties)
+                self.renames[names[name]] = name
+                what = f"the property {short_json(name, 80)} was renamed `{names[name]}`"
+                self.notes.add(place, what)
+            made[names[name]] = one
         if isinstance(given, dict):
             out["properties"] = made
-        required = list(dict.fromkeys(string_items(flat.get("required"))))
-        for name in required:
-            if name not in names:
-                self.notes.add((path, "required"), f"{short_json(name, 80)} is required but not a property")
-        kept = [names[name] for name in required if name in names]
-        if kept:
-            out["required"] = kept
-        order = [names[name] for name in string_items(flat.get("propertyOrdering")) if name in names]
-        if order:
-            out["propertyOrdering"] = list(dict.fromkeys(order))
-
-    def rename_property(self, name: str, place: Path, taken: Object) -> str:
-        if IDENTIFIER.fullmatch(name):
-            return name
-        new = make_property_name(name, taken)
-        self.renames[new] = name
-        self.notes.add(place, f"the property {short_json(name, 80)} was renamed `{new}`")
-        return new
-
-
-def _read_annotations(flat: Object) -> Object:
-    out: Object = {key: flat[key] for key in ("title", "description") if isinstance(flat.get(key), str)}
-    out.update({key: flat[key] for key in ("default", "example") if key in flat})
-    examples = flat.get("examples")
-    if isinstance(examples, list) and examples:
-        out.setdefault("example", examples[0])
-    return out
+        for key in ("required", "propertyOrdering"):
+            listed = dict.fromkeys(string_items(flat.get(key)))
+            kept = [names[name] for name in listed if name in names]
+            if kept:
+                out[key] = kept
+            for name in listed if key == "required" else ():
+                if name not in names:
+                    self.notes.add((path, key), f"{short_json(name, 80)} is required but not a property")
 
 
 def _type_only_schema(target: Json) -> Object:
@@ -502,8 +461,9 @@ def _type_only_schema(target: Json) -> Object:
     return {"type": names} if names else {"type": guess} if guess else {}
 
 
-def _join_alternatives(outs: list[Object], nullable: bool) -> Object | None:
+def _join_alternatives(converted: list[Object | None], nullable: bool) -> Object | None:
     """Converted schemas as one flat union without repetitions; null becomes `nullable` of the first branch."""
+    outs = [out for out in converted if out is not None]
     if len(outs) == 1 and not nullable:
         return outs[0]
     flat = [branch for out in outs for branch in out.get("anyOf", (out,))]

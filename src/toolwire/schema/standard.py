@@ -31,12 +31,11 @@ _SNAKE_CASE_KEYWORDS: Final[Mapping[str, str]] = {
     "max_properties": "maxProperties", "property_ordering": "propertyOrdering", "prefix_items": "prefixItems",
     "additional_properties": "additionalProperties", "ref": "$ref", "defs": "$defs",
 }  # fmt: skip
-_COUNT_KEYWORDS: Final = frozenset(COUNT_KEYWORDS)
 _NON_STANDARD_KEYWORDS: Final = frozenset(
     {"nullable", "example", "propertyOrdering", "additionalItems", *_SNAKE_CASE_KEYWORDS}
 )
-SUSPECT_KEYWORDS: Final = (
-    _NON_STANDARD_KEYWORDS | _COUNT_KEYWORDS | {"exclusiveMinimum", "exclusiveMaximum", "items", "format", "required"}
+SUSPECT_KEYWORDS: Final = _NON_STANDARD_KEYWORDS.union(
+    COUNT_KEYWORDS, ("exclusiveMinimum", "exclusiveMaximum", "items", "format", "required")
 )
 """Only a schema with one of these, or with an unknown type, can need a conversion."""
 
@@ -51,9 +50,8 @@ def convert_to_standard(schema: Json) -> ConvertedSchema:
     def convert(node: Json, path: Path) -> Json:
         if not isinstance(node, dict):
             return node
-        return _standardise_node(
-            convert_inner_schemas(_collect_required(_rename_keywords(node)), path, convert), path, notes
-        )
+        node = _collect_required(_rename_keywords(node))
+        return _standardise_node(convert_inner_schemas(node, path, convert), path, notes)
 
     return ConvertedSchema(convert(schema, None), notes.changes())
 
@@ -63,19 +61,12 @@ def _is_standard(node: Object) -> bool:
     if kind.__class__ is str:
         if kind not in TYPE_NAMES:
             return False
-    elif kind is not None and not _are_type_names(kind):
-        return False
-    return SUSPECT_KEYWORDS.isdisjoint(node) or _has_standard_values(node)
-
-
-def _are_type_names(kinds: Json) -> bool:
-    return (
-        kinds.__class__ is list and bool(kinds) and all(kind.__class__ is str and kind in TYPE_NAMES for kind in kinds)
-    )
-
-
-def _has_standard_values(node: Object) -> bool:
-    return (
+    elif kind is not None:
+        if kind.__class__ is not list or not kind:
+            return False
+        if not all(one.__class__ is str and one in TYPE_NAMES for one in kind):
+            return False
+    return SUSPECT_KEYWORDS.isdisjoint(node) or (
         _NON_STANDARD_KEYWORDS.isdisjoint(node)
         and node.get("required").__class__ is not bool
         and node.get("items").__class__ is not list
@@ -111,9 +102,17 @@ def _standardise_node(node: Object, path: Path, notes: ChangeLog) -> Object:
         return node
     out = dict(node)
     _standardise_types(out, path, notes)
-    _standardise_tuples(out)
+    rest = out.pop("additionalItems", None)
+    if isinstance(out.get("items"), list):
+        tuples = out.pop("items")
+        if tuples:
+            out.setdefault("prefixItems", tuples)
+        if isinstance(rest, (dict, bool)):
+            out["items"] = rest
     _standardise_bounds(out, path, notes)
-    _order_properties(out)
+    order, properties = string_items(out.pop("propertyOrdering", None)), out.get("properties")
+    if order and isinstance(properties, dict):
+        out["properties"] = {name: properties[name] for name in order if name in properties} | properties
     if isinstance(out.get("required"), bool):
         del out["required"]
     if "example" in out:
@@ -141,16 +140,6 @@ def _standardise_types(out: Object, path: Path, notes: ChangeLog) -> None:
         out["type"] = kept if isinstance(declared, list) else kept[0]
 
 
-def _standardise_tuples(out: Object) -> None:
-    rest = out.pop("additionalItems", None)
-    if isinstance(out.get("items"), list):
-        tuples = out.pop("items")
-        if tuples:
-            out.setdefault("prefixItems", tuples)
-        if isinstance(rest, (dict, bool)):
-            out["items"] = rest
-
-
 def _standardise_bounds(out: Object, path: Path, notes: ChangeLog) -> None:
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         flag = out.get(exclusive)
@@ -160,12 +149,10 @@ def _standardise_bounds(out: Object, path: Path, notes: ChangeLog) -> None:
                 out[exclusive] = out.pop(bound)
     for key in COUNT_KEYWORDS:
         if isinstance(out.get(key), str):
-            count = read_count(out[key])
-            if count is None:
+            out[key] = read_count(out[key])
+            if out[key] is None:
                 notes.add((path, key), f"`{key}` is not a count and was left out")
                 del out[key]
-            else:
-                out[key] = count
 
 
 def _collect_required(node: Object) -> Object:
@@ -174,18 +161,9 @@ def _collect_required(node: Object) -> Object:
     if not isinstance(properties, dict):
         return node
     flagged = [name for name, child in properties.items() if type(child) is dict and child.get("required") is True]
-    return (
-        {**node, "required": list(dict.fromkeys([*string_items(node.get("required")), *flagged]))} if flagged else node
-    )
-
-
-def _order_properties(out: Object) -> None:
-    """Sort the properties by `propertyOrdering`, which standard JSON Schema does not have."""
-    order = string_items(out.pop("propertyOrdering", None))
-    properties = out.get("properties")
-    if order and isinstance(properties, dict):
-        first = {name: properties[name] for name in order if name in properties}
-        out["properties"] = {**first, **properties}
+    if not flagged:
+        return node
+    return {**node, "required": list(dict.fromkeys([*string_items(node.get("required")), *flagged]))}
 
 
 def _make_nullable(out: Object) -> Object:

@@ -15,6 +15,7 @@ from toolwire.schema.combine import ReferenceLookup, find_references, intersect_
 from toolwire.schema.descriptions import append_sentences, keyword_sentence
 from toolwire.schema.keywords import (
     DEFINITION_KEYWORDS,
+    KEYWORDS_BY_TYPE,
     REFERENCE_KEYWORDS,
     ChangeLog,
     ConvertedSchema,
@@ -56,9 +57,7 @@ _CORE_KEYWORDS: Final = frozenset(
     " $schema pattern format".split()
 )
 
-_BOUND_KEYWORDS: Final = frozenset(
-    "multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minItems maxItems".split()
-)
+_BOUND_KEYWORDS: Final = frozenset((*KEYWORDS_BY_TYPE["number"], "minItems", "maxItems"))
 
 STRICT_ALL_REQUIRED: Final = Strictness(
     keywords=_CORE_KEYWORDS | _BOUND_KEYWORDS,
@@ -110,9 +109,8 @@ def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) 
             _check_node(node, path, strictness, notes)
             if strictness.max_levels is not None and level > strictness.max_levels:
                 notes.add(path, f"more than {strictness.max_levels} levels of nesting")
-            todo.extend(
-                reversed([(child, place, level + _adds_level(place)) for child, place in inner_schemas(node, path)])
-            )
+            inner = [(child, place, level + _adds_level(place)) for child, place in inner_schemas(node, path)]
+            todo += reversed(inner)
         elif not (isinstance(node, bool) and path is not None and path[1] == "additionalProperties"):
             notes.add(path, "the schema must be an object")
     _check_references(schema, strictness, notes)
@@ -122,10 +120,7 @@ def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) 
 
 def _adds_level(place: Path) -> bool:
     """Whether this place counts as a level of nesting; alternatives and definitions do not."""
-    if place is None:
-        return False
-    parent, key = place
-    return key == "items" or (parent is not None and parent[1] == "properties")
+    return place is not None and (place[1] == "items" or (place[0] is not None and place[0][1] == "properties"))
 
 
 def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
@@ -175,9 +170,7 @@ def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) 
         node, path, owner = todo.pop()
         if not isinstance(node, dict):
             continue
-        for key in REFERENCE_KEYWORDS:
-            if key not in node:
-                continue
+        for key in filter(node.__contains__, REFERENCE_KEYWORDS):
             found = lookup.find_target(node[key])
             if found is None:
                 notes.add((path, key), f"{short_json(node[key], 100)} has no target")
@@ -286,7 +279,7 @@ def _make_strict_node(
         out["description"] = append_sentences(description if isinstance(description, str) else "", sentences)
     if "$ref" in out:
         out = _isolate_reference(out) if strictness.references_stand_alone else out
-    elif "type" not in out and (guess := guess_type(out)) and guess in ("object", "array"):
+    elif "type" not in out and (guess := guess_type(out)) in ("object", "array"):
         out = {"type": guess, **out}
     if _is_object(out) and "additionalProperties" not in out and "patternProperties" not in out:
         out["additionalProperties"] = False
@@ -321,9 +314,8 @@ def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: Chan
 
 def _isolate_reference(out: Object) -> Object:
     """Move a reference into an `anyOf`, so that it has no other keywords beside it."""
-    around = {
-        key: value for key, value in out.items() if key in ("title", "description", "$schema", *DEFINITION_KEYWORDS)
-    }
+    kept = ("title", "description", "$schema", *DEFINITION_KEYWORDS)
+    around = {key: value for key, value in out.items() if key in kept}
     if len(around) + 1 != len(out) or not set(around) - {*DEFINITION_KEYWORDS}:
         return out
     return {**around, "anyOf": [{"$ref": out["$ref"]}]}

@@ -20,7 +20,7 @@ from toolwire.core.json_values import Json, Malformed, Object, to_float
 from toolwire.schema import convert_to_standard
 from toolwire.schema.combine import ReferenceLookup, inline_references, intersect_schemas
 from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog, is_number
-from toolwire.schema.validate_value import value_problems
+from toolwire.schema.validate import value_problems
 
 # --- values in a text ---
 

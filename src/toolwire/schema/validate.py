@@ -1,0 +1,527 @@
+"""Check a JSON Schema (2020-12), and a value, such as the arguments of a call, against one. Decision 0003 says why this
+is not done by a library.
+
+A schema gets the verdict of the meta-schema, which is a table of checks here, with patterns checked by Python's `re`.
+There are two differences: a local reference must have a target, and a pattern with syntax that only ECMAScript has is
+accepted.
+
+For a value, `format` is not checked, and unknown keywords and invalid parts of a schema are ignored, so that a call is
+not refused because of a mistake in the tool's schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from operator import ge, gt, le, lt
+from typing import Final, TypeAlias
+
+from msgspec import Raw
+
+from toolwire.core.json_values import (
+    MAX_DEPTH,
+    Json,
+    Number,
+    Object,
+    Path,
+    describe_json_type,
+    is_too_deep,
+    json_pointer,
+    to_float,
+)
+from toolwire.schema.combine import ReferenceLookup, canonical_key
+from toolwire.schema.keywords import (
+    COUNT_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    SCHEMA_MAP_KEYWORDS,
+    SINGLE_SCHEMA_KEYWORDS,
+    TYPE_NAMES,
+    is_number,
+    short_json,
+)
+
+# --- schemas --------------------------------------------------------------------------------------------------------
+
+Check: TypeAlias = Callable[[Json], str]
+"""Checks the value of one keyword; returns the problem, or ""."""
+
+NO_TARGET: Final = "has no target in this schema"
+
+
+def schema_problems(schema: Json) -> list[tuple[str, str]]:
+    """Why this is not a valid schema: a JSON Pointer and a text for each problem."""
+    if is_too_deep(schema):
+        return [("", f"nested too deeply; {MAX_DEPTH} levels are the limit")]
+    found: list[tuple[str, str]] = []
+    lookup = ReferenceLookup(schema)
+    todo: list[tuple[Json, Path]] = [(schema, None)]
+    while todo:
+        node, path = todo.pop()
+        if isinstance(node, dict):
+            for key, value in node.items():
+                check = _SCHEMA_CHECKS.get(key)
+                problem = check(value) if check is not None else ""
+                if problem:
+                    found.append((json_pointer((path, key)), problem))
+            _find_missing_targets(node, path, lookup, found)
+            todo.extend(reversed(_inner_schemas(node, path, found)))
+        elif not isinstance(node, bool):
+            found.append((json_pointer(path), f"a schema is an object, true or false, not {describe_json_type(node)}"))
+    return found
+
+
+def _find_missing_targets(node: Object, path: Path, lookup: ReferenceLookup, found: list[tuple[str, str]]) -> None:
+    for key in REFERENCE_KEYWORDS:
+        reference = node.get(key)
+        if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
+            found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {NO_TARGET}"))
+
+
+def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> list[tuple[Json, Path]]:
+    """The schemas directly inside, by the rules of 2020-12: `items` is one schema, and `additionalItems` is unknown."""
+    inner: list[tuple[Json, Path]] = []
+    for key, value in node.items():
+        place: Path = (path, key)
+        if key in _SINGLE_KEYWORDS:
+            inner.append((value, place))
+        elif key in _ARRAY_KEYWORDS and isinstance(value, list):
+            inner.extend((child, (place, number)) for number, child in enumerate(value))
+        elif key in SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            for name, child in value.items():
+                if key == "dependencies" and isinstance(child, list):
+                    problem = _check_names(child)
+                    if problem:
+                        found.append((json_pointer((place, name)), problem))
+                else:
+                    inner.append((child, (place, name)))
+    return inner
+
+
+_SINGLE_KEYWORDS: Final = SINGLE_SCHEMA_KEYWORDS - {"additionalItems"}
+_ARRAY_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+
+
+def _make_type_check(has_type: Callable[[Json], bool], phrase: str) -> Check:
+    return lambda value: "" if has_type(value) else f"must be {phrase}, not {describe_json_type(value)}"
+
+
+_check_text = _make_type_check(lambda value: isinstance(value, str), "a string")
+_check_flag = _make_type_check(lambda value: isinstance(value, bool), "true or false")
+_check_array = _make_type_check(lambda value: isinstance(value, list), "an array")
+_check_object = _make_type_check(lambda value: isinstance(value, dict), "an object")
+_check_number = _make_type_check(is_number, "a number")
+
+
+def _make_object_check(items: Callable[[Object], Iterable[Json]], check: Check) -> Check:
+    """Checks an object, and the `items` of it."""
+    return lambda value: (
+        _check_object(value) or next((problem for item in items(value) if (problem := check(item))), "")
+    )
+
+
+def _check_schema_array(value: Json) -> str:
+    return _check_array(value) or ("" if value else "must contain at least one schema")
+
+
+def _check_factor(value: Json) -> str:
+    return _check_number(value) or ("" if _number_value(value) > 0 else "must be greater than 0")
+
+
+def _check_count(value: Json) -> str:
+    if not is_number(value):
+        return f"must be a whole number, not {describe_json_type(value)}"
+    if not isinstance(value, int) and not to_float(value).is_integer():
+        return "must be a whole number"
+    return "" if _number_value(value) >= 0 else "must not be negative"
+
+
+def _check_names(value: Json) -> str:
+    if not isinstance(value, list):
+        return f"must be an array of names, not {describe_json_type(value)}"
+    for item in value:
+        if not isinstance(item, str):
+            return f"must contain strings only, not {describe_json_type(item)}"
+    return "" if len(set(value)) == len(value) else "contains a name twice"
+
+
+def _check_types(value: Json) -> str:
+    if isinstance(value, str):
+        return "" if value in TYPE_NAMES else f"{short_json(value, 60)} is not a type"
+    if not isinstance(value, list):
+        return f"must be the name of a type or an array of them, not {describe_json_type(value)}"
+    for item in value:
+        if not isinstance(item, str) or item not in TYPE_NAMES:
+            return f"{short_json(item, 60)} is not a type"
+    if not value:
+        return "must contain at least one type"
+    return "" if len({canonical_key(item) for item in value}) == len(value) else "contains a type twice"
+
+
+_ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", "[]")
+"""Syntax of ECMAScript's regular expressions, which JSON Schema uses, that Python does not have."""
+
+
+def _check_pattern(value: Json) -> str:
+    if not isinstance(value, str):
+        return _check_text(value)
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        if any(word in value for word in _ECMASCRIPT_ONLY):
+            return ""
+        return f"{short_json(value, 100)} is not a valid regular expression: {error}"
+    except Warning:
+        return ""  # it compiles, but a later version of Python may read it differently
+    return ""
+
+
+def _make_text_check(expression: str, problem: str) -> Check:
+    search = re.compile(expression).search
+    return lambda value: _check_text(value) or ("" if search(value) else problem)
+
+
+_check_anchor = _make_text_check(r"^[A-Za-z_][-A-Za-z0-9._]*$", "must be a plain name")
+
+_SCHEMA_CHECKS: Final[Mapping[str, Check]] = {
+    "$id": _make_text_check(r"^[^#]*#?$", "must have no fragment"),
+    "$anchor": _check_anchor,
+    "$dynamicAnchor": _check_anchor,
+    "$recursiveAnchor": _check_anchor,
+    "$vocabulary": _make_object_check(dict.values, _check_flag),
+    "type": _check_types,
+    "enum": _check_array,
+    "examples": _check_array,
+    "required": _check_names,
+    "dependentRequired": _make_object_check(dict.values, _check_names),
+    "pattern": _check_pattern,
+    "patternProperties": _make_object_check(dict.keys, _check_pattern),
+    "multipleOf": _check_factor,
+    **dict.fromkeys(("$schema", "$comment", "title", "description", "format"), _check_text),
+    **dict.fromkeys((*REFERENCE_KEYWORDS, "contentEncoding", "contentMediaType"), _check_text),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _check_flag),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _check_number),
+    **dict.fromkeys((*COUNT_KEYWORDS, "minContains", "maxContains"), _check_count),
+    **dict.fromkeys(_ARRAY_KEYWORDS, _check_schema_array),
+    **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"patternProperties"}, _check_object),
+}
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+Found = Iterator[tuple[Path, str]]
+"""The mismatches between a value and a schema."""
+_TYPE_PHRASES: Final[Mapping[str, str]] = {
+    "string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false",
+    "array": "an array", "object": "an object", "null": "null",
+}  # fmt: skip
+
+
+def value_problems(value: Json, schema: Json) -> list[str]:
+    """Why the value does not match the schema: a text for each problem, with its JSON Pointer; empty if it matches."""
+    if is_too_deep(value):
+        return [f"nested too deeply; {MAX_DEPTH} levels are the limit"]
+    mismatches = _Validator(schema).find_mismatches(value, schema, None, 0)
+    return list(dict.fromkeys(f"{json_pointer(path) or 'the arguments'}: {what}" for path, what in mismatches))
+
+
+def fix_whole_numbers(value: Json, schema: Json) -> tuple[Json, bool]:
+    """The value with `2.0` as `2` where the schema demands an integer, and whether it changed."""
+    fixed = _Validator(schema).fix_whole_numbers(value, schema, 0)
+    return fixed, fixed is not value
+
+
+class _Validator:
+    def __init__(self, root: Json) -> None:
+        self.lookup = ReferenceLookup(root)
+
+    def find_mismatches(self, value: Json, schema: Json, path: Path, depth: int) -> Found:
+        if schema is False:
+            yield path, "no value is allowed here"
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+            return
+        for target in self._reference_targets(schema):
+            yield from self.find_mismatches(value, target, path, depth + 1)
+        for key, (kind, check) in _KEYWORD_CHECKS.items():
+            if key in schema and isinstance(value, kind):
+                yield from check(self, value, schema, path, depth)
+
+    def _reference_targets(self, schema: Object) -> Iterator[Json]:
+        for key in REFERENCE_KEYWORDS:
+            found = self.lookup.find_target(schema[key]) if key in schema else None
+            if found is not None:
+                yield found[0]
+
+    def is_valid(self, value: Json, schema: Json, depth: int) -> bool:
+        return next(self.find_mismatches(value, schema, None, depth + 1), None) is None
+
+    # --- whole numbers ---
+
+    def fix_whole_numbers(self, value: Json, schema: Json, depth: int) -> Json:
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+            return value
+        for inner in self._applicable_schemas(value, schema, depth):
+            value = self.fix_whole_numbers(value, inner, depth + 1)
+        if isinstance(value, (float, Raw)):
+            types = _declared_types(schema)
+            is_integer = "integer" in types and "number" not in types and _is_whole(value)
+            return int(_number_value(value)) if is_integer else value
+        if isinstance(value, dict):
+            return self._fix_object(value, schema, depth)
+        items = schema.get("items")
+        if isinstance(value, list) and isinstance(items, dict):
+            made = [self.fix_whole_numbers(item, items, depth + 1) for item in value]
+            return value if all(new is old for new, old in zip(made, value, strict=True)) else made
+        return value
+
+    def _fix_object(self, value: Object, schema: Object, depth: int) -> Json:
+        known, others = _object_or_empty(schema.get("properties")), schema.get("additionalProperties")
+        made = {name: self.fix_whole_numbers(item, known.get(name, others), depth + 1) for name, item in value.items()}
+        return value if all(made[name] is value[name] for name in value) else made
+
+    def _applicable_schemas(self, value: Json, schema: Object, depth: int) -> Iterator[Json]:
+        """The schemas inside this one that apply to the same value; of alternatives, the one that it matches."""
+        yield from self._reference_targets(schema)
+        yield from _list_or_empty(schema.get("allOf"))
+        for key in ("anyOf", "oneOf"):
+            fitting = [one for one in _list_or_empty(schema.get(key)) if self.is_valid(value, one, depth)]
+            yield from fitting[:1]
+
+    # --- checks of one keyword ---
+
+    def check_type(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        types = _declared_types(schema)
+        if types and not any(_has_type(value, kind) for kind in types):
+            wanted = " or ".join(_TYPE_PHRASES.get(kind, kind) for kind in types)
+            yield path, f"expected {wanted}, got {describe_json_type(value)}"
+
+    def check_enum(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        allowed = _list_or_empty(schema["enum"])
+        if allowed and not any(_is_equal(value, one) for one in allowed):
+            listed = ", ".join(short_json(one, 40) for one in allowed[:10])
+            yield path, f"{short_json(value, 40)} is not one of {listed}{', …' if len(allowed) > 10 else ''}"
+
+    def check_const(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        if not _is_equal(value, schema["const"]):
+            yield path, f"expected {short_json(schema['const'], 40)}, got {short_json(value, 40)}"
+
+    def check_pattern(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        pattern = schema["pattern"]
+        shape = _compile_pattern(pattern) if isinstance(pattern, str) else None
+        if shape is not None and not shape.search(value):
+            yield path, f"{short_json(value, 60)} does not match {short_json(pattern, 60)}"
+
+    def check_unique_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        items = value if schema["uniqueItems"] is True else []
+        if any(_is_equal(one, other) for at, one in enumerate(items) for other in items[:at]):
+            yield path, "an item is repeated"
+
+    def check_required(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name in _list_or_empty(schema["required"]):
+            if isinstance(name, str) and name not in value:
+                yield path, f"`{name}` is missing"
+
+    def check_properties(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name, inner in _object_or_empty(schema["properties"]).items():
+            if name in value:
+                yield from self.find_mismatches(value[name], inner, (path, name), depth + 1)
+
+    def check_pattern_properties(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name, item in value.items():
+            for inner in _pattern_schemas(schema, name):
+                yield from self.find_mismatches(item, inner, (path, name), depth + 1)
+
+    def check_additional_properties(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        known, inner = _object_or_empty(schema.get("properties")), schema["additionalProperties"]
+        for name, item in value.items():
+            if name in known or next(_pattern_schemas(schema, name), None) is not None:
+                continue
+            if inner is False:
+                yield path, f"`{name}` is not a known property"
+            else:
+                yield from self.find_mismatches(item, inner, (path, name), depth + 1)
+
+    def check_property_names(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name in value:
+            if not self.is_valid(name, schema["propertyNames"], depth):
+                yield path, f"`{name}` is not an allowed property name"
+
+    def check_dependent_required(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name, wanted in _object_or_empty(schema["dependentRequired"]).items():
+            for other in _list_or_empty(wanted) if name in value else ():
+                if isinstance(other, str) and other not in value:
+                    yield path, f"`{name}` requires `{other}`"
+
+    def check_dependent_schemas(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for name, inner in _object_or_empty(schema["dependentSchemas"]).items():
+            if name in value:
+                yield from self.find_mismatches(value, inner, path, depth + 1)
+
+    def check_prefix_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for at, (item, inner) in enumerate(zip(value, _list_or_empty(schema["prefixItems"]), strict=False)):
+            yield from self.find_mismatches(item, inner, (path, at), depth + 1)
+
+    def check_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        if not isinstance(schema["items"], list):
+            first = len(_list_or_empty(schema.get("prefixItems")))
+            for at, item in enumerate(value[first:], first):
+                yield from self.find_mismatches(item, schema["items"], (path, at), depth + 1)
+
+    def check_contains(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        found = sum(self.is_valid(item, schema["contains"], depth) for item in value)
+        least: Json = schema.get("minContains", 1)
+        most: Json = schema.get("maxContains")
+        if is_number(least) and found < _number_value(least):
+            yield path, "a required item is missing"
+        if is_number(most) and found > _number_value(most):
+            yield path, "too many items of a kind"
+
+    def check_all_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        for inner in _list_or_empty(schema["allOf"]):
+            yield from self.find_mismatches(value, inner, path, depth + 1)
+
+    def check_any_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        options = _list_or_empty(schema["anyOf"])
+        if options and not any(self.is_valid(value, inner, depth) for inner in options):
+            yield from self._nearest_mismatch(value, options, path, depth)
+
+    def check_one_of(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        options = _list_or_empty(schema["oneOf"])
+        fitting = sum(self.is_valid(value, inner, depth) for inner in options)
+        if fitting > 1:
+            yield path, "it matches several alternatives of which only one is allowed"
+        elif options and not fitting:
+            yield from self._nearest_mismatch(value, options, path, depth)
+
+    def _nearest_mismatch(self, value: Json, options: list[Json], path: Path, depth: int) -> Found:
+        """The problem with the alternative that the value matches best."""
+        every = [list(self.find_mismatches(value, inner, path, depth + 1)) for inner in options]
+        yield from min(every, key=len)[:1] or [(path, "it matches none of the alternatives")]
+
+    def check_not(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        if self.is_valid(value, schema["not"], depth):
+            yield path, f"it must not match {short_json(schema['not'], 80)}"
+
+    def check_if(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        branch = "then" if self.is_valid(value, schema["if"], depth) else "else"
+        if branch in schema:
+            yield from self.find_mismatches(value, schema[branch], path, depth + 1)
+
+
+_Check = tuple[type, Callable[[_Validator, Json, Object, Path, int], Found]]
+"""The type of values that a keyword applies to, and its check."""
+
+
+def _list_or_empty(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _object_or_empty(value: Json) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _declared_types(schema: Object) -> list[str]:
+    kind = schema.get("type")
+    return [kind] if isinstance(kind, str) else [one for one in _list_or_empty(kind) if isinstance(one, str)]
+
+
+def _number_value(value: Number) -> float:
+    """Integers stay integers, because they may be larger than any float."""
+    return value if isinstance(value, int) else to_float(value)
+
+
+def _is_whole(value: Json) -> bool:
+    return isinstance(value, int) or to_float(value).is_integer()
+
+
+def _has_type(value: Json, kind: str) -> bool:
+    if kind == "integer":
+        return is_number(value) and _is_whole(value)
+    if kind == "number":
+        return is_number(value)
+    if kind == "null":
+        return value is None
+    wanted = {"string": str, "boolean": bool, "array": list, "object": dict}.get(kind)
+    return wanted is None or isinstance(value, wanted)
+
+
+def _is_equal(one: Json, other: Json) -> bool:
+    if is_number(one) and is_number(other):
+        return _number_value(one) == _number_value(other)
+    return canonical_key(one) == canonical_key(other) if type(one) is type(other) else False
+
+
+def _make_bound_check(key: str, word: str, holds: Callable[[float, float], bool]) -> _Check:
+    def check(_: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        limit = schema[key]
+        if is_number(value) and is_number(limit) and not holds(_number_value(value), _number_value(limit)):
+            yield path, f"{short_json(value, 40)} is not {word} {short_json(limit, 40)}"
+
+    return object, check
+
+
+def _is_multiple(value: float, factor: float) -> bool:
+    if factor <= 0 or abs(value) == inf:
+        return True
+    if isinstance(value, int) and isinstance(factor, int):
+        return value % factor == 0
+    parts = value / factor
+    return abs(parts) == inf or abs(parts - round(parts)) <= 1e-9 * max(1.0, abs(parts))
+
+
+def _make_size_check(kind: type[str] | type[list[Json]] | type[Object], key: str, word: str) -> _Check:
+    def check(_: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Found:
+        size, limit, is_maximum = len(value), schema[key], key.startswith("max")
+        if is_number(limit) and (size > _number_value(limit) if is_maximum else size < _number_value(limit)):
+            yield path, f"{size:,} {word} are {'more' if is_maximum else 'fewer'} than {short_json(limit, 20)}"
+
+    return kind, check
+
+
+def _compile_pattern(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, Warning):
+        return None
+
+
+def _pattern_schemas(schema: Object, name: str) -> Iterator[Json]:
+    for pattern, inner in _object_or_empty(schema.get("patternProperties")).items():
+        shape = _compile_pattern(pattern)
+        if shape is not None and shape.search(name):
+            yield inner
+
+
+_KEYWORD_CHECKS: Final[Mapping[str, _Check]] = {
+    "type": (object, _Validator.check_type),
+    "enum": (object, _Validator.check_enum),
+    "const": (object, _Validator.check_const),
+    "minimum": _make_bound_check("minimum", "at least", ge),
+    "maximum": _make_bound_check("maximum", "at most", le),
+    "exclusiveMinimum": _make_bound_check("exclusiveMinimum", "more than", gt),
+    "exclusiveMaximum": _make_bound_check("exclusiveMaximum", "less than", lt),
+    "multipleOf": _make_bound_check("multipleOf", "a multiple of", _is_multiple),
+    "minLength": _make_size_check(str, "minLength", "characters"),
+    "maxLength": _make_size_check(str, "maxLength", "characters"),
+    "pattern": (str, _Validator.check_pattern),
+    "minItems": _make_size_check(list, "minItems", "items"),
+    "maxItems": _make_size_check(list, "maxItems", "items"),
+    "uniqueItems": (list, _Validator.check_unique_items),
+    "prefixItems": (list, _Validator.check_prefix_items),
+    "items": (list, _Validator.check_items),
+    "contains": (list, _Validator.check_contains),
+    "required": (dict, _Validator.check_required),
+    "properties": (dict, _Validator.check_properties),
+    "patternProperties": (dict, _Validator.check_pattern_properties),
+    "additionalProperties": (dict, _Validator.check_additional_properties),
+    "propertyNames": (dict, _Validator.check_property_names),
+    "minProperties": _make_size_check(dict, "minProperties", "keys"),
+    "maxProperties": _make_size_check(dict, "maxProperties", "keys"),
+    "dependentRequired": (dict, _Validator.check_dependent_required),
+    "dependentSchemas": (dict, _Validator.check_dependent_schemas),
+    "allOf": (object, _Validator.check_all_of),
+    "anyOf": (object, _Validator.check_any_of),
+    "oneOf": (object, _Validator.check_one_of),
+    "not": (object, _Validator.check_not),
+    "if": (object, _Validator.check_if),
+}
