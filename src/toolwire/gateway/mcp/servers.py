@@ -134,22 +134,13 @@ class McpServers:
         return [one for one in self._connections.values() if _is_offered_to(one.settings, models, clients)]
 
     def make_interceptor(
-        self,
-        models: Collection[str],
-        clients: Collection[str],
-        client_tool_names: Collection[str] = (),
-        substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING,
+        self, models: Collection[str], clients: Collection[str], substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING
     ) -> ToolInterceptor | None:
         """The tools for a model and a client, as listed last, to intercept and run their calls; None if there are none.
         `models` are the client's and the provider's name of the model; `clients` are the protocol, the name of the
-        client key and the agent. A tool with the name of one of the client's own tools is left out."""
+        client key and the agent."""
         connections = self._connections_for(models, clients) if self._connections else ()
-        rows = {
-            offered.tool.name: (connection, offered)
-            for connection in connections
-            for offered in connection.tools
-            if offered.tool.name not in client_tool_names
-        }
+        rows = {offered.tool.name: (one, offered) for one in connections for offered in one.tools}
         return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
     async def find_substitutes(self, wanted_tools: Mapping[str, tuple[str, str]]) -> Mapping[str, ServerTool]:
@@ -183,7 +174,7 @@ def _is_offered_to(server: McpServer, models: Collection[str], clients: Collecti
 
 
 def _matches_any(globs: tuple[str, ...], names: Collection[str]) -> bool:
-    return not globs or any(fnmatchcase(name, glob) for name in names for glob in globs)
+    return not globs or "*" in globs or any(fnmatchcase(name, glob) for name in names for glob in globs)
 
 
 class ToolInterceptor:
@@ -194,10 +185,11 @@ class ToolInterceptor:
     ) -> None:
         self._tools_by_name = {**tools_by_name, **{row[1].tool.name: row for row in substitutes.values()}}
         self._rounds_by_server: Counter[str] = Counter()
-        self.tools: tuple[Tool, ...] = tuple(offered.tool for _, offered in tools_by_name.values())
+        self.tools: tuple[Tool, ...] = tuple([offered.tool for _, offered in tools_by_name.values()])
         self.substitutes: Mapping[str, Tool] = {name: offered.tool for name, (_, offered) in substitutes.items()}
         """The substitutes for provider tools, by the provider tool's name."""
-        self.max_rounds: int = max(connection.settings.max_rounds for connection, _ in self._tools_by_name.values())
+        connections = {row[0] for row in self._tools_by_name.values()}
+        self.max_rounds: int = max([connection.settings.max_rounds for connection in connections])
         """Further calls are refused after this number of rounds."""
 
     def call_visibility(self, name: str) -> Literal["hidden", "text"]:

@@ -230,7 +230,7 @@ class Pipeline:
         has_provider_tools = any(marker in call.body for marker in call.client_codec.http.provider_tool_markers)
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._mcp_servers.find_substitutes(wanted)
-        call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, (), substitutes)
+        call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, substitutes)
 
 
 def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:
