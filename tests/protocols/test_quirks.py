@@ -20,7 +20,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.history import normalise_call_ids
 from toolwire.translation.request_steps.prepare_request import prepare_request
-from toolwire.translation.request_steps.request_features import request_features
+from toolwire.translation.request_steps.turn_content import request_features
 
 CHAT = find_codec("openai-chat")
 NINE = re.compile(r"[A-Za-z0-9]{9}")

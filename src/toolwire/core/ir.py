@@ -59,6 +59,10 @@ class Citation(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
+CacheBreakpoint: TypeAlias = str | None
+"""A cache breakpoint after this part (Anthropic `cache_control`): its `ttl`, or "" for the default."""
+
+
 # --- parts of a turn ------------------------------------------------------------------------------------------------
 
 
@@ -67,8 +71,7 @@ class Text(Struct, frozen=True, gc=False):
 
     text: str
     citations: tuple[Citation, ...] = ()
-    cache: str | None = None
-    """A cache breakpoint after this part (Anthropic `cache_control`): its `ttl`, or "" for the default."""
+    cache: CacheBreakpoint = None
     seal: Seal | None = None
     """Gemini can put a `thoughtSignature` on a text."""
     origin: Origin | None = None
@@ -108,8 +111,7 @@ class Media(Struct, frozen=True, gc=False):
     name: str = ""
     detail: str = ""
     """OpenAI's `detail` of an image: low, high or auto."""
-    cache: str | None = None
-    """As `Text.cache`."""
+    cache: CacheBreakpoint = None
     seal: Seal | None = None
     origin: Origin | None = None
 
@@ -130,8 +132,7 @@ class Call(Struct, frozen=True, gc=False):
     """The namespace of the tool (OpenAI Responses groups tools, for instance by MCP server)."""
     item_id: str = ""
     """The id of the item (`fc_…`) in OpenAI Responses, whose `call_id` is `id` here."""
-    cache: str | None = None
-    """As `Text.cache`."""
+    cache: CacheBreakpoint = None
     seal: Seal | None = None
     """Gemini signs calls with a `thoughtSignature`."""
     incomplete: bool = False
@@ -162,8 +163,7 @@ class Result(Struct, frozen=True, gc=False):
     kind: str = "function"
     """As `Call.kind`."""
     namespace: str = ""
-    cache: str | None = None
-    """As `Text.cache`."""
+    cache: CacheBreakpoint = None
     value: Json = None
     """The JSON value, where the protocol has one (Gemini's `response`); `content` then holds its text."""
     origin: Origin | None = None
@@ -254,16 +254,7 @@ class Turn(Struct, frozen=True, gc=False):
 
 # --- tools ----------------------------------------------------------------------------------------------------------
 
-PROVIDER_TOOLS = (
-    "web_search",
-    "web_fetch",
-    "code_execution",
-    "file_search",
-    "image_generation",
-    "computer",
-    "mcp",
-    "maps",
-)
+PROVIDER_TOOLS = tuple("web_search web_fetch code_execution file_search image_generation computer mcp maps".split())
 """Tools that a provider can run itself, by a common name."""
 
 
@@ -293,8 +284,7 @@ class Tool(Struct, frozen=True, gc=False):
     """Is the tool hidden until the model searches for it (`defer_loading`)?"""
     output: Json = None
     """The JSON Schema of its results (Gemini `response`, Responses `output_schema`)."""
-    cache: str | None = None
-    """As `Text.cache`."""
+    cache: CacheBreakpoint = None
     origin: Origin | None = None
 
 
@@ -311,8 +301,7 @@ class ProviderTool(Struct, frozen=True, gc=False):
     """The user's `{city, country, region, timezone}`."""
     context_size: str = ""
     """OpenAI's `search_context_size`."""
-    cache: str | None = None
-    """As `Text.cache`."""
+    cache: CacheBreakpoint = None
     origin: Origin | None = None
 
 
@@ -394,7 +383,7 @@ class Settings(Struct, frozen=True, gc=False):
     cache_key: str | None = None
     """OpenAI's `prompt_cache_key`."""
     cache: str | None = None
-    """An automatic cache breakpoint at the end of the prompt, as `Text.cache`; "off" when the operator wants none."""
+    """An automatic breakpoint at the end of the prompt, as `CacheBreakpoint`; "off" when the operator wants none."""
     stream_usage: bool | None = None
     """Does the client want token counts in the stream (Chat `stream_options.include_usage`)?"""
     where: Mapping[str, Path] = EMPTY_MAPPING

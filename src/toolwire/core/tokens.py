@@ -146,16 +146,7 @@ _UNITS_BY_PART_TYPE: Mapping[type, Callable[[Any], int]] = {
 # --- thinking ---
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-BUDGET_BY_EFFORT = {
-    "none": 0,
-    "minimal": 1024,
-    "low": 4096,
-    "medium": 8192,
-    "high": 16384,
-    "xhigh": 32768,
-    "max": 65536,
-}
+BUDGET_BY_EFFORT = dict(zip(EFFORTS, (0, 1024, 4096, 8192, 16384, 32768, 65536), strict=True))
 """Tokens for each effort. A budget is read as the highest effort that is not above it."""
 
 

@@ -267,18 +267,17 @@ _IGNORED_FIELDS = frozenset({"origin", "cache", "seal", "item_id"})
 """Fields that a model does not see."""
 
 
-class PrefixDigests:
+class PrefixDigests(Struct, eq=False):
     """Digests of what is before each turn of a request, computed on demand.
 
     Newer Anthropic models bind their thinking to it, and some clients change the beginning of a session later.
     """
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._digests: list[str] = []
+    request: Request
+    digests: list[str] = []
 
     def digest_before(self, index: int) -> str:
-        digests, request = self._digests, self._request
+        digests, request = self.digests, self.request
         if not digests:
             digests.append(ids.hex_digest(_digest_text((request.system, request.tools)), 16))
         for turn in request.turns[len(digests) - 1 : index]:
@@ -286,7 +285,7 @@ class PrefixDigests:
         return digests[index]
 
     def digest_of_all(self) -> str:
-        return self.digest_before(len(self._request.turns))
+        return self.digest_before(len(self.request.turns))
 
 
 _DIGEST_NAMES = {ProviderCall: "HostedCall", ProviderResult: "HostedResult", ProviderTool: "HostedTool"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from toolwire import schema
@@ -86,44 +86,35 @@ class Round(Struct, frozen=True):
     results: tuple[Result, ...]
 
 
-class Rounds:
+class Rounds(Struct, eq=False):
     """Joins the events of several answers of the provider to those of one answer."""
 
-    def __init__(
-        self,
-        interceptor: ServerCallInterceptor | None = None,
-        provider_pauses: bool = False,
-        shown_tools: frozenset[str] = frozenset(),
-        keep_seals: bool = True,
-        substituted_tools: Mapping[str, str] = EMPTY_MAPPING,
-        placeholder_seal: Seal | None = None,
-    ) -> None:
-        self.needs_next_round = False
-        """Must the model be asked again?"""
-        self.intercepted: list[InterceptedCall] = []
-        """The calls of this round that do not reach the client."""
-        self.finished_rounds: list[Round] = []
-        self._interceptor = interceptor
-        self._provider_pauses = provider_pauses
-        self._shown_tools = shown_tools
-        self._substituted_tools = substituted_tools
-        """The provider tool that each substitute function replaces, by the function's name."""
-        self._keep_seals = keep_seals or interceptor is None
-        """Without a store the intercepted calls are forgotten, and seals that cover them would be refused later."""
-        self._placeholder_seal = placeholder_seal
-        """The seal of thinking that Toolwire made up, for a client that sends thinking back."""
-        self._reasoning_indexes: set[int] = set()
-        self._hidden_indexes: set[int] = set()
-        self._call_ids: set[str] = set()
-        self._inserted_events: list[Event] = []
-        self._fold = Fold()
-        self._held_events: dict[int, list[Event]] = {}
-        self._has_client_call = False
-        self._earlier_usage: Usage | None = None
-        self._index_offset = 0
-        self._next_index = 0
-        self._has_started = False
-        self.resumptions = 0
+    interceptor: ServerCallInterceptor | None = None
+    provider_pauses: bool = False
+    shown_tools: frozenset[str] = frozenset()
+    keep_seals: bool = True
+    """Without a store the intercepted calls are forgotten, and seals that cover them would be refused later."""
+    substituted_tools: Mapping[str, str] = EMPTY_MAPPING
+    """The provider tool that each substitute function replaces, by the function's name."""
+    placeholder_seal: Seal | None = None
+    """The seal of thinking that Toolwire made up, for a client that sends thinking back."""
+    needs_next_round: bool = False
+    """Must the model be asked again?"""
+    intercepted: list[InterceptedCall] = []
+    """The calls of this round that do not reach the client."""
+    finished_rounds: list[Round] = []
+    resumptions: int = 0
+    _reasoning_indexes: set[int] = set()
+    _hidden_indexes: set[int] = set()
+    _call_ids: set[str] = set()
+    _inserted_events: list[Event] = []
+    _fold: Fold = field(default_factory=Fold)
+    _held_events: dict[int, list[Event]] = {}
+    _has_client_call: bool = False
+    _earlier_usage: Usage | None = None
+    _index_offset: int = 0
+    _next_index: int = 0
+    _has_started: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -135,7 +126,7 @@ class Rounds:
         out, self._inserted_events = self._inserted_events, []
         for event in events:
             kind = type(event)
-            if self._interceptor is not None and event.frame is not None:
+            if self.interceptor is not None and event.frame is not None:
                 event = replace(event, frame=None)  # parts are left out and renumbered
             if kind is ResponseStart:
                 self._fold.add_event(event)
@@ -147,14 +138,14 @@ class Rounds:
                 out.append(event)
             elif kind is ChoiceEnd or kind is ResponseEnd:
                 if kind is ChoiceEnd:
-                    paused = self._provider_pauses and event.finish.kind == PAUSE  # type: ignore[union-attr]
+                    paused = self.provider_pauses and event.finish.kind == PAUSE  # type: ignore[union-attr]
                     self.needs_next_round = paused or (bool(self.intercepted) and not self._has_client_call)
                 if not self.needs_next_round:
                     self._fold.add_event(event)
                     out.append(event)
             else:
                 out += self._hold_or_pass(self._renumber_event(event))
-        return out if self._keep_seals else [stripped for event in out for stripped in self._strip_seals(event)]
+        return out if self.keep_seals else [stripped for event in out for stripped in self._strip_seals(event)]
 
     def _renumber_event(self, event: Event) -> Event:
         """The event as part of the joined answer: its index continues, and its usage includes earlier rounds."""
@@ -168,7 +159,7 @@ class Rounds:
         if type(event) is PartStart:
             self._next_index = max(self._next_index, self._index_offset + index + 1)
             call = event.part
-            if self._interceptor is not None and isinstance(call, Call):
+            if self.interceptor is not None and isinstance(call, Call):
                 # Some servers send no ids, or the same ones in every answer; the next request needs unique ones.
                 if not call.id or call.id in self._call_ids:
                     id = ids.derive_id("call_", self._fold.response.id, call.id, len(self._call_ids), call.name)
@@ -196,8 +187,8 @@ class Rounds:
             return [replace(event, part=replace_fields(part, seal=None))] if isinstance(part, Text) else [event]
         if type(event) is SealDelta or index in self._hidden_indexes:
             return []
-        if type(event) is PartEnd and event.index in self._reasoning_indexes and self._placeholder_seal is not None:
-            return [SealDelta(event.index, self._placeholder_seal), event]
+        if type(event) is PartEnd and event.index in self._reasoning_indexes and self.placeholder_seal is not None:
+            return [SealDelta(event.index, self.placeholder_seal), event]
         return [event]
 
     def _hold_or_pass(self, event: Event) -> list[Event]:
@@ -208,7 +199,7 @@ class Rounds:
             held.append(event)
             if type(event) is not PartEnd:
                 return []
-            call, interceptor = self._fold.current_part(index), self._interceptor
+            call, interceptor = self._fold.current_part(index), self.interceptor
             refusal = interceptor.decide(call) if interceptor is not None and isinstance(call, Call) else None
             del self._held_events[index]
             if refusal is None or not isinstance(call, Call):
@@ -217,7 +208,7 @@ class Rounds:
             self.intercepted.append(InterceptedCall(call, refusal))
             return []
         if type(event) is PartStart and isinstance(event.part, Call):
-            if self._interceptor is not None and self._interceptor.may_intercept(event.part.name):
+            if self.interceptor is not None and self.interceptor.may_intercept(event.part.name):
                 self._held_events[event.index] = [event]
                 return []
             self._has_client_call = True
@@ -241,10 +232,10 @@ class Rounds:
         lines: list[str] = []
         for intercepted, result in zip(self.intercepted, results, strict=False):
             call = self.to_runner_call(intercepted.call)
-            if call.name in self._substituted_tools:
-                for part in as_provider_call(call, result, self._substituted_tools[call.name]):
+            if call.name in self.substituted_tools:
+                for part in as_provider_call(call, result, self.substituted_tools[call.name]):
                     self._insert_part(part)
-            elif call.name in self._shown_tools:
+            elif call.name in self.shown_tools:
                 lines.append(summarise_call(call, result))
         if lines:
             self._insert_part(Reasoning(), "\n".join(lines))
@@ -255,8 +246,8 @@ class Rounds:
         self._inserted_events.append(PartStart(index, part))
         if text:
             self._inserted_events.append(TextDelta(index, text))
-        if isinstance(part, Reasoning) and self._keep_seals and self._placeholder_seal is not None:
-            self._inserted_events.append(SealDelta(index, self._placeholder_seal))
+        if isinstance(part, Reasoning) and self.keep_seals and self.placeholder_seal is not None:
+            self._inserted_events.append(SealDelta(index, self.placeholder_seal))
         self._inserted_events.append(PartEnd(index))
 
     @property
@@ -268,7 +259,7 @@ class Rounds:
 
     def to_runner_call(self, call: Call) -> Call:
         """A call with the name and arguments of the tool that the server runs."""
-        return call if self._interceptor is None else self._interceptor.to_runner_call(call)
+        return call if self.interceptor is None else self.interceptor.to_runner_call(call)
 
     def calls_to_run(self) -> list[Call]:
         """The calls of this round that the server must run."""
@@ -318,51 +309,48 @@ def summarise_call(call: Call, result: Result) -> str:
     return f"{call.name}({call.arguments[:MAX_SHOWN_ARGUMENTS]}{more}): {outcome}"
 
 
-class ServerCallInterceptor:
+class ServerCallInterceptor(Struct, eq=False):
     """Intercepts calls of tools that the server added, and calls that the policy refuses. Names are the provider's."""
 
-    def __init__(self, tool_names: ToolNameMap, policy_undo: PolicyUndo, added_tool_names: frozenset[str]) -> None:
-        self._tool_names = tool_names
-        self._policy_undo = policy_undo
-        self._added_tool_names = added_tool_names
-        self._warned_tools: set[str] = set()
-        """Tools whose arguments were refused once. The second time the client gets the call, and a loss reports it."""
+    tool_names: ToolNameMap
+    policy_undo: PolicyUndo
+    added_tool_names: frozenset[str]
+    warned_tools: set[str] = set()
+    """Tools whose arguments were refused once. The second time the client gets the call, and a loss reports it."""
 
     def may_intercept(self, name: str) -> bool:
         """Could a call of this tool be intercepted? Then it is held back until its arguments are complete."""
         call = self.restore_call(Call("", name))
-        return self.is_added_tool(call) or self._policy_undo.can_refuse_tool(call)
+        return self.is_added_tool(call) or self.policy_undo.can_refuse_tool(call)
 
     def is_added_tool(self, call: Call) -> bool:
         """Is it a call of a tool that the server added, and that the policy did not remove?"""
-        return (
-            not call.namespace
-            and self._policy_undo.restore_name(call).name in self._added_tool_names
-            and not self._policy_undo.is_dropped(call)
-        )
+        undo = self.policy_undo
+        is_added = undo.restore_name(call).name in self.added_tool_names
+        return is_added and not call.namespace and not undo.is_dropped(call)
 
     def decide(self, call: Call) -> str | None:
         """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""
         call = self.restore_call(call)
         if self.is_added_tool(call):
             return ""
-        if not self._policy_undo.can_refuse_tool(call):
+        if not self.policy_undo.can_refuse_tool(call):
             return None
-        restored = self._policy_undo.restore_call(call, Ledger("", ""))
-        if not isinstance(restored, RefusedCall) or restored.fatal or call.name in self._warned_tools:
+        restored = self.policy_undo.restore_call(call, Ledger("", ""))
+        if not isinstance(restored, RefusedCall) or restored.fatal or call.name in self.warned_tools:
             return None
-        if not self._policy_undo.is_dropped(call):
-            self._warned_tools.add(call.name)
+        if not self.policy_undo.is_dropped(call):
+            self.warned_tools.add(call.name)
         return restored.reason
 
     def to_runner_call(self, call: Call) -> Call:
         """The call with the name and arguments of the tool that the server runs."""
-        restored = self._policy_undo.restore_call(self.restore_call(call), Ledger("", ""))
+        restored = self.policy_undo.restore_call(self.restore_call(call), Ledger("", ""))
         return replace(restored.call if isinstance(restored, RefusedCall) else restored, origin=None)
 
     def restore_call(self, call: Call) -> Call:
         """The call with the tool name and parameters from before `rename_tools`."""
-        names = self._tool_names
+        names = self.tool_names
         conversion, original = names.schema_conversions.get(call.name), names.client_tool(call.name)
         if conversion is not None and call.arguments:
             call = replace(call, arguments=convert_argument_text(call.arguments, conversion, schema.restore_arguments))

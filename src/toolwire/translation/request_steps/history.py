@@ -34,7 +34,7 @@ from toolwire.core.ir import (
     without_wire,
 )
 from toolwire.core.losses import Ledger
-from toolwire.translation.request_steps.request_features import RequestFeatures
+from toolwire.translation.request_steps.turn_content import RequestFeatures
 
 
 class _CallIds(Struct, eq=False):

@@ -9,8 +9,8 @@ from toolwire.translation import seals
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps import history, turn_content
 from toolwire.translation.request_steps.history import normalise_call_ids
-from toolwire.translation.request_steps.request_features import RequestFeatures, request_features
 from toolwire.translation.request_steps.tools import ToolNameMap, rename_tools
+from toolwire.translation.request_steps.turn_content import RequestFeatures, request_features
 
 NO_CALL_IDS: frozenset[str] = frozenset()
 

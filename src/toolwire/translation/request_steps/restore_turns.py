@@ -226,23 +226,13 @@ class _TurnWeaver:
 
     def __init__(self, turn: Turn, template: list[tuple[Piece, str]]) -> None:
         self._path = source_path(turn)
-        self._texts: list[Text] = []
-        self._calls: dict[str, Call] = {}
-        self._unplaced_calls: list[Part] = []
+        parts = turn.parts
+        self._texts = [part for part in parts if isinstance(part, Text) and part.text]
+        self._unplaced_calls = [part for part in parts if isinstance(part, Call)]
         """Calls that no recorded piece has placed so far."""
-        self._other_parts: list[Part] = []
-        echoed: list[Reasoning] = []
-        for part in turn.parts:
-            if isinstance(part, Call):
-                self._calls.setdefault(part.id, part)
-                self._unplaced_calls.append(part)
-            elif isinstance(part, Text):
-                if part.text:
-                    self._texts.append(part)
-            elif isinstance(part, Reasoning):
-                echoed.append(part)
-            else:
-                self._other_parts.append(part)
+        self._calls = {call.id: call for call in reversed(self._unplaced_calls)}
+        self._other_parts = [part for part in parts if not isinstance(part, _SEALABLE_PARTS)]
+        echoed = [part for part in parts if isinstance(part, Reasoning)]
         self._original_texts = _split_texts(
             self._texts, [piece.length for piece, _ in template if isinstance(piece, TextPiece)]
         )

@@ -39,7 +39,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
 from toolwire.schema import ConvertedSchema, convert_arguments
-from toolwire.translation.request_steps.request_features import RequestFeatures
+from toolwire.translation.request_steps.turn_content import RequestFeatures
 
 FREEFORM = "custom"
 """The kind of tools with raw text as input (OpenAI's custom tools)."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from toolwire.core.codec import Constraints
 from toolwire.core.ir import (
     AnyTool,
     Call,
     Media,
+    Opaque,
     Part,
     Reasoning,
     Request,
     Result,
+    Summary,
     Text,
     Tool,
     ToolReference,
@@ -28,7 +33,6 @@ from toolwire.core.ir import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.request_features import ERROR_MARK
 
 # --- instructions -----------------------------------------------------------------------------------------------------
 
@@ -297,3 +301,83 @@ def _clear_defer(tool: AnyTool, loaded: set[str], ledger: Ledger) -> AnyTool:
         return tool
     ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded and is no longer deferred")
     return replace_fields(tool, defer=None)
+
+
+# --- what a request contains, found in one pass, so that only those steps run that have something to do ---------------
+
+ERROR_MARK = "[tool error] "
+"""The start of a failed result where the protocol has no error flag."""
+RareFeature: TypeAlias = Literal[
+    "seals", "blank text", "media results", "failed results", "loaded tools", "summaries", "phases"
+]
+_RARE_PARTS: Mapping[type, RareFeature] = {Reasoning: "seals", ToolsAdded: "loaded tools", Summary: "summaries"}
+
+
+class RequestFeatures(Struct):
+    """What the turns of a request contain."""
+
+    calls: list[Call] = []
+    results: list[Result] = []
+    names: set[str] = set()
+    """Tool names of calls and results."""
+    kinds: set[str] = set()
+    """Kinds of calls and results."""
+    has_namespaces: bool = False
+    rare: set[RareFeature] = set()
+    """What some step must handle; most requests have none of it."""
+    phased_turns: list[Turn] = []
+
+    def add_turns(self, turns: tuple[Turn, ...]) -> None:
+        for turn in turns:
+            if turn.phase:
+                self.rare.add("phases")
+                self.phased_turns.append(turn)
+            for part in turn.parts:
+                kind = type(part)
+                if kind is Text:
+                    text = part.text  # type: ignore[union-attr]
+                    if not text or text.isspace():
+                        self.rare.add("blank text")
+                    if part.seal is not None:  # type: ignore[union-attr]
+                        self.rare.add("seals")
+                elif kind is Call:
+                    self._add_call(part)  # type: ignore[arg-type]
+                elif kind is Result:
+                    self._add_result(part)  # type: ignore[arg-type]
+                elif kind in _RARE_PARTS:
+                    self.rare.add(_RARE_PARTS[kind])
+
+    def _add_call(self, call: Call) -> None:
+        self.calls.append(call)
+        self.names.add(call.name)
+        self.kinds.add(call.kind)
+        if call.namespace:
+            self.has_namespaces = True
+        if call.seal is not None:
+            self.rare.add("seals")
+
+    def _add_result(self, result: Result) -> None:
+        self.results.append(result)
+        self.kinds.add(result.kind)
+        if result.name:
+            self.names.add(result.name)
+        if result.error:
+            self.rare.add("failed results")
+        for part in result.content:
+            kind = type(part)
+            if kind is Text:
+                text = part.text  # type: ignore[union-attr]
+                if not text or text.isspace():
+                    self.rare.add("blank text")
+                elif text.startswith(ERROR_MARK):
+                    self.rare.add("failed results")
+            elif kind is Media or kind is Opaque:
+                self.rare.add("media results")
+            elif kind is ToolsAdded or kind is ToolReference:
+                self.rare.add("loaded tools")
+
+
+def request_features(request: Request) -> RequestFeatures:
+    features = RequestFeatures()
+    features.add_turns(request.turns)
+    return features
