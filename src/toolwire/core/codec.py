@@ -92,8 +92,6 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """An error response: status, body and headers."""
-
     status: int
     body: Json
     headers: Mapping[str, str] = EMPTY_MAPPING
@@ -268,8 +266,6 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponsePeek(msgspec.Struct, frozen=True, gc=False):
-    """The model and usage of a whole answer."""
-
     model: str
     usage: Usage | None
 

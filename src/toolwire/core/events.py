@@ -354,7 +354,6 @@ class Fold(Struct, eq=False):
         return self._part_builders[index].text_pieces.append
 
     def current_part(self, index: int) -> Part:
-        """One part so far."""
         return self._part_builders[index].build_part()
 
     @property
@@ -368,7 +367,6 @@ class Fold(Struct, eq=False):
 
 
 def fold(events: Iterable[Event]) -> Response:
-    """The whole answer of a stream of events."""
     collected = Fold()
     for event in events:
         collected.add_event(event)
@@ -376,7 +374,6 @@ def fold(events: Iterable[Event]) -> Response:
 
 
 def unfold(response: Response) -> Iterator[Event]:
-    """A whole answer as a stream of events."""
     yield ResponseStart(response.id, response.model, response.created, origin=response.origin)
     index = 0
     for choice in response.choices:

@@ -67,8 +67,6 @@ CacheBreakpoint: TypeAlias = str | None
 
 
 class Text(Struct, frozen=True, gc=False):
-    """Text of any role."""
-
     text: str
     citations: tuple[Citation, ...] = ()
     cache: CacheBreakpoint = None
@@ -404,8 +402,6 @@ class UnknownField(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A request for an answer."""
-
     model: str = ""
     system: tuple[Part, ...] = ()
     """Instructions outside the turns: Anthropic `system`, Responses `instructions`, Gemini `systemInstruction`."""
@@ -444,8 +440,6 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Token counts."""
-
     input: int = 0
     """All tokens of the prompt, cached ones included (Anthropic counts them apart)."""
     output: int = 0
@@ -596,5 +590,4 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def plain_text(parts: Iterable[Part]) -> str:
-    """The text of the text parts, joined."""
     return "".join([part.text for part in parts if isinstance(part, Text)])

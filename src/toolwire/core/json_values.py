@@ -293,7 +293,6 @@ Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 
 def parse_body(body: Body, max_bytes: int = MAX_BYTES) -> Json:
-    """The JSON value of a body."""
     if not isinstance(body, (dict, list)):
         return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=max_bytes)
     try:
@@ -320,7 +319,6 @@ def _find_text(node: Json, text: str, path: Path) -> Path:
 
 
 def parse_object(body: Body, max_bytes: int = MAX_BYTES) -> Object:
-    """The JSON value of a body that must be an object."""
     if type(body) is bytes and len(body) <= max_bytes:
         try:
             return decode_object(body)

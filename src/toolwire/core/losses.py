@@ -162,7 +162,6 @@ class Ledger(msgspec.Struct, eq=False):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The code of every loss, in order."""
         return tuple([code for code, _, _ in self.notes])
 
     def note_unknown_fields(self, unknown_fields: Iterable[UnknownField]) -> None:

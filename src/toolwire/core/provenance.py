@@ -68,13 +68,11 @@ def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> 
 
 
 def items_with_paths(items: list[Json], path: Path) -> Iterator[tuple[Json, Path]]:
-    """The items of an array, each with its path."""
     for number, item in enumerate(items):
         yield item, (path, number)
 
 
 def present_settings(settings: Settings) -> Collection[str]:
-    """The names of the settings that are set."""
     if settings is NO_SETTINGS:
         return ()
     values, where = astuple(settings), settings.where

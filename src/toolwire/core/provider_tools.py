@@ -26,7 +26,6 @@ _TRAILING_PUNCTUATION = ".,;:!?*`"
 
 
 def search_queries(arguments: str) -> list[str]:
-    """The queries of a search."""
     given = decode_object_or_none(arguments) or {}
     found = [_text_list(given[key]) for key in _QUERY_KEYS if key in given]
     # A model may send both `query` and `queries`: the longer list has all of them.
@@ -34,7 +33,6 @@ def search_queries(arguments: str) -> list[str]:
 
 
 def fetched_url(arguments: str) -> str:
-    """The URL of a fetch."""
     given = decode_object_or_none(arguments) or {}
     return next((text for key in _URL_KEYS for text in _text_list(given.get(key))), "")
 

@@ -98,8 +98,6 @@ RateLimitWriter = Callable[[tuple[RateLimit, ...], float], dict[str, str]]
 
 
 class RateLimitHeaders:
-    """The rate limit headers of a protocol."""
-
     def __init__(self, header_pattern: str, kinds: tuple[str, ...], resets_as_timestamp: bool = False) -> None:
         """`header_pattern` is the name of a header, with `{what}` (as `RateLimit.kind`) and `{field}` in it. A reset is
         a timestamp (Anthropic) or a duration (OpenAI)."""

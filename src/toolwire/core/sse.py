@@ -262,10 +262,8 @@ class JsonArraySplitter:
 
 
 def write_event_frame(event: str, data: bytes) -> bytes:
-    """A frame with an `event:` line."""
     return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
 
 
 def write_data_frame(data: bytes) -> bytes:
-    """A frame without an `event:` line."""
     return b"data: %b\n\n" % data

@@ -30,8 +30,6 @@ _SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/
 
 
 class Conversion(Struct, frozen=True):
-    """How one parameter is converted."""
-
     to_model: Callable[[Json], Json]
     to_client: Callable[[Json], Json]
     schema: Object
@@ -215,7 +213,6 @@ CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
 
 
 def convert_schema(client_schema: Json, conversion: Conversion) -> Json:
-    """The schema of a parameter as the model sees it."""
     if not isinstance(client_schema, dict):
         return dict(conversion.schema)
     labels = {key: client_schema[key] for key in ("title", "description") if key in client_schema}
@@ -251,7 +248,6 @@ class ToolEffects(Struct, frozen=True):
         return rule if rule is not None and rule.drop else None
 
     def model_name(self, old: str) -> str:
-        """The tool's name for the model."""
         rule = self.rules_by_effect.get("rename")
         return old if rule is None else rule.rename.replace("{name}", old)
 
@@ -506,7 +502,6 @@ class PolicyUndo(Struct, frozen=True):
         return key not in self.tools and key in self.dropped
 
     def can_refuse_tool(self, call: Call) -> bool:
-        """Can a call of this tool be refused?"""
         found = self.tools.get((call.namespace, call.name))
         return self.is_dropped(call) if found is None else found.can_retry
 
@@ -519,7 +514,6 @@ class PolicyUndo(Struct, frozen=True):
         return PolicyUndo(tools, self.dropped)
 
     def restore_name(self, call: Call) -> Call:
-        """The call with the client's name of the tool."""
         found = self.tools.get((call.namespace, call.name))
         return call if found is None or found.client_name == call.name else replace_fields(call, name=found.client_name)
 

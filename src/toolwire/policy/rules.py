@@ -152,7 +152,6 @@ def _any_matches_globs(names: Sequence[str], globs: Sequence[str]) -> bool:
 
 
 def matches_exchange(match: Match | Rule, subject: RuleSubject) -> bool:
-    """Do the conditions on the exchange hold?"""
     return (
         _any_matches_globs((subject.client,), match.client)
         and _any_matches_globs((subject.provider,), match.provider)
@@ -162,7 +161,6 @@ def matches_exchange(match: Match | Rule, subject: RuleSubject) -> bool:
 
 
 def rules_in_force(rules: Sequence[Rule], subject: RuleSubject) -> tuple[Rule, ...]:
-    """The rules for this exchange, in their order."""
     return tuple(
         rule
         for rule in rules
@@ -191,7 +189,6 @@ class Policy:
         return bool(self.rules)
 
     def active_rules(self, subject: RuleSubject) -> tuple[Rule, ...]:
-        """The rules for this exchange, in the order of the file."""
         return self._look_up(subject)[0] if self.rules else ()
 
     def active_digest(self, subject: RuleSubject) -> str:
@@ -228,5 +225,4 @@ def _covers_tool(match: Match | Rule, tool: ToolName) -> bool:
 
 
 def matches_tool(rule: Rule, tool: ToolName) -> bool:
-    """Does the rule match this tool?"""
     return _covers_tool(rule, tool) and all(_covers_tool(further, tool) for further in rule.within)

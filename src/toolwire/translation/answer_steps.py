@@ -158,14 +158,12 @@ class AnswerSteps(Struct, eq=False):
 
     @property
     def calls(self) -> dict[int, list[Call]]:
-        """The calls of each choice as the client gets them."""
         calls: dict[int, list[Call]] = {}
         for open_part in self.client_calls:
             calls.setdefault(open_part.choice, []).append(replace(open_part.part, arguments="".join(open_part.pieces)))
         return calls
 
     def call_ids(self, choice: int) -> list[str]:
-        """The ids of a choice's calls as the client gets them."""
         return [open_part.part.id for open_part in self.client_calls if open_part.choice == choice]
 
     def pass_event(self, event: ResponseStart | UsageUpdate | OpaqueEvent) -> list[Event]:
@@ -206,7 +204,6 @@ class AnswerSteps(Struct, eq=False):
         return out if open_part.is_held or open_part.is_hidden else out + self._emit_part_start(open_part)
 
     def _start_call(self, call: Call, choice: int, seal: Seal | None) -> OpenPart:
-        """A new call as the client knows it."""
         conversions, undo = self.tool_names.schema_conversions, self.policy_undo
         part = self._restore_call(call, choice)
         freeform = part.kind == FREEFORM and call.kind != FREEFORM
@@ -490,7 +487,6 @@ EVENT_STEPS: Mapping[type, Callable[[AnswerSteps, Any], list[Event]]] = {
 
 
 def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
-    """A whole answer as the client gets it."""
     if steps.seal_slots.is_cross_protocol and _has_only_text_and_functions(response, steps):
         # Only tool names, call ids and finish reasons can differ. As events this answer would take 15 µs more, and two
         # choices with the same index, or one with neither parts nor a finish reason, would not stay as they are.
@@ -529,7 +525,6 @@ def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool
 
 
 def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
-    """A choice with its calls as the client knows them."""
     parts = [steps.restore_whole_call(part, choice.index) if type(part) is Call else part for part in choice.parts]
     finish = choice.finish
     if finish is not None and Call in map(type, parts):

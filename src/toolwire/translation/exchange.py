@@ -259,7 +259,6 @@ class Exchange:
         return self._write_failure(failure, Ledger(self.provider.name, self.client.name))
 
     def start_stream(self) -> StreamTranslation:
-        """A translator for the provider's stream."""
         ledger = Ledger(self.provider.name, self.client.name)
         steps = self._make_answer_steps("", ledger) if self.needs_answer_rewrite else None
         return StreamTranslation(self, ledger, steps)

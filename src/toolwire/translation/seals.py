@@ -78,7 +78,6 @@ def _has_envelope(part: Part) -> bool:
 
 
 def _open_run(run: list[Turn]) -> list[Turn]:
-    """Consecutive turns of the assistant."""
     opened: list[Turn] = []
     waiting: Seal | None = None
     for turn in run:
@@ -270,7 +269,6 @@ def summaries_as_text(request: Request, maker: str, ledger: Ledger) -> Request:
 
 
 def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterator[Turn]:
-    """The turn, split at its summaries."""
     run: list[Part] = []
     for part in turn.parts:
         if id(part) not in summary_texts:

@@ -108,8 +108,6 @@ Piece: TypeAlias = ReasoningPiece | TextPiece | ClientCallPiece | HiddenCallPiec
 
 
 class TurnRecord(Struct, frozen=True, array_like=True):
-    """One turn of a model."""
-
     maker: str
     """As `ir.Seal.maker`."""
     pieces: tuple[Piece, ...]
@@ -425,7 +423,6 @@ def _pieces_of_round(
 
 
 def hidden_call_keys(request: Request) -> tuple[str, ...]:
-    """The keys under which records of hidden calls may be stored for a request."""
     found: dict[str, None] = {}
     for question, run in group_assistant_runs(request.turns):
         if run[0].role == "assistant":
@@ -460,7 +457,6 @@ def last_user_text(turns: Sequence[Turn]) -> str:
 
 
 def visible_answer(run: Sequence[Turn], user_text: str) -> VisibleAnswer:
-    """What a client sends back of an answer."""
     parts = [part for turn in run for part in turn.parts]
     calls = [part for part in parts if isinstance(part, Call) and part.id]
     return VisibleAnswer(calls, plain_text(parts), first_seal(parts), user_text)
@@ -480,7 +476,6 @@ def make_placeholder_seal(client: Codec) -> Seal | None:
 
 
 def first_seal(parts: Iterable[Part]) -> str:
-    """The first seal of an answer that can identify it."""
     return next((found for part in parts if (found := _identifying_seal(getattr(part, "seal", None)))), "")
 
 

@@ -65,7 +65,6 @@ class StreamTranslation:
 
     @property
     def has_complete_call(self) -> bool:
-        """Has a complete tool call come?"""
         return self._checker.has_complete_call
 
     @property
@@ -127,7 +126,6 @@ class StreamTranslation:
         self._exchange.keep_pending_results(results)
 
     def next_request(self, results: Sequence[Result]) -> bytes:
-        """The request that continues the answer."""
         if self.rounds is None:
             raise ValueError("this stream has only one round")
         self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None

@@ -118,7 +118,6 @@ class Rounds(Struct, eq=False):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of this round so far."""
         choices = self._fold.response.choices
         return choices[0].parts if choices else ()
 
@@ -252,7 +251,6 @@ class Rounds(Struct, eq=False):
 
     @property
     def hidden_calls(self) -> list[Call]:
-        """All calls that did not reach the client."""
         answered = {result.id for finished in self.finished_rounds for result in finished.results}
         calls = [part for finished in self.finished_rounds for part in finished.parts if isinstance(part, Call)]
         return [call for call in calls if call.id in answered] + [one.call for one in self.intercepted]
@@ -262,7 +260,6 @@ class Rounds(Struct, eq=False):
         return call if self.interceptor is None else self.interceptor.to_runner_call(call)
 
     def calls_to_run(self) -> list[Call]:
-        """The calls of this round that the server must run."""
         return [self.to_runner_call(one.call) for one in self.intercepted if not one.refusal]
 
     def complete_results(self, results: Sequence[Result], over_limit: bool = False) -> tuple[Result, ...]:

@@ -159,7 +159,6 @@ class _CallBatch(Struct, eq=False):
 
 
 def pair_results(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request with every result where the target requires it."""
     same = ledger.is_same_protocol
     if is_in_order(request.turns, constraints, same) or (same and request.has_provider_history):
         return request
@@ -366,7 +365,6 @@ def _claim_result(
 
 
 def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
-    """A result without a call, as text."""
     what = f"the result `{result.name or result.id}` has no call and became text"
     ledger.note("result-as-text", source_path(result), what)
     call = f"an earlier call of `{result.name}`" if result.name else f"the earlier call {result.id}"
@@ -419,7 +417,6 @@ def _make_result_turn(role: Role, results: tuple[Result, ...]) -> Turn:
 
 
 def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
-    """Two consecutive turns of one role as one turn."""
     if second.name and second.name != first.name:
         ledger.note("no-counterpart", source_path(second), f"the name `{second.name}` of a joined turn was left out")
     phase, origin = first.phase or second.phase, without_wire(first.origin)

@@ -200,7 +200,6 @@ class _TurnRestorer(Struct, eq=False):
         return id
 
     def rename_results(self, turn: Turn) -> Turn:
-        """A turn whose results have the provider's call ids."""
         parts = [
             replace_fields(part, id=self.provider_ids[part.id])
             if isinstance(part, Result) and part.id in self.provider_ids
@@ -357,14 +356,12 @@ class RejoinedAnswer:
 
     @property
     def has_lost_seals(self) -> bool:
-        """Is thinking or a seal left out?"""
         return not self._can_use_seals and any(
             isinstance(piece, ReasoningPiece) or (not isinstance(piece, HiddenResultPiece) and piece.seal is not None)
             for piece in self._record.pieces
         )
 
     def turns(self) -> list[Turn]:
-        """The turns of all rounds: parts of the model, and results."""
         return [
             Turn("tool" if are_results else "assistant", tuple(group))
             for are_results, group in groupby(self._parts(), lambda part: isinstance(part, Result))

@@ -262,7 +262,6 @@ def _rename_tool(tool: AnyTool, namer: _Namer) -> AnyTool:
 
 
 def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> dict[str, object]:
-    """The parameters in the target's dialect of JSON Schema."""
     convert = namer.constraints.convert_tool_schema
     is_own = tool.origin is not None and tool.origin.protocol == namer.ledger.target
     if convert is None or "parameters" in changes or tool.parameters is None or is_own:

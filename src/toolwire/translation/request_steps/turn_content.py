@@ -249,7 +249,6 @@ def drop_reasoning_without_tools(request: Request, constraints: Constraints, led
 
 
 def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], ledger: Ledger) -> list[Turn]:
-    """The turns without the thinking of the earlier turns."""
     dropped = {id(part) for turn in earlier_turns for part in turn.parts if isinstance(part, Reasoning)}
     kept: list[Turn] = []
     for turn in turns:
@@ -314,8 +313,6 @@ _RARE_PARTS: Mapping[type, RareFeature] = {Reasoning: "seals", ToolsAdded: "load
 
 
 class RequestFeatures(Struct):
-    """What the turns of a request contain."""
-
     calls: list[Call] = []
     results: list[Result] = []
     names: set[str] = set()
