@@ -60,6 +60,8 @@ class OpenCall(Struct):
     whole_arguments: Object = {}
     leaves: dict[str, list[str] | tuple[Json]] = {}
     """Values by their JSON path: the pieces of a text, or one other value."""
+    index: int = 0
+    """The index of the part in a stream."""
 
     def add(self, call: Object, path: Path) -> None:
         """Add the pieces of one `functionCall` (in camelCase)."""

@@ -179,11 +179,9 @@ def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tupl
             texts.append(item.text)
             if isinstance(item, Text):
                 writing.note_cache_dropped(item)
-        elif isinstance(item, Media):
-            media.append(item)
         elif isinstance(item, ToolReference):
             texts.append(f"The tool `{item.name}` is available now.")
-        elif isinstance(item, Opaque) and not is_foreign(item.origin):
+        elif isinstance(item, Media) or (isinstance(item, Opaque) and not is_foreign(item.origin)):
             media.append(item)
         elif isinstance(item, Opaque):
             writing.ledger.note_opaque(item)
@@ -229,7 +227,11 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
         head, _, data = uri[5:].partition(",")
         mime, uri = mime or head.partition(";")[0], ""
     if data:
-        inline: Object = {"mimeType": mime or _default_media_type(media, ledger), "data": data}
+        if not mime:
+            extension = media.name.rpartition(".")[2].lower()
+            mime = _MEDIA_TYPE_BY_EXTENSION.get(extension) or _DEFAULT_MEDIA_TYPES[media.kind]
+            ledger.note("default-added", source_path(media), f"the media type was set to {mime}")
+        inline: Object = {"mimeType": mime, "data": data}
         return {"inlineData": {**inline, "displayName": name} if name else inline}
     if media.file_id:
         if not own and not media.file_id.startswith(GOOGLE_FILE_PREFIXES):
@@ -244,12 +246,6 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
         mime = _MEDIA_TYPE_BY_EXTENSION.get(uri.partition("?")[0].rpartition(".")[2].lower(), "")
     file: Object = {"mimeType": mime, "fileUri": uri} if mime else {"fileUri": uri}
     return {"fileData": {**file, "displayName": name} if name else file}
-
-
-def _default_media_type(media: Media, ledger: Ledger) -> str:
-    mime = _MEDIA_TYPE_BY_EXTENSION.get(media.name.rpartition(".")[2].lower()) or _DEFAULT_MEDIA_TYPES[media.kind]
-    ledger.note("default-added", source_path(media), f"the media type was set to {mime}")
-    return mime
 
 
 def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Object | None:

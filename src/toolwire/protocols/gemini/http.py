@@ -141,27 +141,18 @@ DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 
 
 def request_path(model: str, stream: bool) -> str:
-    return _call_path(model, "streamGenerateContent?alt=sse" if stream else "generateContent")
-
-
-def _call_path(model: str, verb: str) -> str:
-    return f"/v1beta/{escape_path(resource_name(model))}:{verb}"
+    return f"{model_path(model)}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
 
 def resource_name(model: str) -> str:
     return model if model.startswith(COLLECTIONS) else f"models/{model}"
 
 
-def escape_path(text: str) -> str:
-    """Escape a name, so that it cannot change the rest of the path."""
-    return _PATH_UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), text)
-
-
-def unescape_path(text: str) -> str:
-    if "%" not in text:
-        return text
-    data = _PERCENT_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), text.encode("utf-8", "replace"))
-    return data.decode("utf-8", "replace")
+def model_path(model: str) -> str:
+    """The path of a model, with its name escaped so that it cannot change the rest of the path."""
+    return "/v1beta/" + _PATH_UNSAFE.sub(
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")), resource_name(model)
+    )
 
 
 # --- endpoints ------------------------------------------------------------------------------------------------------
@@ -175,7 +166,8 @@ def match_endpoint(path: str, query: str) -> EndpointMatch | None:
     resource, _, verb = path.rpartition(":")
     if not version or verb not in VERBS:
         return None
-    name = unescape_path(resource[len(version) :])
+    data = resource[len(version) :].encode("utf-8", "replace")
+    name = _PERCENT_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data).decode("utf-8", "replace")
     if name.startswith(("publishers/", "projects/")):
         name = "models/" + name.rpartition("/models/")[2]
     if not name.startswith(COLLECTIONS) or name in COLLECTIONS:
@@ -260,7 +252,7 @@ HTTP = Http(
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     token_count=TokenCountEndpoint(
-        path=lambda model: _call_path(model, "countTokens"),
+        path=lambda model: f"{model_path(model)}:countTokens",
         read_body=_read_count_request,
         write_body=_write_count_request,
         read_count=_read_count_response,

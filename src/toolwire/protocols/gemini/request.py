@@ -15,6 +15,7 @@ from toolwire.core.ir import (
     Format,
     Origin,
     Part,
+    ProviderTool,
     Reasoning,
     Request,
     Result,
@@ -42,7 +43,7 @@ from toolwire.core.json_values import (
     get_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import present_settings, restore_original_keys
+from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, read_parts
@@ -51,7 +52,6 @@ from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
 from toolwire.protocols.gemini.tools import (
     declares_functions,
-    needs_server_side_invocations,
     read_schema,
     read_tool_choice,
     read_tools,
@@ -86,6 +86,7 @@ def read_request(body: Object) -> Request:
         nodes.append((config, here))
     system, tools, choice = _read_system_and_tools(nodes, reading)
     values = {field: value for field, (value, _) in found.items()}
+    cached = [names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") for node, _ in nodes]
     return Request(
         get_text(node, "model", None) or "",
         tuple(system),
@@ -93,9 +94,7 @@ def read_request(body: Object) -> Request:
         tools,
         choice,
         settings=Settings(**values, where={field: where for field, (_, where) in found.items()}),
-        has_provider_history=any(
-            names.TOP_LEVEL_CONFIG_KEYS(node).get("cachedContent") is not None for node, _ in nodes
-        ),
+        has_provider_history=any(content is not None for content in cached),
         origin=origin,
         unknown_fields=tuple(reading.unknown_fields),
     )
@@ -281,31 +280,28 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         return wire
     own = origin if is_own(origin) else None
     writing = PartWriteContext(ledger, model, is_foreign=is_foreign(origin), writes_ids=not model.is_gemini_2)
-    out: Object = {} if own is None else _write_model(request.model, own)
-    if request.system:
-        parts = _write_parts(request.system, writing, None)
-        if parts:
-            out["systemInstruction"] = {"parts": parts} if own is None else _write_system(parts, own)
+    out: Object = {}
+    if own is not None and "model" in own.wire:
+        prefix = "models/" if str(own.wire["model"]).startswith("models/") and "/" not in request.model else ""
+        out["model"] = prefix + request.model
+    if parts := _write_parts(request.system, writing, None):
+        out["systemInstruction"] = {"parts": parts} if own is None else _write_system(parts, own)
     out["contents"] = [
         content
         for number, turn in enumerate(request.turns)
         for content in write_turn(turn, writing, unsigned.get(number))
     ]
-    tools = write_tools(request.tools, model, ledger)
-    if tools:
+    if tools := write_tools(request.tools, model, ledger):
         out["tools"] = tools
-    config = _write_tool_config(request, tools, model, ledger)
-    if config:
+    if config := _write_tool_config(request, tools, model, ledger):
         out["toolConfig"] = config
     generation = _write_generation_config(settings, model, declares_functions(tools), ledger)
     if own is not None:
         _add_unknown_keys(own, settings.format is None, out, generation)
     if generation or (own is not None and _original_node(own, "generationConfig") is not None):
         out["generationConfig"] = generation
-    if settings.tier is not None:
-        tier = _write_service_tier(settings.tier, settings.where.get("tier"), ledger)
-        if tier is not None:
-            out["serviceTier"] = tier
+    if settings.tier is not None and (tier := _write_service_tier(settings, ledger)) is not None:
+        out["serviceTier"] = tier
     return out if own is None else restore_original_keys(out, own, NAME)
 
 
@@ -364,14 +360,6 @@ def find_unsigned_calls(turns: tuple[Turn, ...]) -> dict[int, Call]:
     return unsigned
 
 
-def _write_model(model: str, origin: Origin) -> Object:
-    """`model`, if the client sent one in the body."""
-    if "model" not in origin.wire:
-        return {}
-    prefix = "models/" if str(origin.wire["model"]).startswith("models/") and "/" not in model else ""
-    return {"model": prefix + model}
-
-
 def _write_system(parts: list[Object], origin: Origin) -> Object:
     original = _original_node(origin, "systemInstruction")
     if not isinstance(original, dict):
@@ -381,16 +369,19 @@ def _write_system(parts: list[Object], origin: Origin) -> Object:
 
 
 def _write_tool_config(request: Request, entries: list[Object], model: Family, ledger: Ledger) -> Object:
-    declared = declares_functions(entries) or any("function_declarations" in entry for entry in entries)
-    config = write_tool_choice(request.choice, declared, ledger) if request.choice is not None else None
+    has_functions = declares_functions(entries)
+    config = None
+    if request.choice is not None:
+        declared = has_functions or any("function_declarations" in entry for entry in entries)
+        config = write_tool_choice(request.choice, declared, ledger)
     if config is None:
         config = _unknown_keys(request.origin, "toolConfig", names.TOOL_CONFIG_KEYS.all_keys)
+    # Gemini combines provider tools and functions only if it may show its own invocations. Clients of Gemini set that
+    # themselves.
     key = "includeServerSideToolInvocations"
-    if (
-        model.is_gemini_3
-        and needs_server_side_invocations(request.tools, entries)
-        and not (config.get(key) or config.get(to_snake_case(key)))
-    ):
+    is_set = config.get(key) or config.get("include_server_side_tool_invocations")
+    added = (tool for tool in request.tools if isinstance(tool, ProviderTool) and not is_verbatim(tool.origin, NAME))
+    if model.is_gemini_3 and has_functions and len(entries) > 1 and not is_set and any(added):
         config = {**config, key: True}
         ledger.note("default-added", source_path(request), f"`{key}` was set, because functions are declared too")
     return config
@@ -439,8 +430,8 @@ def _write_generation_config(settings: Settings, family: Family, has_functions: 
     if settings.format is not None:
         out.update(_write_response_format(settings.format, family, has_functions, ledger))
     if settings.thinking is not None:
-        thinking = _write_thinking(settings.thinking, family, settings.where.get("thinking"), ledger)
-        if thinking:
+        where = settings.where.get("thinking")
+        if thinking := _write_thinking(settings.thinking, family, where, ledger):
             out["thinkingConfig"] = thinking
     # Gemini always may make parallel calls.
     supported = _WRITTEN_SETTINGS | {"parallel"} if settings.parallel else _WRITTEN_SETTINGS
@@ -448,7 +439,8 @@ def _write_generation_config(settings: Settings, family: Family, has_functions: 
     return out
 
 
-def _write_service_tier(asked: str, where: Path, ledger: Ledger) -> str | None:
+def _write_service_tier(settings: Settings, ledger: Ledger) -> str | None:
+    asked, where = settings.tier or "", settings.where.get("tier")
     if asked == "auto":
         ledger.note("setting-mapped", where, "the tier `auto` was left out, because it is the default")
         return None

@@ -90,7 +90,7 @@ class _OpenCandidate(Struct):
 
     index: int
     open_text: _OpenText | None = None
-    open_call: tuple[int, OpenCall] | None = None
+    open_call: OpenCall | None = None
     finish: Finish | None = None
     grounding: tuple[Object, Path] | None = None
 
@@ -183,18 +183,15 @@ class StreamReader:
                     self._fail_stream(unreadable_stream(error), None)
                 break
             self._frame = SourceFrame(NAME, raw.event, json)
-            self._read_frame(json, path)
+            before = len(self._events)
+            try:
+                self._read_chunk(expect_object(json, path), path)
+            except Malformed as error:
+                self._fail_stream(unreadable_stream(error), None)
+            if len(self._events) == before:
+                self._events.append(OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
             if self._ended:
                 break
-
-    def _read_frame(self, json: Json, path: Path) -> None:
-        before = len(self._events)
-        try:
-            self._read_chunk(expect_object(json, path), path)
-        except Malformed as error:
-            self._fail_stream(unreadable_stream(error), None)
-        if len(self._events) == before:
-            self._events.append(OpaqueEvent("chunk", Origin(NAME, path, json), True, self._frame))
 
     def _fail_stream(self, failure: Failure, frame: SourceFrame | None) -> None:
         self._ended, self._open_text = True, None
@@ -222,10 +219,8 @@ class StreamReader:
             self._read_candidate(expect_object(item, here), here, number)
             if self._ended:
                 return
-        if not candidates and chunk.get("promptFeedback") is not None:
-            blocked = read_block_reason(chunk, path, self._reading)
-            if blocked is not None:
-                self._find_candidate(0).finish = blocked
+        if not candidates and (blocked := read_block_reason(chunk, path, self._reading)) is not None:
+            self._find_candidate(0).finish = blocked
 
     def _read_node(self, node: Object, path: Path, shape: KnownKeys) -> Object:
         """The node in camelCase; an unknown key is noted once."""
@@ -239,12 +234,11 @@ class StreamReader:
 
     def _start_response(self, chunk: Object, path: Path) -> None:
         self._started = True
-        time = chunk.get("createTime")
         self._events.append(
             ResponseStart(
                 get_text(chunk, "responseId", path) or "",
                 get_text(chunk, "modelVersion", path) or "",
-                None if time is None else read_create_time(time, self._reading, path),
+                read_create_time(chunk.get("createTime"), self._reading, path),
                 None if self._usage is None else _read_usage(self._usage, PartReadContext()),
                 Origin(NAME, path, {}, EMPTY_MAPPING, False),
                 self._frame,
@@ -252,10 +246,7 @@ class StreamReader:
         )
 
     def _find_candidate(self, index: int) -> _OpenCandidate:
-        candidate = self._candidates.get(index)
-        if candidate is None:
-            candidate = self._candidates[index] = _OpenCandidate(index)
-        return candidate
+        return self._candidates.get(index) or self._candidates.setdefault(index, _OpenCandidate(index))
 
     def _read_candidate(self, raw: Object, path: Path, number: int) -> None:
         node = self._read_node(raw, path, names.CANDIDATE_KEYS)
@@ -272,13 +263,10 @@ class StreamReader:
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
             candidate.grounding = ((candidate.grounding[0] if candidate.grounding else {}) | metadata, path)
-        self._end_candidate(candidate, read_finish(node, path))
-
-    def _end_candidate(self, candidate: _OpenCandidate, finish: Finish | None) -> None:
+        finish = read_finish(node, path)
         if finish is not None:
             candidate.finish = finish
-            failure = finish_failure(finish)
-            if failure is not None:
+            if (failure := finish_failure(finish)) is not None:
                 self._fail_stream(failure, self._frame)
 
     # --- parts ---
@@ -351,35 +339,30 @@ class StreamReader:
         name = get_text(call, "name", path)
         if name is not None:
             if candidate.open_call is not None:
-                raise Malformed(
-                    path, f"a call begins while the arguments of `{candidate.open_call[1].name}` are still coming"
-                )
+                other = candidate.open_call.name
+                raise Malformed(path, f"a call begins while the arguments of `{other}` are still coming")
             self._read_node(node, path, names.PART_KEYS["functionCall"])
             self._end_text(candidate)
-            opened = OpenCall(get_text(call, "id", path) or "", name, read_seal(node, path), path, node)
-            candidate.open_call = (self._part_count, opened)
+            id, index = get_text(call, "id", path) or "", self._part_count
+            candidate.open_call = OpenCall(id, name, read_seal(node, path), path, node, index=index)
             self._part_count += 1
-            origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
-            self._events.append(
-                PartStart(candidate.open_call[0], Call(opened.id, name, origin=origin), candidate.index, self._frame)
-            )
+            started = Call(id, name, origin=Origin(NAME, path, node, EMPTY_MAPPING, False))
+            self._events.append(PartStart(index, started, candidate.index, self._frame))
         elif candidate.open_call is None:
             raise Malformed(path, "a piece of a call came, but no call is open")
-        candidate.open_call[1].add(call, path)
+        candidate.open_call.add(call, path)
         if not get_bool(call, "willContinue", path):
             self._end_call(candidate, False)
 
     def _end_call(self, candidate: _OpenCandidate, incomplete: bool) -> None:
-        if candidate.open_call is None:
+        call, candidate.open_call = candidate.open_call, None
+        if call is None:
             return
-        index, opened = candidate.open_call
-        candidate.open_call = None
-        text = opened.json_text()
-        if text:
-            self._events.append(ArgumentsDelta(index, text, self._frame))
-        if opened.seal is not None:
-            self._events.append(SealDelta(index, opened.seal, self._frame))
-        self._events.append(PartEnd(index, incomplete, self._frame))
+        if text := call.json_text():
+            self._events.append(ArgumentsDelta(call.index, text, self._frame))
+        if call.seal is not None:
+            self._events.append(SealDelta(call.index, call.seal, self._frame))
+        self._events.append(PartEnd(call.index, incomplete, self._frame))
 
     # --- the end of input ---
 
@@ -502,21 +485,16 @@ def _make_template(data: bytes, body: bytes, open_text: _OpenText, usage: Object
     if data[:6] != b"data: " or (end != b"\n\n" and end != b"\r\n\r\n") or data[6 : -len(end)] != body:
         return None
     try:
-        if usage is None:
-            return _make_text_template(body, end, open_text)
-        return _make_usage_template(body, end, open_text, usage)
+        if usage is not None:
+            return _make_usage_template(body, end, open_text, usage)
+        last = open_text.pieces[-1]
+        prefix, text, suffix = body.rpartition(encode(last))
+        # The same bytes may occur elsewhere in the chunk: change them, and see whether the change is found.
+        if _holds_only(prefix + text[:-1] + b'?"' + suffix, open_text, last + "?", None):
+            return FrameTemplate(b"data: " + prefix, suffix + end)
     except (ValueError, RecursionError):
-        return None
-
-
-# The same bytes may occur elsewhere in the chunk: change them, and see whether the change is found.
-
-
-def _make_text_template(body: bytes, end: bytes, open_text: _OpenText) -> FrameTemplate | None:
-    last = open_text.pieces[-1]
-    prefix, text, suffix = body.rpartition(encode(last))
-    probe = prefix + text[:-1] + b'?"' + suffix
-    return FrameTemplate(b"data: " + prefix, suffix + end) if _holds_only(probe, open_text, last + "?", None) else None
+        pass
+    return None
 
 
 def _make_usage_template(body: bytes, end: bytes, open_text: _OpenText, usage: Object) -> _UsageTemplate | None:
@@ -549,16 +527,10 @@ def _holds_only(body: bytes, open_text: _OpenText, text: str, usage: Object | No
             and bool(part.get("thought", False)) is open_text.is_thought
             and chunk.get("usageMetadata") == usage
             and candidate.get("index", 0) == open_text.choice
-            and _TEXT_CHUNK_KEYS.issuperset(chunk)
-            and _TEXT_CANDIDATE_KEYS.issuperset(candidate)
-            and _TEXT_CONTENT_KEYS.issuperset(candidate["content"])
-            and _TEXT_PART_KEYS.issuperset(part)
+            and names.RESPONSE_KEYS.camel_keys.issuperset(chunk)
+            and candidate.keys() <= {"content", "index"}
+            and names.CONTENT_KEYS.camel_keys.issuperset(candidate["content"])
+            and part.keys() <= {"text", "thought"}
         )
     except (Malformed, LookupError, TypeError, ValueError, AttributeError):
         return False
-
-
-_TEXT_CHUNK_KEYS = {"candidates", "usageMetadata", "promptFeedback", "modelVersion", "responseId", "createTime"}
-_TEXT_CANDIDATE_KEYS = {"content", "index"}
-_TEXT_CONTENT_KEYS = {"parts", "role"}
-_TEXT_PART_KEYS = {"text", "thought"}

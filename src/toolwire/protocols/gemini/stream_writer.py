@@ -7,10 +7,12 @@ chunk always has parts, a finishReason and usage, because the SDKs forget a turn
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import DeltaWriter, WriteContext
@@ -63,44 +65,31 @@ from toolwire.protocols.gemini.response import (
 _TEXT_PARTS = (Text, Refusal, Reasoning)
 
 
-class _OpenPart:
+class _OpenPart(Struct):
     """A part that was started."""
 
-    __slots__ = ("choice", "citations", "held_back", "is_ended", "is_thought", "part", "pieces", "seal")
+    part: Part
+    choice: int
+    pieces: list[str] = []
+    citations: list[Citation] = []
+    seal: Seal | None = None
+    held_back: list[bytes] = []
+    """Chunks that wait until the earlier parts have ended."""
+    is_ended: bool = False
 
-    def __init__(self, part: Part, choice: int) -> None:
-        self.part = part
-        self.choice = choice
-        self.is_thought = isinstance(part, Reasoning)
-        self.pieces: list[str] = []
-        self.citations: list[Citation] = []
-        self.seal: Seal | None = None
-        self.held_back: list[bytes] = []
-        """Chunks that wait until the earlier parts have ended."""
-        self.is_ended = False
+
+class _OpenCandidate(Struct):
+    """One candidate: its parts that are not yet written, in order, and how it ended."""
+
+    open_parts: list[_OpenPart] = []
+    grounding_parts: list[tuple[int, Part]] = []
+    finish: Finish | None = None
+    has_cut_call: bool = False
+    ended_text: str = ""
+    """The text of all parts that have ended: positions of citations count from its start."""
 
 
 _DELTA_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
-
-
-class _OpenCandidate:
-    """One candidate: its parts that are not yet written, in order, and how it ended."""
-
-    __slots__ = ("ended_text", "finish", "grounding_parts", "has_cut_call", "open_parts")
-
-    def __init__(self) -> None:
-        self.open_parts: list[_OpenPart] = []
-        self.grounding_parts: list[tuple[int, Part]] = []
-        self.finish: Finish | None = None
-        self.has_cut_call = False
-        self.ended_text = ""
-        """The text of all parts that have ended: positions of citations count from its start."""
-
-
-def _shift_citation(citation: Citation, before: int, length: int) -> Citation:
-    start = 0 if citation.start is None else citation.start
-    end = length if citation.end is None else citation.end
-    return replace(citation, start=before + start, end=before + end)
 
 
 class StreamWriter:
@@ -111,7 +100,7 @@ class StreamWriter:
         self._response_start = ResponseStart()
         self._tails: dict[int, bytes] = {}
         self._open_parts: dict[int, _OpenPart] = {}
-        self._candidates: dict[int, _OpenCandidate] = {}
+        self._candidates: defaultdict[int, _OpenCandidate] = defaultdict(_OpenCandidate)
         self._usage: Usage | None = None
         self._last_frame: SourceFrame | None = None
         self._end_sent = False
@@ -155,7 +144,7 @@ class StreamWriter:
         elif isinstance(event, UsageUpdate):
             self._usage = event.usage
         elif isinstance(event, ChoiceEnd):
-            self._find_candidate(event.choice).finish = event.finish
+            self._candidates[event.choice].finish = event.finish
         elif isinstance(event, PartStart):
             # Its deltas may come without their frames, where a step changed them.
             self._open_parts[event.index] = _OpenPart(event.part, event.choice)
@@ -170,18 +159,12 @@ class StreamWriter:
 
     # --- parts ---
 
-    def _find_candidate(self, choice: int) -> _OpenCandidate:
-        candidate = self._candidates.get(choice)
-        if candidate is None:
-            candidate = self._candidates[choice] = _OpenCandidate()
-        return candidate
-
     def _write_part_start(self, event: PartStart) -> bytes:
         part = event.part
         open_part = self._open_parts[event.index] = _OpenPart(part, event.choice)
         if isinstance(part, Refusal):
             self._ledger.note("refusal-as-text", source_path(part), "the refusal became plain text")
-        self._find_candidate(event.choice).open_parts.append(open_part)
+        self._candidates[event.choice].open_parts.append(open_part)
         if isinstance(part, _TEXT_PARTS) and part.text:
             open_part.pieces.append(part.text)
             open_part.held_back.append(self._write_text_chunk(open_part, part.text))
@@ -196,7 +179,7 @@ class StreamWriter:
         if not isinstance(open_part.part, _TEXT_PARTS) or not text:
             return b""
         chunk = self._write_text_chunk(open_part, text)
-        open_parts = self._find_candidate(open_part.choice).open_parts
+        open_parts = self._candidates[open_part.choice].open_parts
         if open_parts and open_parts[0] is not open_part:
             open_part.held_back.append(chunk)
             return b""
@@ -206,7 +189,7 @@ class StreamWriter:
         return chunk
 
     def _write_text_chunk(self, open_part: _OpenPart, text: str) -> bytes:
-        thought = b',"thought":true' if open_part.is_thought else b""
+        thought = b',"thought":true' if isinstance(open_part.part, Reasoning) else b""
         return _DELTA_HEAD + encode(text) + thought + self._chunk_tail(open_part.choice)
 
     def _write_seal(self, event: SealDelta) -> bytes:
@@ -221,8 +204,7 @@ class StreamWriter:
         """What follows the text in every chunk of one candidate."""
         tail = self._tails.get(choice)
         if tail is None:
-            start = self._response_start
-            heading = encode(write_response_head(start.id, start.model, start.created, self._context))[1:]
+            heading = encode(self._response_head())[1:]
             joint = b"}]," if len(heading) > 1 else b"}]"
             tail = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
             self._tails[choice] = tail
@@ -230,7 +212,7 @@ class StreamWriter:
 
     def _write_part_end(self, event: PartEnd) -> bytes:
         open_part = self._open_parts.pop(event.index)
-        candidate = self._find_candidate(open_part.choice)
+        candidate = self._candidates[open_part.choice]
         open_part.is_ended = True
         open_part.held_back += self._write_closing_chunks(open_part, candidate, event.incomplete)
         out: list[bytes] = []
@@ -248,24 +230,27 @@ class StreamWriter:
         part, text = open_part.part, "".join(open_part.pieces)
         if isinstance(part, _TEXT_PARTS):
             if isinstance(part, Text):
+                before = len(candidate.ended_text)
                 cited = [
-                    _shift_citation(each, len(candidate.ended_text), len(text))
+                    replace(
+                        each,
+                        start=before + (each.start or 0),
+                        end=before + (len(text) if each.end is None else each.end),
+                    )
                     for each in (*part.citations, *open_part.citations)
                 ]
                 candidate.ended_text += text
                 if cited:
                     candidate.grounding_parts.append((0, Text(candidate.ended_text, tuple(cited), origin=part.origin)))
             seal = open_part.seal or (part.seal if not isinstance(part, Refusal) else None)
-            if seal is None:
-                return []
-            if not is_own_seal(seal):
+            if is_own_seal(seal):
+                signed: Object = {"text": "", "thought": True} if isinstance(part, Reasoning) else {"text": ""}
+                return [self._write_whole_part(signed | {"thoughtSignature": seal.value}, open_part.choice)]
+            if seal is not None:
                 self._ledger.note("seal-dropped", source_path(part), f"a seal of {seal.maker} was left out")
-                return []
-            signed: Object = {"text": "", "thought": True} if open_part.is_thought else {"text": ""}
-            return [self._write_whole_part(signed | {"thoughtSignature": seal.value}, open_part.choice)]
+            return []
         if isinstance(part, Call):
-            seal = open_part.seal or part.seal
-            cut = incomplete or part.incomplete
+            seal, cut = open_part.seal or part.seal, incomplete or part.incomplete
             part = replace(part, arguments=part.arguments + text, seal=seal, incomplete=cut)
             candidate.has_cut_call = candidate.has_cut_call or cut
         elif isinstance(part, ProviderCall) and text:
@@ -297,10 +282,11 @@ class StreamWriter:
         usage = self._usage or self._response_start.usage
         if usage is not None:
             chunk["usageMetadata"] = write_usage(usage, self._ledger)
+        return write_data_frame(encode(chunk | self._response_head()))
+
+    def _response_head(self) -> Object:
         start = self._response_start
-        return write_data_frame(
-            encode(chunk | write_response_head(start.id, start.model, start.created, self._context))
-        )
+        return write_response_head(start.id, start.model, start.created, self._context)
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
         self._ended = True

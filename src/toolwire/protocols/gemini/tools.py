@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
@@ -21,7 +21,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_nonempty, is_verbatim, items_with_paths, restore_original_keys
+from toolwire.core.provenance import is_nonempty, items_with_paths, restore_original_keys
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext
 from toolwire.protocols.gemini.models import Family, family
@@ -36,38 +36,29 @@ _RESPONSE_SLOTS = ("response", "responseJsonSchema")
 
 def read_tools(value: Json, path: Path, reading: PartReadContext) -> tuple[AnyTool, ...]:
     """The tools of all entries. Google also accepts a single entry without an array."""
-    if isinstance(value, dict):
-        return tuple(_read_tool_entry(value, path, reading))
-    tools: list[AnyTool] = []
-    for item, here in items_with_paths(expect_list(value, path), path):
-        tools.extend(_read_tool_entry(expect_object(item, here), here, reading))
-    return tuple(tools)
+    entries = [(value, path)] if isinstance(value, dict) else items_with_paths(expect_list(value, path), path)
+    return tuple([tool for entry, here in entries for tool in _read_tool_entry(entry, here, reading)])
 
 
-def _read_tool_entry(entry: Object, path: Path, reading: PartReadContext) -> list[AnyTool]:
-    tools: list[AnyTool] = []
-    for key, value in entry.items():
+def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Iterator[AnyTool]:
+    for key, value in expect_object(entry, path).items():
         if value is None:
             continue
         kind = names.TOOL_KEYS.camel_by_snake.get(key, key)
         here = (path, key)
         if kind == "functionDeclarations":
-            tools.extend(
-                read_declaration(item, at, reading) for item, at in items_with_paths(expect_list(value, here), here)
-            )
+            for item, at in items_with_paths(expect_list(value, here), here):
+                yield _read_declaration(item, at, reading)
         elif kind in names.PROVIDER_TOOL_BY_KEY:
             for option, chosen in expect_object(value, here).items():
                 if is_nonempty(chosen):
                     reading.note_unknown_field(here, option)
-            tools.append(
-                ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
-            )
+            yield ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
         else:
-            tools.append(Opaque(kind, reading.whole_origin({key: value}, here)))
-    return tools
+            yield Opaque(kind, reading.whole_origin({key: value}, here))
 
 
-def read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
+def _read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
     node, origin = reading.read_node(item, path, names.DECLARATION_KEYS)
     name, description = require_text(node, "name", path), get_text(node, "description", path)
     parameters, output = (read_schema(node, slots, path) for slots in (_PARAMETER_SLOTS, _RESPONSE_SLOTS))
@@ -186,30 +177,21 @@ def declares_functions(entries: list[Object]) -> bool:
     return any("functionDeclarations" in entry for entry in entries)
 
 
-def needs_server_side_invocations(tools: tuple[AnyTool, ...], entries: list[Object]) -> bool:
-    """Gemini combines provider tools and functions only if it may show its own invocations. Clients of Gemini set that
-    themselves."""
-    added = any(isinstance(tool, ProviderTool) and not is_verbatim(tool.origin, NAME) for tool in tools)
-    return added and len(entries) > 1 and declares_functions(entries)
-
-
 def write_tool_choice(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
     """`toolConfig` with the calling mode; None if there is nothing to write."""
     if (wire := intact_wire(choice.origin)) is not None:
         return wire
     calling = _write_calling_config(choice, has_functions, ledger)
-    if calling is None:
-        return restore_original_keys({}, choice.origin, NAME) or None
-    return restore_original_keys({"functionCallingConfig": calling}, choice.origin, NAME)
+    config = {} if calling is None else {"functionCallingConfig": calling}
+    return restore_original_keys(config, choice.origin, NAME) or None
 
 
 def _write_calling_config(choice: ToolChoice, has_functions: bool, ledger: Ledger) -> Object | None:
     function_names = [tool.name for tool in choice.tools if tool.kind == "function"]
     if not has_functions and is_foreign(choice.origin):
         if choice.mode not in ("auto", "none"):
-            ledger.note(
-                "choice-weakened", source_path(choice), "the forced call was left out", "there are no functions"
-            )
+            what, why = "the forced call was left out", "there are no functions"
+            ledger.note("choice-weakened", source_path(choice), what, why)
         return None
     if choice.mode in ("required", "none") and is_foreign(choice.origin):
         what = f"`{choice.mode}` became the mode {_CALLING_MODES[choice.mode]}"
@@ -229,11 +211,21 @@ def _write_calling_config(choice: ToolChoice, has_functions: bool, ledger: Ledge
 def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
     """A JSON Schema from one of two keys: the older one holds Google's dialect, the newer one JSON Schema."""
     dialect_key, standard_key = slots
-    schema = node.get(standard_key)
+    key = dialect_key if node.get(standard_key) is None else standard_key
+    schema, here = node.get(key), (path, key)
     if schema is None:
-        schema, here = node.get(dialect_key), (path, dialect_key)
-        return None if schema is None else _to_json_schema(expect_object(schema, here), here)
-    return _to_json_schema(schema, (path, standard_key)) if _is_gemini_dialect(schema) else schema
+        return None
+    if key == dialect_key:
+        expect_object(schema, here)
+    else:
+        # Types in upper case are Google's dialect, under either key.
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if not isinstance(kind, str) or not kind.isupper():
+            return schema
+    try:
+        return dialects.convert_to_standard(schema).schema
+    except Malformed as error:
+        raise Malformed(here, error.problem) from None
 
 
 def convert_tool_schema(schema: Json, model: str) -> dialects.ConvertedSchema:
@@ -241,19 +233,6 @@ def convert_tool_schema(schema: Json, model: str) -> dialects.ConvertedSchema:
     if family(model).takes_json_schema:
         return dialects.ensure_object_root(schema)
     return dialects.convert_to_openapi_subset(schema, arguments=True)
-
-
-def _is_gemini_dialect(schema: Json) -> bool:
-    """Are the types in upper case? That is Google's dialect, under either key."""
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    return isinstance(kind, str) and kind.isupper()
-
-
-def _to_json_schema(schema: Json, path: Path) -> Json:
-    try:
-        return dialects.convert_to_standard(schema).schema
-    except Malformed as error:
-        raise Malformed(path, error.problem) from None
 
 
 def write_schema(
