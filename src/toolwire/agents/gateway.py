@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -160,28 +160,21 @@ def start_gateway(
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):  # the second SIGTERM ends open streams
         process.send_signal(number)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT)
             break
-        except subprocess.TimeoutExpired:
-            continue
     if process.stdout is not None:
         process.stdout.close()
 
 
 def _gateway_environment(environ: Mapping[str, str], server: ServerSettings) -> dict[str, str]:
     """Without base URLs that point at the configured gateway: they are for SDKs, and would make this one call it."""
-    variables = {variable for row in known_servers().values() for variable in row.base_url_env}
-    return {
-        name: value for name, value in environ.items() if name not in variables or not _points_to_server(value, server)
-    }
-
-
-def _points_to_server(url: str, server: ServerSettings) -> bool:
-    try:
-        return is_own_address(url.strip(), server)
-    except ValueError:  # not a URL; the gateway reports it
-        return False
+    kept = dict(environ)
+    for variable in {variable for row in known_servers().values() for variable in row.base_url_env} & environ.keys():
+        with suppress(ValueError):  # not a URL; the gateway reports it
+            if is_own_address(environ[variable].strip(), server):
+                del kept[variable]
+    return kept
 
 
 def log_tail(log: Path) -> str:

@@ -130,17 +130,14 @@ def write_layout(layout: Layout) -> None:
     for name, body in layout.files.items():
         path = Path(name)
         path.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
-        text = json.dumps(_merge_json(_read_json_file(path), body), indent=2, ensure_ascii=False) + "\n"
+        try:
+            old = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            old = {}
+        text = json.dumps(_merge_json(old, body), indent=2, ensure_ascii=False) + "\n"
         new_file = path.with_name(f"{path.name}.toolwire")
         new_file.write_text(text, "utf-8")
         new_file.replace(path)  # in one step: another run of the agent may be reading the file
-
-
-def _read_json_file(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 def _merge_json(old: Any, new: Any) -> Any:
@@ -164,9 +161,9 @@ def write_shell_script(
     yield "\n# environment"
     if layout.unset:
         yield f"unset {' '.join(layout.unset)}"
-    yield from (
-        f"export {name}={_quote_value(value)}" for name, value in layout.environment.items() if value != f"${name}"
-    )
+    for name, value in layout.environment.items():
+        if value != f"${name}":  # variables such as the key are left for the shell to fill in
+            yield f"export {name}=" + (f'"{value}"' if value.startswith("$") else shlex.quote(value))
     for path, body in layout.files.items():
         yield f"\n# {path}{' (other keys are kept)' if path.startswith(layout.home) else ''}"
         yield json.dumps(body, indent=2, ensure_ascii=False)
@@ -176,8 +173,3 @@ def write_shell_script(
         yield from (f"{path} -> {target}" for path, target in private.items())
     yield "\n# command"
     yield shlex.join([*layout.command, *agent_arguments])
-
-
-def _quote_value(text: str) -> str:
-    """Quote for a shell; variables such as the key are left for the shell to fill in."""
-    return f'"{text}"' if text.startswith("$") else shlex.quote(text)

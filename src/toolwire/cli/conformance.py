@@ -268,15 +268,15 @@ def _compare_results(args: argparse.Namespace) -> int:
 
 def format_result(result: RunResult, *, everything: bool) -> str:
     """The report of a run."""
-    head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head", sys.stdout)
+    head = terminal.paint_text(f"{result.gateway.title} {result.gateway.version}".rstrip(), "head")
     out = [f"{head}\n"]
     for part in PARTS:
         if plays := plays_of_part(result.plays, part):
             counts = [
-                terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict], sys.stdout)
+                terminal.paint_text(f"{count} {verdict}", VERDICT_COLOURS[verdict])
                 for verdict, count in count_verdicts(plays).items()
             ]
-            title = terminal.paint_text(PART_TITLES[part], "head", sys.stdout)
+            title = terminal.paint_text(PART_TITLES[part], "head")
             out += [f"\n{title}: {', '.join(counts)}\n", *([_format_grid(plays)] if part == "grid" else [])]
             rows = _format_plays([play for play in plays if everything or play.verdict != "pass"])
             out.append(f"\n{rows}" if rows else "")
@@ -292,7 +292,7 @@ def _format_grid(plays: Sequence[PlayResult]) -> str:
     for row in rows:
         cells = [row[0].ljust(widths[0])]
         for provider, cell, size in zip(head[1:], row[1:], widths[1:], strict=True):
-            cells.append(terminal.paint_text(cell.ljust(size), _pair_colour(found[row[0], provider]), sys.stdout))
+            cells.append(terminal.paint_text(cell.ljust(size), _pair_colour(found[row[0], provider])))
         lines.append("  ".join(cells).rstrip())
     return "\n" + "".join(f"  {line}\n" for line in lines)
 
@@ -306,18 +306,13 @@ def _pair_colour(plays: Sequence[PlayResult]) -> str:
 
 def _format_plays(plays: Sequence[PlayResult]) -> str:
     """Verdict, id, protocols, mode, and the start of the first difference."""
-    rows = [
-        (play.verdict, play.id, f"{play.client} → {play.provider}" if play.client else "", _mode_word(play))
-        for play in plays
-    ]
+    rows = []
+    for play in plays:
+        protocols = f"{play.client} → {play.provider}" if play.client else ""
+        mode = "stream" if play.stream else "whole" if play.client else ""
+        rows.append((play.verdict, play.id, protocols, mode))
     taken = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     width = max(MIN_LINE_WIDTH, terminal.terminal_width() - sum(taken) - 2 * len(taken))
-    lines = [
-        (*row, terminal.shorten_text(" ".join(play.main_difference.split()), width))
-        for row, play in zip(rows, plays, strict=True)
-    ]
+    texts = (terminal.shorten_text(" ".join(play.main_difference.split()), width) for play in plays)
+    lines = [(*row, text) for row, text in zip(rows, texts, strict=True)]
     return terminal.format_table(lines, [VERDICT_COLOURS[play.verdict] for play in plays])
-
-
-def _mode_word(play: PlayResult) -> str:
-    return "stream" if play.stream else "whole" if play.client else ""

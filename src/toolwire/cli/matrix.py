@@ -105,7 +105,7 @@ def _write_request(request: Request, codec: Codec) -> dict[str, Any]:
 
 
 def _scenario_page(scenario: Scenario, codecs: list[Codec]) -> Iterator[str]:
-    yield terminal.paint_text(f"━━ {scenario.scenario} ", "head", sys.stdout) + f"“{scenario.prompt}”\n\n"
+    yield terminal.paint_text(f"━━ {scenario.scenario} ", "head") + f"“{scenario.prompt}”\n\n"
     written = {codec.name: write_pieces(scenario, codec) for codec in codecs}
     columns = max(1, min(len(codecs), terminal.terminal_width() // MIN_COLUMN_WIDTH))
     width = terminal.terminal_width() // columns - 2
@@ -117,7 +117,7 @@ def _scenario_page(scenario: Scenario, codecs: list[Codec]) -> Iterator[str]:
 
 def _piece_row(piece: str, shown: list[tuple[str, Json]], width: int) -> Iterator[str]:
     heads = [f"{piece} · {name}"[:width].ljust(width) for name, _ in shown]
-    yield "  ".join(terminal.paint_text(head, "ok", sys.stdout) for head in heads).rstrip() + "\n"
+    yield "  ".join(terminal.paint_text(head, "ok") for head in heads).rstrip() + "\n"
     columns = []
     for _, value in shown:
         text = msgspec.json.format(encode(value), indent=1).decode()

@@ -51,8 +51,8 @@ def print_servers(statuses: tuple[ServerStatus, ...]) -> None:
         sys.stderr.write("no MCP server is configured\nhint: add [mcp.NAME] with a `command` or a `url`\n")
     for status in statuses:
         server = status.settings
-        state = terminal.paint_text(status.state, STATE_COLOURS.get(status.state, "dim"), sys.stdout)
-        name = terminal.paint_text(server.name, "head", sys.stdout)
+        state = terminal.paint_text(status.state, STATE_COLOURS.get(status.state, "dim"))
+        name = terminal.paint_text(server.name, "head")
         version = status.version or server.display_name
         sys.stdout.write(f"{name}  {state}  {version}  for {describe_audience(server)}\n")
         sys.stdout.write(terminal.format_table(tool_rows(status)))

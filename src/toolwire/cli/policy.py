@@ -162,7 +162,7 @@ def explanation_page(explanation: Explanation) -> Iterator[str]:
     ]
     yield terminal.format_table(rules) or "  none\n"
     if explanation.refused:
-        yield terminal.paint_text("\nrefused\n", "lost", sys.stdout) + f"  {explanation.refused}\n"
+        yield terminal.paint_text("\nrefused\n", "lost") + f"  {explanation.refused}\n"
     yield "\n" + terminal.heading("tools")
     tools = tool_rows(explanation)
     rows = [(f"  {row.verdict}", row.before, row.after, row.rule) for row in tools]
@@ -268,14 +268,14 @@ def _instruction_section(explanation: Explanation) -> Iterator[str]:
     if before != after:
         yield "\n" + terminal.heading("instructions")
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(1):
-        yield terminal.paint_text(f"  line {group[0][1] + 1}\n", "dim", sys.stdout)
+        yield terminal.paint_text(f"  line {group[0][1] + 1}\n", "dim")
         for change, old, old_end, new, new_end in group:
             if change == "equal":
                 yield from (f"    {line}\n" for line in before[old:old_end])
                 continue
             for mark, colour, lines in (("-", "lost", before[old:old_end]), ("+", "ok", after[new:new_end])):
                 for line in lines:
-                    yield terminal.paint_text(f"  {mark} {line}".rstrip(), colour, sys.stdout) + "\n"
+                    yield terminal.paint_text(f"  {mark} {line}".rstrip(), colour) + "\n"
 
 
 def instruction_text(request: Request) -> str:

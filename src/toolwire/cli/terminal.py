@@ -38,14 +38,15 @@ def read_chunks(name: str | None) -> Iterator[bytes]:
         raise CommandError(f"cannot read {name}: {error.strerror}", "check the path") from None
 
 
-def paint_text(text: str, colour: str, stream: TextIO) -> str:
-    uses_colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m" if uses_colour else text
+def paint_text(text: str, colour: str, stream: TextIO | None = None) -> str:
+    """For standard output, unless another stream is given."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not (stream or sys.stdout).isatty()
+    return text if is_plain else f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m"
 
 
 def heading(text: str) -> str:
     """A heading on standard output."""
-    return paint_text(f"{text}\n", "head", sys.stdout)
+    return paint_text(f"{text}\n", "head")
 
 
 def terminal_width() -> int:
@@ -66,7 +67,7 @@ def format_table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), str
     for number, row in enumerate(table):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         if number < len(colours):
-            cells[0] = paint_text(cells[0], colours[number], stream or sys.stdout)
+            cells[0] = paint_text(cells[0], colours[number], stream)
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
 

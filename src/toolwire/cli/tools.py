@@ -58,13 +58,13 @@ def _agent_names(rows: tuple[AgentTool, ...]) -> str:
 
 def tool_page(catalogue: Catalogue, name: str, tool: CatalogueTool) -> Iterator[str]:
     """One tool: what it does, and its name and parameters in every agent."""
-    yield f"{terminal.paint_text(name, 'head', sys.stdout)}  {tool.about}\n"
+    yield f"{terminal.paint_text(name, 'head')}  {tool.about}\n"
     for agent, settings in catalogue.agents.items():
         for row in tool.tools_of(agent):
             marks = filter(None, (row.kind if row.kind != "function" else "", "older" if row.older else ""))
             namespace = f" of {row.namespace}" if row.namespace else ""
             note = ", ".join(marks)
-            title = terminal.paint_text(row.name, "ok", sys.stdout) + namespace + (f" ({note})" if note else "")
+            title = terminal.paint_text(row.name, "ok") + namespace + (f" ({note})" if note else "")
             yield f"\n{settings.title}: {title}\n"
             rows = []
             for parameter in row.parameters:

@@ -83,10 +83,8 @@ def check_messages(body: Object, model: str) -> Iterator[str]:
         if role not in PARTS_BY_ROLE:
             yield f"{at}.role: Invalid value: {role!r}"
             continue
-        calls = message.get("tool_calls") or message.get("function_call")
-        may_be_null = role == "function" or (
-            role == "assistant" and (calls or message.get("refusal") or message.get("audio"))
-        )
+        has_other = any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio"))
+        may_be_null = role == "function" or (role == "assistant" and has_other)
         if content is None and not may_be_null:
             yield f"{at}.content: Invalid value: expected a string, got null."
         if message.get("tool_calls") == []:
@@ -103,14 +101,13 @@ def _check_parts(content: list[Json], role: str, path: str) -> Iterator[str]:
     if not content:
         yield f"{path}.content: [] is too short"
     for number, part in numbered_objects(content):
-        kind = part.get("type")
+        at, kind = f"{path}.content[{number}]", part.get("type")
         if kind not in PARTS_BY_ROLE[role]:
-            supported = sorted(PARTS_BY_ROLE[role])
-            yield f"{path}.content[{number}].type: Invalid value: {kind!r}. Supported values: {supported}"
+            yield f"{at}.type: Invalid value: {kind!r}. Supported values: {sorted(PARTS_BY_ROLE[role])}"
         if kind == "text" and not isinstance(part.get("text"), str):
-            yield f"{path}.content[{number}].text: expected a string"
+            yield f"{at}.text: expected a string"
         if kind == "image_url" and not isinstance((part.get("image_url") or {}).get("url"), str):
-            yield f"{path}.content[{number}].image_url.url: expected a string"
+            yield f"{at}.image_url.url: expected a string"
 
 
 def _check_call(call: Object, path: str) -> Iterator[str]:

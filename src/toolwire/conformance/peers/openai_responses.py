@@ -154,10 +154,8 @@ def check_reasoning(body: Object, model: str) -> Iterator[str]:
             continue
         if not isinstance(item.get("summary"), list):
             yield f"Missing required parameter: 'input[{index}].summary'."
-        after = next((other for other in given[index + 1 :] if item_type(other) != "reasoning"), None)
-        follows = after is not None and (
-            item_type(after) not in CALL_BY_OUTPUT and after.get("role", "assistant") == "assistant"
-        )
+        after = next((other for other in given[index + 1 :] if item_type(other) != "reasoning"), {"role": ""})
+        follows = item_type(after) not in CALL_BY_OUTPUT and after.get("role", "assistant") == "assistant"
         if item.get("id") and not follows:
             yield f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
         if body.get("store") is False and not item.get("encrypted_content"):
@@ -238,11 +236,11 @@ def check_tool_choice(body: Object, model: str) -> Iterator[str]:
     named = [chosen] if chosen["type"] != "allowed_tools" else objects(chosen.get("tools"))
     if not named:
         yield "tool_choice.tools: expected at least one tool"
+    declared = [(tool.get("type"), tool.get("name")) for tool in given]
     for tool in named:
-        if tool.get("type") in ("function", "custom") and not any(
-            other.get("type") == tool["type"] and other.get("name") == tool.get("name") for other in given
-        ):
-            yield f"Tool choice '{tool['type']}' {tool.get('name')!r} not found in 'tools' parameter."
+        kind, name = tool.get("type"), tool.get("name")
+        if kind in ("function", "custom") and (kind, name) not in declared:
+            yield f"Tool choice '{kind}' {name!r} not found in 'tools' parameter."
         if "function" in tool:
             yield "Unknown parameter: 'tool_choice.function'."
 
@@ -251,16 +249,17 @@ def check_formats(body: Object, model: str) -> Iterator[str]:
     given = (body.get("text") or {}).get("format")
     if given is None:
         return
-    if given.get("type") == "json_schema":
+    kind = given.get("type")
+    if kind == "json_schema":
         if not given.get("name") or not isinstance(given.get("schema"), dict):
             yield "text.format: name and schema are required"
         elif given.get("strict"):
             yield from check_strict_schema(given["schema"], "text.format.schema")
-    elif given.get("type") == "json_object":
+    elif kind == "json_object":
         if "json" not in (str(body.get("input")) + str(body.get("instructions"))).lower():
             yield "input must contain the word 'json' in some form to use 'text.format' of type 'json_object'."
-    elif given.get("type") != "text":
-        yield f"text.format.type: Invalid value: {given.get('type')!r}"
+    elif kind != "text":
+        yield f"text.format.type: Invalid value: {kind!r}"
 
 
 # --- the provider's answers -----------------------------------------------------------------------------------------
