@@ -19,7 +19,7 @@ from schemas import META_SCHEMA, subset_faults, with_plain_types
 from toolwire import schema as s
 from toolwire.core.json_values import Malformed, encode
 from toolwire.schema.combine import COPY_BUDGET
-from toolwire.schema.descriptions import describe_name
+from toolwire.schema.keywords import describe_name
 from toolwire.schema.validate import NO_TARGET
 
 CONVERSIONS: dict[str, Callable[[Any], s.ConvertedSchema]] = {

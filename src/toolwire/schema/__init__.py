@@ -6,8 +6,7 @@
 that is nested too deeply raises an exception, `Malformed`.
 """
 
-from toolwire.schema.descriptions import add_descriptions, missing_descriptions
-from toolwire.schema.keywords import ConvertedSchema, SchemaChange
+from toolwire.schema.keywords import ConvertedSchema, SchemaChange, add_descriptions, missing_descriptions
 from toolwire.schema.object_root import (
     convert_arguments,
     convert_to_object_root,

@@ -22,6 +22,7 @@ from toolwire.schema.keywords import (
     is_number,
     short_json,
     type_name,
+    walk_schemas,
 )
 
 NoteChange: TypeAlias = Callable[[str], None]
@@ -370,14 +371,8 @@ def inline_references(
 
 def find_references(schema: Json) -> set[str]:
     """All references in a schema."""
-    found: set[str] = set()
-    todo = [schema]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict):
-            found.update(node[key] for key in REFERENCE_KEYWORDS if isinstance(node.get(key), str))
-            todo.extend(child for child, _ in inner_schemas(node))
-    return found
+    nodes = walk_schemas(schema)
+    return {node[key] for node, _ in nodes for key in REFERENCE_KEYWORDS if isinstance(node.get(key), str)}
 
 
 def move_references(schema: Json, move: Callable[[str], str]) -> Json:

@@ -15,7 +15,6 @@ from toolwire.schema.combine import (
     type_names,
     unique_values,
 )
-from toolwire.schema.descriptions import allowed_value_sentences, append_sentences, keyword_sentences
 from toolwire.schema.keywords import (
     ANNOTATION_KEYWORDS,
     COUNT_KEYWORDS,
@@ -26,8 +25,11 @@ from toolwire.schema.keywords import (
     ConvertedSchema,
     SchemaChange,
     all_schemas_pass,
+    allowed_value_sentences,
+    append_sentences,
     guess_type,
     is_number,
+    keyword_sentences,
     listed_values,
     paths_by_identity,
     read_count,

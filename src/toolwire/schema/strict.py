@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import ReferenceLookup, find_references, intersect_schemas, string_items, type_names
-from toolwire.schema.descriptions import append_sentences, keyword_sentence
 from toolwire.schema.keywords import (
     DEFINITION_KEYWORDS,
     KEYWORDS_BY_TYPE,
@@ -21,11 +20,14 @@ from toolwire.schema.keywords import (
     ConvertedSchema,
     SchemaChange,
     all_schemas_pass,
+    append_sentences,
     convert_inner_schemas,
     guess_type,
     inner_schemas,
+    keyword_sentence,
     refuse_deep_nesting,
     short_json,
+    walk_schemas,
 )
 
 
@@ -34,14 +36,14 @@ class Strictness(Struct, frozen=True, kw_only=True):
 
     keywords: frozenset[str]
     formats: frozenset[str]
-    all_required: bool
+    all_required: bool = False
     """Whether every property must be required."""
-    references_stand_alone: bool
+    references_stand_alone: bool = False
     """Whether a schema with `$ref` must have no other keywords."""
-    allows_recursion: bool
-    allows_any_min_items: bool
+    allows_recursion: bool = False
+    allows_any_min_items: bool = False
     """Whether `minItems` may be more than 1."""
-    needs_object_root: bool
+    needs_object_root: bool = False
     """Whether the root must be an object and not a union."""
     max_levels: int | None = None
     max_properties: int | None = None
@@ -75,13 +77,7 @@ STRICT_ALL_REQUIRED: Final = Strictness(
 """OpenAI: every property is required; an optional one is a union with null."""
 
 STRICT_WITH_OPTIONAL: Final = Strictness(
-    keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"},
-    formats=_FORMATS | {"uri"},
-    all_required=False,
-    references_stand_alone=False,
-    allows_recursion=False,
-    allows_any_min_items=False,
-    needs_object_root=False,
+    keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"}, formats=_FORMATS | {"uri"}
 )
 """Anthropic: properties may be optional; no bounds and no recursion."""
 
@@ -203,11 +199,7 @@ def _references_in_cycles(leads: dict[int, list[tuple[int, Path]]]) -> list[Path
 
 def _check_size(schema: Object, strictness: Strictness, notes: ChangeLog) -> None:
     properties = values = text = 0
-    todo: list[Json] = [schema]
-    while todo:
-        node = todo.pop()
-        if not isinstance(node, dict):
-            continue
+    for node, _ in walk_schemas(schema):
         names = node.get("properties")
         fixed = [*(node["enum"] if isinstance(node.get("enum"), list) else ()), node.get("const")]
         if isinstance(names, dict):
@@ -215,7 +207,6 @@ def _check_size(schema: Object, strictness: Strictness, notes: ChangeLog) -> Non
             text += sum(map(len, names))
         values += len(fixed) - 1
         text += sum(len(value) for value in fixed if isinstance(value, str))
-        todo.extend(child for child, _ in inner_schemas(node))
     for count, limit, what in (
         (properties, strictness.max_properties, "properties"),
         (values, strictness.max_enum_values, "values of enums"),

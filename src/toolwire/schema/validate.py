@@ -36,6 +36,7 @@ from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
     SCHEMA_MAP_KEYWORDS,
     SINGLE_SCHEMA_KEYWORDS,
+    TYPE_CHECKS,
     TYPE_NAMES,
     is_number,
     short_json,
@@ -46,6 +47,10 @@ from toolwire.schema.keywords import (
 Check: TypeAlias = Callable[[Json], str]
 """Checks the value of one keyword; returns the problem, or ""."""
 
+_TYPE_PHRASES: Final[Mapping[str, str]] = {
+    "string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false",
+    "array": "an array", "object": "an object", "null": "null",
+}  # fmt: skip
 NO_TARGET: Final = "has no target in this schema"
 
 
@@ -64,18 +69,14 @@ def schema_problems(schema: Json) -> list[tuple[str, str]]:
                 problem = check(value) if check is not None else ""
                 if problem:
                     found.append((json_pointer((path, key)), problem))
-            _find_missing_targets(node, path, lookup, found)
+            for key in REFERENCE_KEYWORDS:
+                reference = node.get(key)
+                if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
+                    found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {NO_TARGET}"))
             todo.extend(reversed(_inner_schemas(node, path, found)))
         elif not isinstance(node, bool):
             found.append((json_pointer(path), f"a schema is an object, true or false, not {describe_json_type(node)}"))
     return found
-
-
-def _find_missing_targets(node: Object, path: Path, lookup: ReferenceLookup, found: list[tuple[str, str]]) -> None:
-    for key in REFERENCE_KEYWORDS:
-        reference = node.get(key)
-        if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
-            found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {NO_TARGET}"))
 
 
 def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> list[tuple[Json, Path]]:
@@ -102,15 +103,14 @@ _SINGLE_KEYWORDS: Final = SINGLE_SCHEMA_KEYWORDS - {"additionalItems"}
 _ARRAY_KEYWORDS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 
-def _make_type_check(has_type: Callable[[Json], bool], phrase: str) -> Check:
+def _make_type_check(kind: str) -> Check:
+    has_type, phrase = TYPE_CHECKS[kind], _TYPE_PHRASES[kind]
     return lambda value: "" if has_type(value) else f"must be {phrase}, not {describe_json_type(value)}"
 
 
-_check_text = _make_type_check(lambda value: isinstance(value, str), "a string")
-_check_flag = _make_type_check(lambda value: isinstance(value, bool), "true or false")
-_check_array = _make_type_check(lambda value: isinstance(value, list), "an array")
-_check_object = _make_type_check(lambda value: isinstance(value, dict), "an object")
-_check_number = _make_type_check(is_number, "a number")
+_check_text, _check_flag, _check_array, _check_object, _check_number = map(
+    _make_type_check, ("string", "boolean", "array", "object", "number")
+)
 
 
 def _make_object_check(items: Callable[[Object], Iterable[Json]], check: Check) -> Check:
@@ -118,14 +118,6 @@ def _make_object_check(items: Callable[[Object], Iterable[Json]], check: Check) 
     return lambda value: (
         _check_object(value) or next((problem for item in items(value) if (problem := check(item))), "")
     )
-
-
-def _check_schema_array(value: Json) -> str:
-    return _check_array(value) or ("" if value else "must contain at least one schema")
-
-
-def _check_factor(value: Json) -> str:
-    return _check_number(value) or ("" if _number_value(value) > 0 else "must be greater than 0")
 
 
 def _check_count(value: Json) -> str:
@@ -196,13 +188,15 @@ _SCHEMA_CHECKS: Final[Mapping[str, Check]] = {
     "dependentRequired": _make_object_check(dict.values, _check_names),
     "pattern": _check_pattern,
     "patternProperties": _make_object_check(dict.keys, _check_pattern),
-    "multipleOf": _check_factor,
+    "multipleOf": lambda value: _check_number(value) or ("" if _number_value(value) > 0 else "must be greater than 0"),
     **dict.fromkeys(("$schema", "$comment", "title", "description", "format"), _check_text),
     **dict.fromkeys((*REFERENCE_KEYWORDS, "contentEncoding", "contentMediaType"), _check_text),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _check_flag),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _check_number),
     **dict.fromkeys((*COUNT_KEYWORDS, "minContains", "maxContains"), _check_count),
-    **dict.fromkeys(_ARRAY_KEYWORDS, _check_schema_array),
+    **dict.fromkeys(
+        _ARRAY_KEYWORDS, lambda value: _check_array(value) or ("" if value else "must contain at least one schema")
+    ),
     **dict.fromkeys(SCHEMA_MAP_KEYWORDS - {"patternProperties"}, _check_object),
 }
 
@@ -211,10 +205,6 @@ _SCHEMA_CHECKS: Final[Mapping[str, Check]] = {
 
 Found = Iterator[tuple[Path, str]]
 """The mismatches between a value and a schema."""
-_TYPE_PHRASES: Final[Mapping[str, str]] = {
-    "string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false",
-    "array": "an array", "object": "an object", "null": "null",
-}  # fmt: skip
 
 
 def value_problems(value: Json, schema: Json) -> list[str]:
@@ -435,14 +425,7 @@ def _is_whole(value: Json) -> bool:
 
 
 def _has_type(value: Json, kind: str) -> bool:
-    if kind == "integer":
-        return is_number(value) and _is_whole(value)
-    if kind == "number":
-        return is_number(value)
-    if kind == "null":
-        return value is None
-    wanted = {"string": str, "boolean": bool, "array": list, "object": dict}.get(kind)
-    return wanted is None or isinstance(value, wanted)
+    return kind not in TYPE_CHECKS or (TYPE_CHECKS[kind](value) and (kind != "integer" or _is_whole(value)))
 
 
 def _is_equal(one: Json, other: Json) -> bool:

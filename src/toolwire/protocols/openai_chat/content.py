@@ -141,12 +141,9 @@ def write_citation(citation: Citation, offset: int = 0, text_length: int = 0) ->
     wire = intact_wire(citation.origin)
     if wire is not None and not offset:
         return wire
-    cited: Object = {
-        "start_index": (citation.start or 0) + offset,
-        "end_index": (text_length if citation.end is None else citation.end) + offset,
-        "url": citation.url,
-        "title": citation.title,
-    }
+    start, end = citation.start or 0, text_length if citation.end is None else citation.end
+    cited: Object = {"start_index": start + offset, "end_index": end + offset}
+    cited |= {"url": citation.url, "title": citation.title}
     if citation.quote:
         cited["content"] = citation.quote
     return {"type": "url_citation", "url_citation": cited}
@@ -236,9 +233,8 @@ def _write_media_url(part: Media, _ledger: Ledger) -> Object | None:
 
 
 def _write_audio(part: Media, _ledger: Ledger) -> Object | None:
-    if not part.data:
-        return None
-    return {"data": part.data, "format": names.AUDIO_FORMATS.get(part.mime, part.mime.rpartition("/")[2])}
+    form = names.AUDIO_FORMATS.get(part.mime, part.mime.rpartition("/")[2])
+    return {"data": part.data, "format": form} if part.data else None
 
 
 def _write_file(part: Media, ledger: Ledger) -> Object | None:

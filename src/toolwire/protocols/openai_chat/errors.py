@@ -34,23 +34,13 @@ ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = {
 """The `type` and the `code` that are written for each kind; without a code the failure's own is written."""
 
 KIND_BY_CODE: Mapping[str, str] = {code: kind for kind, (_, code) in ERROR_BY_KIND.items() if code} | {
-    "invalid_authentication": "authentication",
-    "DeploymentNotFound": "not_found",
-    "credit_balance_exhausted": "quota",
-    "organization_usage_limit_exceeded": "quota",
-    "billing_hard_limit_reached": "quota",
-    "rate_limit_error": "rate",
-    "slow_down": "rate",
-    "service_unavailable_error": "overloaded",
-    "overloaded_error": "overloaded",
-    "server_error": "server",
-    "upstream_error": "upstream",
-    "authentication_error": "authentication",
-    "permission_error": "permission",
-    "not_found_error": "not_found",
-    "invalid_request_error": "invalid",
-    "content_filter": "invalid",
-}
+    "invalid_authentication": "authentication", "authentication_error": "authentication",
+    "permission_error": "permission", "DeploymentNotFound": "not_found", "not_found_error": "not_found",
+    "credit_balance_exhausted": "quota", "organization_usage_limit_exceeded": "quota",
+    "billing_hard_limit_reached": "quota", "rate_limit_error": "rate", "slow_down": "rate",
+    "service_unavailable_error": "overloaded", "overloaded_error": "overloaded", "server_error": "server",
+    "upstream_error": "upstream", "invalid_request_error": "invalid", "content_filter": "invalid",
+}  # fmt: skip
 """The kind of failure that a `code` or `type` stands for: those that are written, and those that are only read."""
 
 _CONTEXT_OVERFLOW = re.compile(

@@ -279,14 +279,9 @@ def read_call(value: Json, path: Path, reading: ReadContext) -> Call:
     inner = expect_object(node.get(kind), at)
     if not shape.call_keys.issuperset(inner):
         reading.read_origin(inner, at, shape.call_keys)
-    return Call(
-        get_text(node, "id", path) or "",
-        require_text(inner, "name", at),
-        read_arguments(inner.get(shape.payload_key)),
-        kind,
-        seal=read_seal(node, path, reading),
-        origin=reading.read_origin(node, path, names.CALL_KEYS),
-    )
+    id, name = get_text(node, "id", path) or "", require_text(inner, "name", at)
+    arguments, seal = read_arguments(inner.get(shape.payload_key)), read_seal(node, path, reading)
+    return Call(id, name, arguments, kind, seal=seal, origin=reading.read_origin(node, path, names.CALL_KEYS))
 
 
 def read_seal(node: Object, path: Path, reading: ReadContext) -> Seal | None:
