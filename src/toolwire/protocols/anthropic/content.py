@@ -163,9 +163,8 @@ def _read_result(block: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def _read_tool_reference(block: Object, path: Path, reading: ReadContext) -> Part:
-    return ToolReference(
-        require_text(block, "tool_name", path), reading.read_origin(block, path, names.TOOL_REFERENCE_KEYS)
-    )
+    name = require_text(block, "tool_name", path)
+    return ToolReference(name, reading.read_origin(block, path, names.TOOL_REFERENCE_KEYS))
 
 
 def _read_search_result(block: Object, path: Path, reading: ReadContext) -> Part:
@@ -208,30 +207,23 @@ def _read_source(source: Object, path: Path) -> dict[str, Any] | None:
         case "base64":
             return {"mime": get_text(source, "media_type", path) or "", "data": require_text(source, "data", path)}
         case "text":
-            mime = get_text(source, "media_type", path) or PLAIN_TEXT_TYPE
-            return {"mime": mime, "data": _encode_base64(require_text(source, "data", path))}
+            mime, text = get_text(source, "media_type", path) or PLAIN_TEXT_TYPE, require_text(source, "data", path)
         case "url":
             return {"url": require_text(source, "url", path)}
         case "file":
             return {"file_id": require_text(source, "file_id", path)}
         case "content":
-            text = _read_text_content(source.get("content"))
-            return None if text is None else {"mime": PLAIN_TEXT_TYPE, "data": _encode_base64(text)}
-    return None
-
-
-def _read_text_content(content: Json) -> str | None:
-    """The text of a document that is given in blocks; None if some of them are not text."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return None
-    texts = [block.get("text") if isinstance(block, dict) else None for block in content]
-    return None if None in texts else "\n".join(map(str, texts))
-
-
-def _encode_base64(text: str) -> str:
-    return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+            content = source.get("content")
+            blocks = [{"text": content}] if isinstance(content, str) else content
+            if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+                return None
+            texts = [block.get("text") for block in blocks]
+            if None in texts:
+                return None
+            mime, text = PLAIN_TEXT_TYPE, "\n".join(map(str, texts))
+        case _:
+            return None
+    return {"mime": mime, "data": base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()}
 
 
 PART_READERS: dict[str, Callable[[Object, Path, ReadContext], Part]] = {
@@ -397,7 +389,7 @@ def _write_media(part: Media, ledger: Ledger, in_response: bool) -> Object | Non
         for field, value in (("detail", part.detail), ("name", part.name)):
             if value and (field, value) != ("detail", "auto"):
                 ledger.note("no-counterpart", where, f"the {field} `{value}` of an image was left out")
-    source = _write_image_source(part) if part.kind == "image" else _write_document_source(part, ledger)
+    source = _write_source(part, ledger)
     if source is None:
         ledger.note("media-dropped", where, f"{part.mime or part.kind} was left out")
         return None
@@ -410,19 +402,22 @@ def _write_media(part: Media, ledger: Ledger, in_response: bool) -> Object | Non
     return restore_original_keys(out, part.origin, NAME)
 
 
-def _write_image_source(part: Media) -> Object | None:
-    if not part.data:
-        return _write_url_or_file(part)
-    # The first bytes say more than the type that the client gave.
-    mime = next((mime for start, mime in _BASE64_PREFIXES.items() if part.data.startswith(start)), part.mime)
-    return {"type": "base64", "media_type": mime, "data": part.data} if mime in IMAGE_TYPES else None
-
-
-def _write_document_source(part: Media, ledger: Ledger) -> Object | None:
-    if part.kind != "file":
+def _write_source(part: Media, ledger: Ledger) -> Object | None:
+    if part.kind not in ("image", "file"):
         return None
     if not part.data:
-        return _write_url_or_file(part)
+        if part.url:
+            return {"type": "url", "url": part.url}
+        return {"type": "file", "file_id": part.file_id} if part.file_id else None
+    if part.kind == "image":
+        # The first bytes say more than the type that the client gave.
+        mime = next((mime for start, mime in _BASE64_PREFIXES.items() if part.data.startswith(start)), part.mime)
+        return {"type": "base64", "media_type": mime, "data": part.data} if mime in IMAGE_TYPES else None
+    return _write_document_data(part, ledger)
+
+
+def _write_document_data(part: Media, ledger: Ledger) -> Object | None:
+    """The source of a PDF or a text; Anthropic accepts no other documents."""
     if part.mime == PDF_TYPE or part.data.startswith("JVBERi"):
         return {"type": "base64", "media_type": PDF_TYPE, "data": part.data}
     if part.mime and not part.mime.startswith("text/") and part.mime not in _TEXT_FILE_TYPES:
@@ -436,12 +431,6 @@ def _write_document_source(part: Media, ledger: Ledger) -> Object | None:
     return {"type": "text", "media_type": PLAIN_TEXT_TYPE, "data": text}
 
 
-def _write_url_or_file(part: Media) -> Object | None:
-    if part.url:
-        return {"type": "url", "url": part.url}
-    return {"type": "file", "file_id": part.file_id} if part.file_id else None
-
-
 def _write_summary(part: Summary, ledger: Ledger, in_response: bool) -> Object | None:
     if is_foreign(part.origin):
         ledger.note("part-dropped", source_path(part), "a summary that only its provider can read was left out")
@@ -450,10 +439,6 @@ def _write_summary(part: Summary, ledger: Ledger, in_response: bool) -> Object |
     if part.seal is not None:
         out["encrypted_content"] = part.seal.value
     return restore_original_keys(out, part.origin, NAME)
-
-
-def _write_tool_reference(part: ToolReference, ledger: Ledger, in_response: bool) -> Object | None:
-    return {"type": "tool_reference", "tool_name": part.name}
 
 
 def _write_tools_added(part: ToolsAdded, ledger: Ledger, in_response: bool) -> Object | None:
@@ -477,7 +462,7 @@ PART_WRITERS: dict[type, Callable[..., Object | None]] = {
     Media: _write_media,
     ProviderCall: write_provider_call,
     ProviderResult: write_provider_result,
-    ToolReference: _write_tool_reference,
+    ToolReference: lambda part, _ledger, _in_response: {"type": "tool_reference", "tool_name": part.name},
     ToolsAdded: _write_tools_added,
     Summary: _write_summary,
     Opaque: _write_opaque,

@@ -41,6 +41,7 @@ from toolwire.core.ir import (
     Seal,
     Text,
     UnknownField,
+    source_path,
 )
 from toolwire.core.json_values import (
     Json,
@@ -201,8 +202,7 @@ class StreamReader:
                 read(self, node, path)
             except Malformed as error:
                 self._fail_stream(str(error))
-            if self._reading.unknown_fields:
-                self._collect_unknown_fields()
+            self._collect_unknown_fields()
         if len(self._events) == before:
             is_ignorable = read is not None or kind == "ping"
             self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
@@ -218,9 +218,10 @@ class StreamReader:
             self._fail_stream(str(error))
 
     def _collect_unknown_fields(self) -> None:
-        for field in self._reading.unknown_fields:
-            self._unknown_fields.setdefault((field.path[1] if field.path else None, field.key), field)
-        self._reading.unknown_fields.clear()
+        if self._reading.unknown_fields:
+            for field in self._reading.unknown_fields:
+                self._unknown_fields.setdefault((field.path[1] if field.path else None, field.key), field)
+            self._reading.unknown_fields.clear()
 
     def _make_template(self, raw: Frame, node: Object, event: Event) -> None:
         """Recognise frames that repeat this delta with another text, if the frame says nothing else."""
@@ -274,9 +275,7 @@ class StreamReader:
         self._finish = read_finish(delta, (path, "delta"), self._reading) or self._finish
         usage = get_object(node, "usage", path)
         if usage:
-            for key, value in usage.items():
-                if value is not None:
-                    self._usage[key] = value
+            self._usage |= {key: value for key, value in usage.items() if value is not None}
             self._events.append(UsageUpdate(read_usage(self._usage, (path, "usage"), self._reading), self._frame))
             self._usage_sent = True
 
@@ -293,8 +292,7 @@ class StreamReader:
         if self._usage and not self._usage_sent:
             self._events.append(UsageUpdate(read_usage(self._usage, None, ReadContext(NAME)), self._frame))
         self._ended = True
-        if self._reading.unknown_fields:
-            self._collect_unknown_fields()
+        self._collect_unknown_fields()
         self._events.append(ResponseEnd(tuple(self._unknown_fields.values()), self._frame))
 
     def _read_error(self, node: Object, path: Path) -> None:
@@ -318,7 +316,14 @@ class StreamReader:
         if block.delta_kind == "opaque":
             block.wire = dict(wire)
             return
-        self._events.append(PartStart(block.index, _start_part(block, part, wire), 0, self._frame))
+        if isinstance(part, (Call, ProviderCall)):
+            # The arguments come later.
+            block.initial_arguments = part.arguments if wire.get("input") else ""
+            part = replace(part, arguments="")
+        if block.delta_kind != "no" and part.origin is not None:
+            # Its JSON is not the whole block.
+            part = replace(part, origin=replace(part.origin, intact=False))
+        self._events.append(PartStart(block.index, part, 0, self._frame))
 
     def _find_block(self, node: Object) -> _OpenBlock | None:
         number = node.get("index")
@@ -353,36 +358,28 @@ class StreamReader:
             citation = read_citation(expect_object(delta.get(key), here), here, self._reading)
             self._events.append(CitationDelta(block.index, citation, self._frame))
         elif text := require_text(delta, key, at):
-            self._add_delta(block, key, text)
-
-    def _add_delta(self, block: _OpenBlock, key: str, text: str) -> None:
-        if key == "signature":
-            self._events.append(SealDelta(block.index, Seal(NAME, text), self._frame))
-        elif key == "partial_json":
-            block.pieces.append(text)
-            self._events.append(ArgumentsDelta(block.index, text, self._frame))
-        else:
-            self._events.append(TextDelta(block.index, text, self._frame))
+            if key == "signature":
+                self._events.append(SealDelta(block.index, Seal(NAME, text), self._frame))
+            elif key == "partial_json":
+                block.pieces.append(text)
+                self._events.append(ArgumentsDelta(block.index, text, self._frame))
+            else:
+                self._events.append(TextDelta(block.index, text, self._frame))
 
     def _read_block_stop(self, node: Object, path: Path) -> None:
         block = self._find_block(node)
         if block is None:
             return
         self._end_block(block)
-        for number, other in self._blocks.items():
-            if other is block:
-                del self._blocks[number]
-                return
+        self._blocks = {number: other for number, other in self._blocks.items() if other is not block}
 
     def _end_block(self, block: _OpenBlock) -> None:
         cut = False
         if block.delta_kind == "opaque":
             if block.pieces:
                 block.wire["input"] = decode_object_or_none("".join(block.pieces))
-            kind = block.wire["type"]
-            origin = block.part.origin
-            origin = Origin(NAME, None, block.wire) if origin is None else replace(origin, wire=block.wire)
-            self._events.append(PartStart(block.index, Opaque(kind, origin), 0, self._frame))
+            origin = Origin(NAME, source_path(block.part), block.wire)
+            self._events.append(PartStart(block.index, Opaque(block.wire["type"], origin), 0, self._frame))
         elif block.delta_kind == "call":
             if not block.pieces:
                 self._events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", self._frame))
@@ -394,17 +391,6 @@ class StreamReader:
 def _number_text(number: Json) -> str:
     """The index of a block for a message; large numbers are kept as raw JSON."""
     return bytes(number).decode() if isinstance(number, Raw) else str(number)
-
-
-def _start_part(block: _OpenBlock, part: Part, wire: Object) -> Part:
-    """The part without its arguments, which come later; its JSON is not the whole block."""
-    if isinstance(part, (Call, ProviderCall)):
-        block.initial_arguments = part.arguments if wire.get("input") else ""
-        part = replace(part, arguments="")
-    if block.delta_kind != "no" and part.origin is not None:
-        part = replace(part, origin=replace(part.origin, intact=False))
-    block.part = part
-    return part
 
 
 _DELTA_TYPES: Mapping[str, tuple[DeltaKind, str]] = {

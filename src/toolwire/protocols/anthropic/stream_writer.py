@@ -30,6 +30,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.ir import (
     Call,
+    Citation,
     Finish,
     Origin,
     Part,
@@ -71,17 +72,26 @@ _DELTA_TYPES: Mapping[type, str] = {
 class _OpenPart:
     """A part that was started."""
 
-    __slots__ = ("block_number", "citation_deltas", "delta_head", "is_blank", "part", "pieces", "seal")
+    __slots__ = ("block_number", "citations", "delta_head", "is_blank", "is_custom_call", "part", "pieces", "seal")
 
     def __init__(self, part: Part) -> None:
         self.part = part
+        self.is_custom_call = isinstance(part, Call) and part.kind == "custom"
         self.block_number = -1
         """The index of its open block; -1 if it has none."""
         self.delta_head = b""
+        """The bytes of a delta before its text."""
         self.is_blank = True
         self.pieces: list[str] = []
-        self.citation_deltas: list[CitationDelta] = []
+        self.citations: list[Citation] = []
         self.seal: Seal | None = None
+
+    def take_block(self, number: int) -> None:
+        """Write into this block from now on."""
+        self.block_number = number
+        kind = _DELTA_TYPES.get(type(self.part), _TEXT_DELTA)
+        data = f'{{"type":"content_block_delta","index":{number},"delta":{{"type":{kind}'
+        self.delta_head = b"event: content_block_delta\ndata: " + data.encode()
 
     def write_delta(self, text: str) -> bytes:
         return self.delta_head + encode(text) + b"}}\n\n"
@@ -90,21 +100,6 @@ class _OpenPart:
 def _stale_origin(part: Part) -> Origin | None:
     """The origin of a part that is written in pieces: for its unknown keys, not for its JSON."""
     return replace(part.origin, intact=False) if part.origin is not None else None
-
-
-def _write_call_start_block(call: Call, ledger: Ledger) -> Object | None:
-    """The block with which a call starts, without arguments."""
-    if call.seal is not None:
-        ledger.note("seal-dropped", source_path(call), "the signature of a call was removed")
-    start = replace(call, arguments="", kind="function", seal=None, origin=_stale_origin(call))
-    return write_part(start, ledger, True)
-
-
-def _write_delta_head(open_part: _OpenPart) -> bytes:
-    """The bytes of a delta before its text."""
-    kind = _DELTA_TYPES.get(type(open_part.part), _TEXT_DELTA)
-    data = f'{{"type":"content_block_delta","index":{open_part.block_number},"delta":{{"type":{kind}'
-    return b"event: content_block_delta\ndata: " + data.encode()
 
 
 def _has_output(open_part: _OpenPart, event: PartEvent) -> bool:
@@ -151,15 +146,14 @@ class StreamWriter:
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         open_part = self._open_parts.get(index)
-        if open_part is None or index != self._open_index or self._collects_deltas(open_part, kind):
+        if open_part is None or index != self._open_index:
             return None
-        return open_part.write_delta
-
-    def _collects_deltas(self, open_part: _OpenPart, kind: type) -> bool:
-        """Does the writer need the texts of these deltas, or must it look at each of them?"""
+        # Where the writer needs the texts of the deltas, or must look at each of them, they are written as events.
         if kind is ArgumentsDelta:
-            return open_part.is_blank or (isinstance(open_part.part, Call) and open_part.part.kind == "custom")
-        return isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
+            is_collected = open_part.is_blank or open_part.is_custom_call
+        else:
+            is_collected = isinstance(open_part.part, Text) and self._tool_use.may_cite_by_position
+        return None if is_collected else open_part.write_delta
 
     def close(self) -> bytes:
         if self._ended:
@@ -185,8 +179,8 @@ class StreamWriter:
         """Keep indices and open_part for events that follow without a frame."""
         if isinstance(event, PartStart):
             open_part = self._open_parts[event.index] = _OpenPart(event.part)
-            open_part.block_number, self._block_count = self._block_count, self._block_count + 1
-            open_part.delta_head = _write_delta_head(open_part)
+            open_part.take_block(self._block_count)
+            self._block_count += 1
             open_part.is_blank = False
             self._open_index = event.index
         elif isinstance(event, PartEnd):
@@ -302,21 +296,23 @@ class StreamWriter:
         """Blocks that are complete when they start."""
         out: list[bytes] = []
         for part in parts:
-            start = {"type": "content_block_start", "index": self._block_count}
-            whole = start | {"content_block": write_part(part, self._ledger, True)}
-            stop = {"type": "content_block_stop", "index": self._block_count}
-            out += [
-                write_event_frame("content_block_start", encode(whole)),
-                write_event_frame("content_block_stop", encode(stop)),
-            ]
+            block, number = encode(write_part(part, self._ledger, True)), str(self._block_count).encode()
+            out += [_BLOCK_START, number, b',"content_block":', block, b"}\n\n", _BLOCK_STOP, number, b"}\n\n"]
             self._block_count += 1
         return b"".join(out)
 
     def _write_block_start(self, index: int, open_part: _OpenPart, block: Object) -> bytes:
-        open_part.block_number, self._block_count = self._block_count, self._block_count + 1
-        open_part.delta_head = _write_delta_head(open_part)
-        self._open_index = index
-        return _BLOCK_START + str(open_part.block_number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
+        number, self._open_index = self._block_count, index
+        open_part.take_block(number)
+        self._block_count += 1
+        return _BLOCK_START + str(number).encode() + b',"content_block":' + encode(block) + b"}\n\n"
+
+    def _ensure_block(self, index: int, open_part: _OpenPart) -> bytes:
+        """Start a block of text or thinking, unless the part has one."""
+        if open_part.block_number >= 0:
+            return b""
+        is_thinking = isinstance(open_part.part, Reasoning)
+        return self._write_block_start(index, open_part, _EMPTY_THINKING_BLOCK if is_thinking else _EMPTY_TEXT_BLOCK)
 
     def _write_block_stop(self) -> bytes:
         """Close the open block."""
@@ -325,50 +321,46 @@ class StreamWriter:
         number, open_part.block_number, self._open_index = open_part.block_number, -1, None
         return _BLOCK_STOP + str(number).encode() + b"}\n\n"
 
-    def _write_block_delta(self, open_part: _OpenPart, delta: Object) -> bytes:
+    def _write_block_delta(self, index: int, open_part: _OpenPart, delta: Object) -> bytes:
+        out = self._ensure_block(index, open_part)
         event = {"type": "content_block_delta", "index": open_part.block_number, "delta": delta}
-        return write_event_frame("content_block_delta", encode(event))
+        return out + write_event_frame("content_block_delta", encode(event))
 
     def _write_part_start(self, open_part: _OpenPart, event: PartStart) -> bytes:
         part = event.part
-        if isinstance(part, (Text, Refusal)):
-            self._note_text_losses(part)
-            out = self._write_text(open_part, TextDelta(event.index, part.text)) if part.text else b""
-            for citation in part.citations if isinstance(part, Text) else ():
-                out += self._write_citation(open_part, CitationDelta(event.index, citation))
-            return out
+        if isinstance(part, (Call, ProviderCall)):
+            return self._write_call_start(open_part, event.index, part)
         if isinstance(part, Reasoning):
             open_part.seal = part.seal
-            return (
-                self._write_text(open_part, TextDelta(event.index, part.text)) if part.text and not part.hidden else b""
-            )
-        if isinstance(part, Call):
-            return self._write_call_start(
-                open_part, event.index, part.arguments, _write_call_start_block(part, self._ledger)
-            )
-        if isinstance(part, ProviderCall):
-            self._tool_use.add_call(part)
-            call_start = replace(part, arguments="", origin=_stale_origin(part))
-            return self._write_call_start(
-                open_part, event.index, part.arguments, write_part(call_start, self._ledger, True)
-            )
-        return b""
-
-    def _note_text_losses(self, part: Text | Refusal) -> None:
-        if isinstance(part, Refusal):
+        elif isinstance(part, Refusal):
             self._has_refusal = True
             self._ledger.note("refusal-as-text", source_path(part), "a refusal became text")
+        elif not isinstance(part, Text):
+            return b""
         elif part.seal is not None:
             self._ledger.note("seal-dropped", source_path(part), "the signature of a text was removed")
+        is_shown = bool(part.text) and not (isinstance(part, Reasoning) and part.hidden)
+        out = self._write_text(open_part, TextDelta(event.index, part.text)) if is_shown else b""
+        for citation in part.citations if isinstance(part, Text) else ():
+            out += self._write_citation(open_part, CitationDelta(event.index, citation))
+        return out
 
-    def _write_call_start(self, open_part: _OpenPart, index: int, arguments: str, block: Object | None) -> bytes:
+    def _write_call_start(self, open_part: _OpenPart, index: int, part: Call | ProviderCall) -> bytes:
         """Start a call without arguments: agents read them only from the deltas."""
+        if isinstance(part, ProviderCall):
+            self._tool_use.add_call(part)
+            start: Part = replace(part, arguments="", origin=_stale_origin(part))
+        else:
+            if part.seal is not None:
+                self._ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
+            start = replace(part, arguments="", kind="function", seal=None, origin=_stale_origin(part))
+        block = write_part(start, self._ledger, True)
         if block is None:
             del self._open_parts[index]
             return b""
         block["input"] = {}
         out = self._write_block_start(index, open_part, block)
-        return out + self._write_arguments(open_part, ArgumentsDelta(index, arguments))
+        return out + self._write_arguments(open_part, ArgumentsDelta(index, part.arguments))
 
     def _write_text(self, open_part: _OpenPart, event: TextDelta) -> bytes:
         if isinstance(open_part.part, ProviderResult) or not event.text:
@@ -378,17 +370,13 @@ class StreamWriter:
         if open_part.block_number < 0:
             if isinstance(open_part.part, Text):
                 out = self._write_whole_blocks(self._tool_use.take_missing_results())
-            out += self._write_block_start(
-                event.index,
-                open_part,
-                _EMPTY_THINKING_BLOCK if isinstance(open_part.part, Reasoning) else _EMPTY_TEXT_BLOCK,
-            )
+            out += self._ensure_block(event.index, open_part)
         if self._tool_use.may_cite_by_position and isinstance(open_part.part, Text):
             open_part.pieces.append(event.text)
         return out + open_part.write_delta(event.text)
 
     def _write_arguments(self, open_part: _OpenPart, event: ArgumentsDelta) -> bytes:
-        if isinstance(open_part.part, Call) and open_part.part.kind == "custom":
+        if open_part.is_custom_call:
             open_part.pieces.append(event.text)
             return b""
         if open_part.is_blank and event.text.strip():
@@ -403,15 +391,13 @@ class StreamWriter:
 
     def _write_citation(self, open_part: _OpenPart, event: CitationDelta) -> bytes:
         if not isinstance(open_part.part, Text):
-            open_part.citation_deltas.append(event)
+            open_part.citations.append(event.citation)
             return b""
         self._tool_use.add_citation(event.citation)
         cited = open_part.part if event.citation.quote else replace(open_part.part, text="".join(open_part.pieces))
         wire = write_citation(event.citation, cited, self._ledger, True)
-        if wire is None:
-            return b""
-        out = self._write_block_start(event.index, open_part, _EMPTY_TEXT_BLOCK) if open_part.block_number < 0 else b""
-        return out + self._write_block_delta(open_part, {"type": "citations_delta", "citation": wire})
+        delta = {"type": "citations_delta", "citation": wire}
+        return b"" if wire is None else self._write_block_delta(event.index, open_part, delta)
 
     def _write_part_end(self, open_part: _OpenPart, event: PartEnd) -> bytes:
         part = open_part.part
@@ -425,14 +411,10 @@ class StreamWriter:
         return out + self._write_block_stop() if self._open_index == event.index else out
 
     def _write_final_arguments(self, open_part: _OpenPart) -> bytes:
-        if isinstance(open_part.part, Call) and open_part.part.kind == "custom":
-            text = "".join(open_part.pieces)
-            self._ledger.note(
-                "arguments-wrapped",
-                source_path(open_part.part),
-                f"raw input is sent as text under `{RAW_ARGUMENTS_KEY}`",
-            )
-            return open_part.write_delta(encode_text({RAW_ARGUMENTS_KEY: text}))
+        if open_part.is_custom_call:
+            what = f"raw input is sent as text under `{RAW_ARGUMENTS_KEY}`"
+            self._ledger.note("arguments-wrapped", source_path(open_part.part), what)
+            return open_part.write_delta(encode_text({RAW_ARGUMENTS_KEY: "".join(open_part.pieces)}))
         return open_part.write_delta("{}") if open_part.is_blank else b""
 
     def _write_signature(self, open_part: _OpenPart, index: int) -> bytes:
@@ -441,27 +423,21 @@ class StreamWriter:
         value = own_seal_value(open_part.seal)
         if value is None:
             if open_part.seal is not None:
-                self._ledger.note(
-                    "seal-dropped", source_path(open_part.part), "the signature of another provider was removed"
-                )
+                what = "the signature of another provider was removed"
+                self._ledger.note("seal-dropped", source_path(open_part.part), what)
             return b""
         if open_part.part.hidden:
             return self._write_block_start(index, open_part, {"type": "redacted_thinking", "data": value})
-        out = b""
-        if open_part.block_number < 0:
-            out = self._write_block_start(index, open_part, _EMPTY_THINKING_BLOCK)
-        return out + self._write_block_delta(open_part, {"type": "signature_delta", "signature": value})
+        return self._write_block_delta(index, open_part, {"type": "signature_delta", "signature": value})
 
     def _write_whole_part(self, open_part: _OpenPart, index: int) -> bytes:
         """Write a part that comes in one piece."""
         part = open_part.part
         if isinstance(part, ProviderResult):
             self._tool_use.add_result(part.id)
-        if isinstance(part, ProviderResult) and (open_part.pieces or open_part.citation_deltas):
-            sources = (*part.sources, *(event.citation for event in open_part.citation_deltas))
-            part = replace(
-                part, text=part.text + "".join(open_part.pieces), sources=sources, origin=_stale_origin(part)
-            )
+            if open_part.pieces or open_part.citations:
+                text, sources = part.text + "".join(open_part.pieces), (*part.sources, *open_part.citations)
+                part = replace(part, text=text, sources=sources, origin=_stale_origin(part))
         block = write_part(part, self._ledger, True)
         return b"" if block is None else self._write_block_start(index, open_part, block)
 
