@@ -14,7 +14,7 @@ from toolwire.core.codec import Quirk
 from toolwire.core.json_values import Json, Object, Path, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext
-from toolwire.protocols.anthropic.names import CACHE_CONTROL_KEYS
+from toolwire.protocols.anthropic.names import CACHE_CONTROL_KEYS, PROVIDER_TOOL_VERSIONS
 
 Version: TypeAlias = tuple[int, int]
 
@@ -26,12 +26,11 @@ ALL_EFFORTS = (*EFFORTS_TO_HIGH, "xhigh", "max")
 _OTHER_VENDORS = re.compile(
     r"(?i).*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|llama|mistral|magistral|devstral|gemma|phi-|gpt-)"
 )
-_PROVIDER_TOOLS = frozenset({"web_search", "web_fetch", "code_execution"})
 
 
 def supports_provider_tool(tool: str, model: str, has_functions: bool) -> bool:
     """Other vendors' models are served in Anthropic's protocol too, mostly without these tools."""
-    return tool in _PROVIDER_TOOLS and not _OTHER_VENDORS.match(model)
+    return tool in PROVIDER_TOOL_VERSIONS and not _OTHER_VENDORS.match(model)
 
 
 class Family(Struct, frozen=True, kw_only=True):

@@ -126,6 +126,14 @@ RAW_ARGUMENTS_KEY = "_raw"
 """The key under which arguments are written that are not a JSON object, because `input` must be one."""
 
 
+PROVIDER_TOOL_VERSIONS: Mapping[str, str] = {
+    "web_search": "web_search_20250305",
+    "web_fetch": "web_fetch_20250910",
+    "code_execution": "code_execution_20250825",
+}
+"""The tools that Anthropic runs, each with a version that every model accepts. Other versions are read by their
+prefix."""
+
 # --- tools that Anthropic defines and the client runs -----------------------------------------------------------------
 
 

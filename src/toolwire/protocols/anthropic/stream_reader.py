@@ -57,14 +57,7 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.provenance import ReadContext
-from toolwire.core.sse import (
-    MAX_FAILED_TEMPLATES,
-    Frame,
-    FrameTemplate,
-    FrameTooLong,
-    SseSplitter,
-    make_frame_template,
-)
+from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong, SseSplitter, make_frame_template
 from toolwire.protocols.anthropic.content import ResponseReadContext, read_citation, read_part
 from toolwire.protocols.anthropic.errors import read_error
 from toolwire.protocols.anthropic.names import MESSAGE_KEYS, NAME, key_set

@@ -1,4 +1,4 @@
-"""Tools, the tool choice, and the schemas of arguments."""
+"""Tools, the tool choice, the schemas of arguments, and calls and results of tools that Anthropic runs itself."""
 
 from __future__ import annotations
 
@@ -58,14 +58,6 @@ from toolwire.schema import (
     strict_problems,
 )
 
-PROVIDER_TOOL_VERSIONS: Mapping[str, str] = {
-    "web_search": "web_search_20250305",
-    "web_fetch": "web_fetch_20250910",
-    "code_execution": "code_execution_20250825",
-}
-"""The tools that Anthropic runs, each with a version that every model accepts. Other versions are read by their
-prefix."""
-
 MAX_STRICT_TOOLS = 20
 """Anthropic accepts `strict` on at most this many tools of a request."""
 
@@ -107,7 +99,7 @@ def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
 
 def _find_provider_tool(kind: str) -> str:
     """The common name of a provider tool from its type, such as `web_search_20250305`."""
-    return next((name for name in PROVIDER_TOOL_VERSIONS if kind.startswith(f"{name}_")), "")
+    return next((name for name in names.PROVIDER_TOOL_VERSIONS if kind.startswith(f"{name}_")), "")
 
 
 def _read_provider_tool(name: str, tool: Object, path: Path, reading: ReadContext) -> ProviderTool:
@@ -244,7 +236,7 @@ def _write_strict(tool: Tool, out: Object, ledger: Ledger) -> None:
 
 def _write_provider_tool(tool: ProviderTool, ledger: Ledger) -> Object | None:
     where = source_path(tool)
-    version = PROVIDER_TOOL_VERSIONS.get(tool.tool)
+    version = names.PROVIDER_TOOL_VERSIONS.get(tool.tool)
     if version is None:
         ledger.note("tool-dropped", where, f"the provider tool `{tool.tool}` was left out")
         return None
@@ -363,12 +355,7 @@ def _note_schema_changes(changes: tuple[SchemaChange, ...], where: Path, owner: 
 
 # --- calls and results of tools that Anthropic runs (`server_tool_use` and `…_tool_result`) ---------------------------
 
-TOOL_BY_RESULT_TYPE = {
-    "web_search_tool_result": "web_search",
-    "web_fetch_tool_result": "web_fetch",
-    "code_execution_tool_result": "code_execution",
-}
-SUPPORTED_TOOLS = frozenset(TOOL_BY_RESULT_TYPE.values())
+TOOL_BY_RESULT_TYPE = {f"{tool}_tool_result": tool for tool in names.PROVIDER_TOOL_VERSIONS}
 
 _PROVIDER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 
@@ -380,7 +367,7 @@ def known_call_keys(block: Object, keys: frozenset[str]) -> frozenset[str]:
 
 def read_provider_call(block: Object, path: Path, reading: ReadContext) -> Part:
     name = get_text(block, "name", path) or ""
-    if name not in SUPPORTED_TOOLS:
+    if name not in names.PROVIDER_TOOL_VERSIONS:
         return Opaque("server_tool_use", reading.whole_origin(block, path))
     arguments = get_object(block, "input", path)
     return ProviderCall(
@@ -530,7 +517,7 @@ def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: boo
 
 def _can_write(part: ProviderCall | ProviderResult, ledger: Ledger, in_response: bool) -> bool:
     """In a history Anthropic accepts only its own results, because they are encrypted."""
-    if part.tool in SUPPORTED_TOOLS and (in_response or not is_foreign(part.origin)):
+    if part.tool in names.PROVIDER_TOOL_VERSIONS and (in_response or not is_foreign(part.origin)):
         return True
     if in_response or isinstance(part, ProviderCall):
         what = "call" if isinstance(part, ProviderCall) else "result"

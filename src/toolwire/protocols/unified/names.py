@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.core.ir import FinishKind, Opaque, Origin
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, FinishKind, Opaque, Origin
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -255,24 +255,12 @@ STOP_REASON_BY_KIND: Mapping[FinishKind, str] = {
 }
 KIND_BY_STOP_REASON: Mapping[str, FinishKind] = {reason: kind for kind, reason in STOP_REASON_BY_KIND.items()}
 
-ERROR_TYPE_BY_KIND: Mapping[str, str] = {
+ERROR_TYPE_BY_KIND: Mapping[str, str] = {kind: kind for kind in STATUS_BY_FAILURE_KIND} | {
     "invalid": "invalid_request",
     "context": "context_window",
-    "authentication": "authentication",
-    "billing": "billing",
-    "permission": "permission",
-    "not_found": "not_found",
-    "timeout": "timeout",
-    "conflict": "conflict",
-    "too_large": "too_large",
-    "unprocessable": "unprocessable",
     "rate": "rate_limit",
-    "quota": "quota",
-    "cancelled": "cancelled",
     "server": "server_error",
     "upstream": "upstream_error",
-    "overloaded": "overloaded",
-    "deadline": "deadline",
 }
 KIND_BY_ERROR_TYPE: Mapping[str, str] = {word: kind for kind, word in ERROR_TYPE_BY_KIND.items()}
 

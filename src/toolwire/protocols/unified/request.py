@@ -37,7 +37,6 @@ from toolwire.protocols.unified.names import (
     StrictReadContext,
     intact_wire,
     read_fields,
-    suggest_word,
     write_call_id,
     write_fields,
 )
@@ -85,7 +84,7 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     node = expect_object(value, path)
     role = require_text(node, "role", path)
     if role not in ROLES:
-        raise Malformed((path, "role"), f"unknown role `{role}`; {suggest_word(role, ROLES)}")
+        raise Malformed((path, "role"), f"unknown role `{role}`; {names.suggest_word(role, ROLES)}")
     if role == "tool":
         origin = reading.read_origin(node, path, names.RESULTS_TURN_KEYS)
         results = items_with_paths(expect_list(node.get("results"), (path, "results")), (path, "results"))

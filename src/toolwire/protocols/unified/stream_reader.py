@@ -43,18 +43,10 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.provenance import is_nonempty
+from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import read_citation, read_part, read_reasoning
 from toolwire.protocols.unified.errors import read_failure
-from toolwire.protocols.unified.names import (
-    ASSISTANT_PART_TYPES,
-    CALL_FIELDS,
-    EVENT_KEYS,
-    NAME,
-    RESPONSE_FIELDS,
-    LenientReadContext,
-    read_call_id,
-    read_fields,
-)
+from toolwire.protocols.unified.names import NAME, LenientReadContext, read_fields
 from toolwire.protocols.unified.response import read_response_node, read_seal, read_usage
 
 _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
@@ -118,29 +110,26 @@ class StreamReader:
                 node = expect_object(decode(raw.data, path), path)
                 word = require_text(node, "type", path)
             except Malformed as error:
-                events.append(self._fail_unreadable(error, raw, path))
+                # Not a unified event: the stream fails, unless it is complete.
+                frame = SourceFrame(NAME, raw.event, None, silent=True)
+                origin = Origin(NAME, path, raw.data.decode("utf-8", "replace"))
+                ended = self._ended
+                events.append(OpaqueEvent("", origin, frame=frame) if ended else self._fail_stream(str(error), frame))
                 continue
             frame = SourceFrame(NAME, raw.event, node)
             try:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
                 read = [self._fail_stream(str(error), frame)]
-            is_ignorable = word in EVENT_KEYS and not self._ended
+            is_ignorable = word in names.EVENT_KEYS and not self._ended
             events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), is_ignorable, frame)])
         return events
-
-    def _fail_unreadable(self, error: Malformed, raw: sse.Frame, path: Path) -> Event:
-        """A frame that is not a unified event: the stream fails, unless it is complete."""
-        frame = SourceFrame(NAME, raw.event, None, silent=True)
-        if self._ended:
-            return OpaqueEvent("", Origin(NAME, path, raw.data.decode("utf-8", "replace")), frame=frame)
-        return self._fail_stream(str(error), frame)
 
     def _read_frame(self, word: str, node: Object, path: Path, frame: SourceFrame) -> Events:
         read = _EVENT_READERS.get(word)
         if read is None or self._ended:
             return []
-        known = EVENT_KEYS[word]
+        known = names.EVENT_KEYS[word]
         for key in () if known.issuperset(node) else node:
             if key not in known and is_nonempty(node[key]):
                 self._unknown_fields.setdefault((word, key), UnknownField(path, key))
@@ -162,7 +151,7 @@ class StreamReader:
             raise Malformed(path, "`start` came twice")
         usage = get_object(node, "usage", path)
         start = ResponseStart(
-            **read_fields(node, path, RESPONSE_FIELDS),
+            **read_fields(node, path, names.RESPONSE_FIELDS),
             usage=None if usage is None else read_usage(self._reading, usage, (path, "usage")),
             origin=Origin(NAME, path, node, intact=False),
             frame=frame,
@@ -193,8 +182,8 @@ class StreamReader:
             if index != self._call_count:
                 raise Malformed((path, "index"), f"call {index} begins where call {self._call_count} was due")
             self._starts_part(node, path, "")
-            id, fields = read_call_id(get_text(node, "id", path) or ""), read_fields(node, path, CALL_FIELDS)
-            call = Call(id, name, **fields, origin=Origin(NAME, path, node, intact=False))
+            id, origin = names.read_call_id(get_text(node, "id", path) or ""), Origin(NAME, path, node, intact=False)
+            call = Call(id, name, **read_fields(node, path, names.CALL_FIELDS), origin=origin)
             events = self._open_part(call, "tool_call", frame)
             self._call_count += 1
         elif self._part_kind != "tool_call" or index != self._call_count - 1:
@@ -208,7 +197,7 @@ class StreamReader:
 
     def _read_part(self, node: Object, path: Path, frame: SourceFrame) -> Events:
         """A part that comes whole."""
-        part = read_part(self._reading, node.get("content"), (path, "content"), ASSISTANT_PART_TYPES)
+        part = read_part(self._reading, node.get("content"), (path, "content"), names.ASSISTANT_PART_TYPES)
         self._starts_part(node, path, "")
         return self._open_part(part, node["content"]["type"], frame)
 

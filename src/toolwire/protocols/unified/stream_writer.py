@@ -104,12 +104,10 @@ class StreamWriter:
         self._ended = False
 
     def write(self, event: Event) -> bytes:
-        if self._ended:
-            return self._write_after_end(event)
         frame = event.frame
         if frame is not None and frame.protocol == NAME:
             return self._write_verbatim(event, frame)
-        return _EVENT_WRITERS[type(event)](self, event)
+        return b"" if self._ended else _EVENT_WRITERS[type(event)](self, event)
 
     def delta_writer(self, kind: type[TextDelta | ArgumentsDelta], index: int) -> DeltaWriter | None:
         """All deltas are written as events, because the end repeats the whole answer."""
@@ -120,27 +118,21 @@ class StreamWriter:
             return b""
         return self._write_failure(ResponseFailed(truncated_stream_failure()))
 
-    def _write_after_end(self, event: Event) -> bytes:
-        """Several events may share the last frame, which is already written."""
-        frame = event.frame
-        if frame is None or frame.protocol != NAME or frame is self._last_frame or frame.silent:
-            return b""
-        self._last_frame = frame
-        return _write_frame(frame)
-
     def _write_verbatim(self, event: Event, frame: SourceFrame) -> bytes:
         """Write a frame of a unified provider as it came. Usage is kept for a failure that may follow."""
+        had_ended = self._ended
         if isinstance(event, UsageUpdate):
             self._fold.add_event(event)
         elif isinstance(event, (ResponseEnd, ResponseFailed)):
             self._ended = True
         if frame.silent:
             # The end of input has no frame, but the client must get the failure.
-            return self._write_failure(event) if isinstance(event, ResponseFailed) else b""
+            return self._write_failure(event) if isinstance(event, ResponseFailed) and not had_ended else b""
         if frame is self._last_frame:
-            return b""
+            return b""  # Several events may share a frame.
         self._last_frame = frame
-        return _write_frame(frame)
+        data = encode(frame.json)
+        return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
 
     # --- one method for each event ---
 
@@ -279,11 +271,6 @@ class StreamWriter:
                 break
             del self._open_parts[index]
         return b"".join(out)
-
-
-def _write_frame(frame: SourceFrame) -> bytes:
-    data = encode(frame.json)
-    return sse.write_data_frame(data) if frame.event is None else sse.write_event_frame(frame.event, data)
 
 
 _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {

@@ -27,15 +27,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, items_with_paths, restore_original_keys
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import read_cache, write_cache
-from toolwire.protocols.unified.names import (
-    NAME,
-    LenientReadContext,
-    intact_wire,
-    read_fields,
-    read_word,
-    suggest_word,
-    write_fields,
-)
+from toolwire.protocols.unified.names import NAME, LenientReadContext, intact_wire, read_word, suggest_word
 from toolwire.schema import add_descriptions, convert_to_standard, missing_descriptions, schema_problems
 
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_]{{1,{names.NAME_LIMIT}}}")
@@ -121,7 +113,7 @@ def _read_provider_tool(reading: LenientReadContext, node: Object, path: Path) -
     origin = reading.read_origin(node, path, names.PROVIDER_TOOL_KEYS)
     tool = require_text(node, "hosted", path)
     read_word(node, "hosted", path, PROVIDER_TOOLS)
-    fields = read_fields(node, path, names.PROVIDER_TOOL_FIELDS)
+    fields = names.read_fields(node, path, names.PROVIDER_TOOL_FIELDS)
     return ProviderTool(tool, **fields, cache=read_cache(node, path), origin=origin)
 
 
@@ -135,7 +127,7 @@ def write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
         ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         return None
     if isinstance(tool, ProviderTool):
-        out: Object = {"hosted": tool.tool, **write_fields(tool, names.PROVIDER_TOOL_FIELDS)}
+        out: Object = {"hosted": tool.tool, **names.write_fields(tool, names.PROVIDER_TOOL_FIELDS)}
     else:
         out = _write_tool(tool, ledger)
     return restore_original_keys(out | write_cache(tool.cache), tool.origin, NAME)
