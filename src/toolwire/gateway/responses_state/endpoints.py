@@ -69,8 +69,6 @@ from toolwire.protocols.openai_responses.errors import invalid_request_failure, 
 from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
-# --- operations -------------------------------------------------------------------------------------------------------
-
 OperationName: TypeAlias = Literal[
     "response", "response-delete", "response-cancel", "response-items", "compact",
     "conversation-create", "conversation", "conversation-update", "conversation-delete",
@@ -165,8 +163,6 @@ class OperationContext(Struct, eq=False):
         shown = ordered[: page.limit]
         return Reply(200, JSON_HEADERS, encode(write_page(shown, len(ordered) > len(shown))))
 
-
-# --- lists ------------------------------------------------------------------------------------------------------------
 
 _ORDERS: Mapping[str, bool] = {"desc": True, "asc": False}
 _MAX_PAGE_SIZE = 100
@@ -495,9 +491,6 @@ async def _delete_conversation(context: OperationContext) -> OperationResult:
     entry = await _load_conversation(context)
     context.unwrap(await context.repository.delete(context.owner, CONVERSATION, entry.id))
     return Reply(200, JSON_HEADERS, encode(write_deleted("conversation.deleted", entry.id)))
-
-
-# --- items of conversations -------------------------------------------------------------------------------------------
 
 
 async def _list_conversation_items(context: OperationContext) -> OperationResult:

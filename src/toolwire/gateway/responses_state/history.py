@@ -178,11 +178,8 @@ _LASTING_TYPES = frozenset({"additional_tools", "configuration_update"})
 
 
 def expand_request(body: Object, history: list[Object], referenced: Mapping[str, Object]) -> Object:
-    """The request with the history before its own items, and items in place of references to them.
-
-    This is also done for the first turn of a conversation, so that later turns repeat exactly the same items and the
-    provider's prompt cache matches.
-    """
+    """The request with the history before its own items, and items in place of references to them. Also the first turn
+    of a conversation, so that later turns repeat exactly the same items and the provider's prompt cache matches."""
     own_items = read_input_items(body)
     out = {key: value for key, value in body.items() if key not in _STATE_KEYS}
     before = [item for item in history if item.get("type") != COMPACTION_TRIGGER]
@@ -289,8 +286,6 @@ async def request_summary(
         return error_replies.gateway_error(call, Failure("upstream", str(bad), 502))
 
 
-# --- the request for a summary ----------------------------------------------------------------------------------------
-
 SUMMARY_PROMPT = """\
 This conversation has become long and will go on without its earlier messages. Write the summary from which another \
 model can take over the work at this very point. It will see your summary and nothing else of what was said and done \
@@ -327,9 +322,6 @@ def write_summary_request(body: Object, items: list[Object]) -> Object:
         out["tool_choice"] = "none"
     out["store"] = False
     return out
-
-
-# --- the response -----------------------------------------------------------------------------------------------------
 
 
 def write_compact_response(answer: Object, items: list[Object], seed: str, now: int) -> Object | Failure:

@@ -24,8 +24,6 @@ from toolwire.gateway.responses_state.response_objects import (
 from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
 
 class StoredResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"has_end_event": "told"}):
     """A response in the store, with the new input items of its request."""
@@ -85,24 +83,21 @@ def write_state_fields(options: StateOptions, id: str = "", now: int = 0) -> dic
     return {key: value for key, value in fields.items() if value}
 
 
-class StoringRecorder:
+class StoringRecorder(Struct, eq=False):
     """Stores the response, and sets the fields that the provider cannot know."""
 
-    def __init__(
-        self,
-        repository: StateRepository,
-        owner: str,
-        options: StateOptions,
-        items: list[Object],
-        preassigned: tuple[str, int] = ("", 0),
-    ) -> None:
-        self.repository = repository
-        self.owner = owner
-        self.options = options
-        self.items = items
-        """The new input items of the request, each with an id."""
-        self.overrides = write_state_fields(options, *preassigned)
-        """Fields of the response that differ from the provider's."""
+    repository: StateRepository
+    owner: str
+    options: StateOptions
+    items: list[Object]
+    """The new input items of the request, each with an id."""
+    preassigned: tuple[str, int] = ("", 0)
+    """The id and the time of a background response."""
+    overrides: dict[str, Json] = {}
+    """Fields of the response that differ from the provider's."""
+
+    def __post_init__(self) -> None:
+        self.overrides = write_state_fields(self.options, *self.preassigned)
 
     def open_tap(self) -> StreamTap:
         return StreamTap(self.overrides)
@@ -129,9 +124,8 @@ class StoringRecorder:
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
             return NOT_STORED_FIELDS
-        pointers, conversation_items = linked
         entries = [self.response_entry(response)] if self.options.store else []
-        result = await self.repository.put(*entries, *pointers, appended=conversation_items)
+        result = await self.repository.put(*entries, *linked[0], appended=linked[1])
         return NOT_STORED_FIELDS if isinstance(result, StoreDown) else None
 
     def response_entry(
@@ -349,9 +343,6 @@ def _write_changed_frame(node: Object, name: str | None, changes: Mapping[str, J
 def _write_frame(node: Object, name: str | None) -> bytes:
     data = encode(node)
     return write_data_frame(data) if name is None else write_event_frame(name, data)
-
-
-# --- sequence numbers -------------------------------------------------------------------------------------------------
 
 
 class _NumberedEvent(Struct, gc=False):

@@ -85,9 +85,6 @@ def read_items_to_store(body: Object, seed: str) -> list[Object]:
     return add_missing_ids([item for item in read_input_items(body) if item.get("type") != COMPACTION_TRIGGER], seed)
 
 
-# --- ids of items -----------------------------------------------------------------------------------------------------
-
-
 def add_missing_ids(items: list[Object], seed: str) -> list[Object]:
     """The items with an id each; missing ids are made from the seed."""
     return [
@@ -163,8 +160,6 @@ def _drop_nulls(item: Object) -> Object:
     return {key: value for key, value in item.items() if value is not None or key not in _NULLABLE_KEYS}
 
 
-# --- reading responses ------------------------------------------------------------------------------------------------
-
 NOT_STORED_FIELDS: Mapping[str, Json] = {"store": False, "conversation": None}
 """Fields of a response that could not be stored."""
 
@@ -181,9 +176,6 @@ def read_output(response: Object) -> list[Object]:
 def _read_objects(node: Object, key: str) -> list[Object]:
     values = node.get(key)
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
-# --- writing responses ------------------------------------------------------------------------------------------------
 
 
 def write_pending_response(body: Object, now: int, status: str) -> Object:
@@ -377,7 +369,13 @@ def read_state_options(body: Object) -> StateOptions | Failure:
         if options[key] is not None and not isinstance(options[key], kind):
             return wrong_type_failure(key, phrase, options[key])
     previous, conversation, store, background = options.values()
-    failure = _check_conflicts(previous, conversation, store, background) or _check_input(body.get("input"))
+    if previous and conversation:
+        both = "'previous_response_id' or 'conversation'"
+        message = f"Mutually exclusive parameters. Ensure you are only providing one of: {both}."
+        return invalid_request_failure(message, "previous_response_id", "mutually_exclusive_parameters")
+    if background is True and store is False:
+        return invalid_request_failure("Background mode requires 'store' to be true.", "background", "invalid_value")
+    failure = _check_input(body.get("input"))
     if failure is not None:
         return failure
     items = read_input_items(body)
@@ -397,16 +395,6 @@ _OPTION_TYPES: Mapping[str, tuple[type, str]] = {
     "store": (bool, "a boolean"),
     "background": (bool, "a boolean"),
 }
-
-
-def _check_conflicts(previous: Json, conversation: Json, store: Json, background: Json) -> Failure | None:
-    if previous and conversation:
-        both = "'previous_response_id' or 'conversation'"
-        message = f"Mutually exclusive parameters. Ensure you are only providing one of: {both}."
-        return invalid_request_failure(message, "previous_response_id", "mutually_exclusive_parameters")
-    if background is True and store is False:
-        return invalid_request_failure("Background mode requires 'store' to be true.", "background", "invalid_value")
-    return None
 
 
 def _check_input(value: Json) -> Failure | None:

@@ -70,8 +70,6 @@ class ResponsesService:
         await self.jobs.close(seconds)
         await self.repository.close()
 
-    # --- which requests it is for ---
-
     @staticmethod
     def serves(codec: Codec) -> bool:
         """Do clients of this protocol have state here?"""

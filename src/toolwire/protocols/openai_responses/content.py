@@ -106,12 +106,13 @@ def _read_cache(node: Object, path: Path) -> str | None:
 
 def read_image(node: Object, path: Path, origin: Origin) -> Media:
     url = get_text(node, "image_url", path) or ""
-    data = split_data_url(url)
+    inline = split_data_url(url)
+    mime, data = inline or ("", "")
     return Media(
         "image",
-        mime=data[0] if data else "",
-        data=data[1] if data else "",
-        url="" if data else url,
+        mime,
+        data,
+        "" if inline else url,
         file_id=get_text(node, "file_id", path) or "",
         detail=get_text(node, "detail", path) or "",
         cache=_read_cache(node, path),
@@ -121,12 +122,10 @@ def read_image(node: Object, path: Path, origin: Origin) -> Media:
 
 def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
     text = get_text(node, "file_data", path) or ""
-    data = split_data_url(text) or ("", text)
     return Media(
         "file",
-        mime=data[0],
-        data=data[1],
-        url=get_text(node, "file_url", path) or "",
+        *(split_data_url(text) or ("", text)),
+        get_text(node, "file_url", path) or "",
         file_id=get_text(node, "file_id", path) or "",
         name=get_text(node, "filename", path) or "",
         detail=get_text(node, "detail", path) or "",
@@ -138,11 +137,9 @@ def _read_file(node: Object, path: Path, reading: ReadContext) -> Part:
 def _read_audio(node: Object, path: Path, reading: ReadContext) -> Part:
     sound = get_object(node, "input_audio", path) or {}
     at = (path, "input_audio")
-    form = get_text(sound, "format", at) or ""
-    mime = f"audio/{form}" if form else ""
-    return Media(
-        "audio", mime=mime, data=get_text(sound, "data", at) or "", origin=reading.read_origin(node, path, AUDIO_KEYS)
-    )
+    form, data = get_text(sound, "format", at), get_text(sound, "data", at) or ""
+    origin = reading.read_origin(node, path, AUDIO_KEYS)
+    return Media("audio", f"audio/{form}" if form else "", data, origin=origin)
 
 
 PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {

@@ -346,29 +346,40 @@ def write_reasoning(part: Reasoning, ledger: Ledger, id: str = "") -> Object:
 
 def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
     """A ProviderCall, and a ProviderResult if the item has results."""
-    tool = PROVIDER_ITEMS[node["type"]][0]
-    id = get_text(node, "id", path) or ""
-    arguments, sources, text, known = _PROVIDER_ITEM_READERS[tool](node, path)
+    tool, id = PROVIDER_ITEMS[node["type"]][0], get_text(node, "id", path) or ""
+    arguments: Object = {}
+    sources: tuple[Citation, ...] = ()
+    text, known = "", frozenset({"type", "id", "status"})
+    if tool == "web_search":
+        arguments, sources = _read_search(node, path)
+        known |= {"action"}
+    elif tool == "file_search":
+        arguments = {"queries": get_list(node, "queries", path) or []}
+        found = [one for one in get_list(node, "results", path) or [] if isinstance(one, dict)]
+        sources = tuple(
+            [Citation(title=str(one.get("filename") or ""), quote=str(one.get("text") or "")) for one in found]
+        )
+        known |= {"queries"}
+    else:
+        code, outputs = get_text(node, "code", path), get_list(node, "outputs", path) or []
+        logs = [one["logs"] for one in outputs if isinstance(one, dict) and isinstance(one.get("logs"), str)]
+        arguments, text = {} if code is None else {"code": code}, "".join(logs)
+        known |= {"code", "container_id", *(["outputs"] if len(logs) == len(outputs) else [])}
     if arguments.get("type") == "open_page" and isinstance(arguments.get("url"), str):
         tool, arguments = "web_fetch", {"url": arguments["url"]}
-    origin = read_item_origin(reading, node, path, known | {"type", "id", "status"})
+    origin = read_item_origin(reading, node, path, known)
     call = ProviderCall(id, tool, encode_text(arguments) if arguments else "", origin)
-    if not sources and not text:
-        return (call,)
-    return call, ProviderResult(id, tool, sources, text, origin=origin)
+    return (call, ProviderResult(id, tool, sources, text, origin=origin)) if sources or text else (call,)
 
 
-_ProviderItemFields = tuple[Object, tuple[Citation, ...], str, frozenset[str]]
-
-
-def _read_search_item(node: Object, path: Path) -> _ProviderItemFields:
+def _read_search(node: Object, path: Path) -> tuple[Object, tuple[Citation, ...]]:
     action = get_object(node, "action", path) or {}
     found = get_list(action, "sources", (path, "action")) or []
     sources: tuple[Citation, ...] = ()
     if all(isinstance(one, dict) and one.keys() <= {"type", "url", "title"} and one.get("url") for one in found):
         sources = tuple([Citation(str(one["url"]), str(one.get("title") or "")) for one in found])
         action = {key: value for key, value in action.items() if key != "sources"}
-    return _simplify_search(action), sources, "", frozenset({"action"})
+    return _simplify_search(action), sources
 
 
 def _simplify_search(action: Object) -> Object:
@@ -384,30 +395,6 @@ def _simplify_search(action: Object) -> Object:
     return plain
 
 
-def _read_code_item(node: Object, path: Path) -> _ProviderItemFields:
-    code = get_text(node, "code", path)
-    outputs = get_list(node, "outputs", path) or []
-    logs = [one["logs"] for one in outputs if isinstance(one, dict) and isinstance(one.get("logs"), str)]
-    known = frozenset({"code", "container_id"})
-    arguments = {"code": code} if code is not None else {}
-    return arguments, (), "".join(logs), known | {"outputs"} if len(logs) == len(outputs) else known
-
-
-def _read_file_search_item(node: Object, path: Path) -> _ProviderItemFields:
-    queries = get_list(node, "queries", path) or []
-    results = get_list(node, "results", path) or []
-    found = [one for one in results if isinstance(one, dict)]
-    sources = tuple([Citation(title=str(one.get("filename") or ""), quote=str(one.get("text") or "")) for one in found])
-    return {"queries": queries}, sources, "", frozenset({"queries"})
-
-
-_PROVIDER_ITEM_READERS = {
-    "web_search": _read_search_item,
-    "code_execution": _read_code_item,
-    "file_search": _read_file_search_item,
-}
-
-
 def write_provider_item(
     call: ProviderCall, result: ProviderResult | None, ledger: Ledger, id: str, status: str = "completed"
 ) -> Object:
@@ -419,55 +406,43 @@ def write_provider_item(
         arguments = {RAW_ARGUMENTS_KEY: call.arguments}
     out: Object = {"type": PROVIDER_ITEM_BY_TOOL[call.tool][0], "id": id, "status": status}
     found = ProviderResult(call.id, call.tool) if result is None else result
-    _PROVIDER_ITEM_WRITERS.get(call.tool, _write_search_item)(out, call, arguments, found, ledger)
+    if call.tool == "code_execution":
+        out |= {"code": arguments.get("code"), "container_id": ""}
+        out["outputs"] = [{"type": "logs", "logs": found.text}] if found.text else None
+        if arguments.keys() - {"code"}:
+            what = "everything about the executed code but its text was left out"
+            ledger.note("no-counterpart", source_path(call), what)
+    elif call.tool == "file_search":
+        out["queries"] = arguments.get("queries") or []
+        out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
+        if found.text:
+            ledger.note("part-dropped", source_path(found), "the text that a file search found was left out")
+    else:
+        out["action"] = _write_search(call, arguments, found, ledger)
     if found.error:
         ledger.note("part-dropped", source_path(found), f"the error of {call.tool!r} was left out")
     return restore_original_keys(out, call.origin, NAME)
 
 
-def _write_code_item(out: Object, call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger) -> None:
-    out["code"] = arguments.get("code")
-    out["container_id"] = ""
-    out["outputs"] = [{"type": "logs", "logs": found.text}] if found.text else None
-    if arguments.keys() - {"code"}:
-        ledger.note("no-counterpart", source_path(call), "everything about the executed code but its text was left out")
-
-
-def _write_file_search_item(
-    out: Object, _call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
-) -> None:
-    out["queries"] = arguments.get("queries") or []
-    out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
-    if found.text:
-        ledger.note("part-dropped", source_path(found), "the text that a file search found was left out")
-
-
-def _write_search_item(
-    out: Object, call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger
-) -> None:
-    out["action"] = _write_search_action(call, arguments, ledger)
+def _write_search(call: ProviderCall, arguments: Object, found: ProviderResult, ledger: Ledger) -> Object:
+    """The action of a web search: a search or an opened page, and the sources that were found."""
+    queries = search_queries(call.arguments)
+    action: Object = {"type": "search", **arguments, "query": queries[0] if queries else "", "queries": queries}
+    if "type" in arguments:
+        action = dict(arguments)
+    elif call.tool == "web_fetch":
+        action = {"type": "open_page", "url": arguments.get("url")}
+        if ledger.source != NAME:
+            ledger.note("tool-mapped", source_path(call), "a fetched page became an opened page of a search")
     if found.sources:
-        out["action"]["sources"] = [{"type": "url", "url": one.url} for one in found.sources]
+        action["sources"] = [{"type": "url", "url": one.url} for one in found.sources]
     for one in found.sources:
         if one.title or one.quote:
             what = f"everything about the source {one.url!r} but its URL was left out"
             ledger.note("citation-mapped", source_path(one) or source_path(found), what)
     if found.text:
         ledger.note("part-dropped", source_path(found), f"the text that {call.tool!r} found was left out")
-
-
-_PROVIDER_ITEM_WRITERS = {"code_execution": _write_code_item, "file_search": _write_file_search_item}
-
-
-def _write_search_action(call: ProviderCall, arguments: Object, ledger: Ledger) -> Object:
-    if "type" in arguments:
-        return dict(arguments)
-    if call.tool == "web_fetch":
-        if ledger.source != NAME:
-            ledger.note("tool-mapped", source_path(call), "a fetched page became an opened page of a search")
-        return {"type": "open_page", "url": arguments.get("url")}
-    queries = search_queries(call.arguments)
-    return {"type": "search", **arguments, "query": queries[0] if queries else "", "queries": queries}
+    return action
 
 
 # --- any item of the model ------------------------------------------------------------------------------------------

@@ -20,8 +20,6 @@ class Family(Struct, frozen=True):
     """Does it accept `temperature` and `top_p`?"""
 
 
-DEFAULT_FAMILY = Family()
-
 FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"gpt-6(-astra|\.1-sol)"), Family(EFFORTS[1:], sampling=False)),
     (re.compile(r"gpt-6"), Family(sampling=False)),
@@ -34,10 +32,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 @lru_cache(maxsize=256)
 def family(model: str) -> Family:
     name = model.rpartition("/")[2]
-    for pattern, family in FAMILIES:
-        if pattern.match(name):
-            return family
-    return DEFAULT_FAMILY
+    return next((family for pattern, family in FAMILIES if pattern.match(name)), Family())
 
 
 _OTHER_VENDORS = re.compile(

@@ -212,9 +212,6 @@ REDUNDANT_EVENTS = frozenset(
 """Events without information that is not also in the finished item or in an earlier event."""
 
 
-# --- origins --------------------------------------------------------------------------------------------------------
-
-
 def is_own(origin: Origin | None) -> TypeGuard[Origin]:
     return origin is not None and origin.protocol == NAME
 

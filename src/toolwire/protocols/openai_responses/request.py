@@ -101,8 +101,9 @@ def read_request(body: Object) -> Request:
     tools = get_list(body, "tools", None)
     offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
     if "max_tool_calls" in body:
-        offered, limits = read_max_tool_calls(body, offered)
-        known |= limits
+        limited = read_max_tool_calls(body, offered)
+        known |= {"max_tool_calls"} if limited is not offered else frozenset()
+        offered = limited
     model = get_text(body, "model", None) or ""
     turns, refers = read_input(body.get("input"), (None, "input"), reading)
     return Request(

@@ -293,9 +293,6 @@ def needs_reasoning_item(request: Request | None, ledger: Ledger) -> bool:
     return isinstance(include, list) and INCLUDE_ENCRYPTED_REASONING in include
 
 
-# --- ids of items ---------------------------------------------------------------------------------------------------
-
-
 class ItemIds(Struct, eq=False):
     """The ids of the items of one answer. A legal id is kept once, otherwise one is made from the position."""
 

@@ -70,10 +70,6 @@ def event_template(kind: str, rest: str) -> bytes:
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":%d,{rest}}}\n\n'.encode()
 
 
-DeltaTemplate = tuple[bytes, bytes]
-"""The bytes of a delta before its number, and between its number and its text."""
-
-
 def delta_prefix(kind: str) -> bytes:
     """The bytes of a delta before its number."""
     return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":'.encode()
@@ -97,7 +93,8 @@ class OpenItem(Struct, eq=False):
     location: bytes = b""
     """The keys with which an event names this item."""
     pieces: list[str] = []
-    template: DeltaTemplate = (b"", b"")
+    template: tuple[bytes, bytes] = (b"", b"")
+    """The bytes of a delta before its number, and between its number and its text."""
     streamed_event: type[TextDelta | ArgumentsDelta] | None = None
     """Deltas that are written as they come; all others go to `add_delta`."""
     whole: bytes = b""

@@ -323,7 +323,10 @@ class StreamReader:
         elif item.type == "reasoning":
             self._finish_reasoning(item, node, path)
         elif item.type in _STREAMED_ITEM_TYPES:
-            self._finish_call(item, node, path, cut)
+            part = item.parts.get(0) or self._start_call(item, node, path)
+            call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
+            self._add_delta(part, _remaining_text(part.pieces, call.arguments), ArgumentsDelta)
+            self._end_part(part, call.incomplete or cut)
         else:
             self._add_whole_parts(item, node, path)
 
@@ -492,12 +495,6 @@ class StreamReader:
             item.held_back.append(_remaining_text(item.held_back, text))
         else:
             self._add_delta(part, _remaining_text(part.pieces, text), ArgumentsDelta)
-
-    def _finish_call(self, item: _StreamItem, node: Object, path: Path, cut: bool) -> None:
-        part = item.parts.get(0) or self._start_call(item, node, path)
-        call = read_call(node, path, SHAPE_BY_CALL_TYPE[item.type], ReadContext(NAME))
-        self._add_delta(part, _remaining_text(part.pieces, call.arguments), ArgumentsDelta)
-        self._end_part(part, call.incomplete or cut)
 
 
 def _loosen(origin: Origin | None) -> Origin | None:

@@ -163,17 +163,14 @@ def _read_web_search(node: Object, path: Path, reading: ReadContext) -> AnyTool:
     )
 
 
-def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[tuple[AnyTool, ...], frozenset[str]]:
-    """The tools with `max_tool_calls` as their limit, and the keys that were read. The limit counts for all provider
-    tools together, so it is read only where there is exactly one."""
-    limit = body.get("max_tool_calls")
-    if type(limit) is not int:
-        return tools, frozenset()
-    used = [tool for tool in tools if not isinstance(tool, Tool)]
-    if len(used) != 1 or not isinstance(used[0], ProviderTool):
-        return tools, frozenset()
+def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[AnyTool, ...]:
+    """The tools with `max_tool_calls` as their limit. It counts for all provider tools together, so it is read only
+    where there is exactly one; otherwise these very tools are given back."""
+    limit, used = body.get("max_tool_calls"), [tool for tool in tools if not isinstance(tool, Tool)]
+    if type(limit) is not int or len(used) != 1 or not isinstance(used[0], ProviderTool):
+        return tools
     limited = replace(used[0], max_uses=limit)
-    return tuple([limited if tool is used[0] else tool for tool in tools]), frozenset({"max_tool_calls"})
+    return tuple([limited if tool is used[0] else tool for tool in tools])
 
 
 CLIENT_TOOL_KINDS: Mapping[str, str] = {kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")} | {
