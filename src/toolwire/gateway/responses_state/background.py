@@ -73,9 +73,7 @@ class BackgroundJob:
         return self.frames[-1][0] + 1 if self.frames else 0
 
     async def store_queued(self) -> bool | StoreDown:
-        """Store the response with the status `queued`."""
-        entries = self._build_entries(self.response, self.frames, has_end_event=False)
-        result = await self._repository.put(*entries)
+        result = await self._repository.put(*self._build_entries(self.response, self.frames, has_end_event=False))
         self._stored_frames = len(self.frames)
         return result
 
@@ -91,8 +89,8 @@ class BackgroundJob:
 
     def _build_entries(self, response: Object, frames: list[NumberedFrame], has_end_event: bool) -> list[Entry]:
         """The entries of the response, with a new lease, and of these frames of its stream."""
-        lease = self._repository.clock() + self._repository.lease
-        lease = lease if read_text(response, "status") in UNFINISHED_STATUSES else 0.0
+        is_unfinished = read_text(response, "status") in UNFINISHED_STATUSES
+        lease = self._repository.clock() + self._repository.lease if is_unfinished else 0.0
         entry = self._recorder.response_entry(response, background=True, lease=lease, has_end_event=has_end_event)
         entries = [entry]
         if frames:
@@ -184,13 +182,9 @@ class BackgroundJobs:
         return self._jobs.get((owner, id))
 
     def run_job(
-        self,
-        owner: str,
-        job: BackgroundJob,
-        work: JobCoroutine,
-        make_failure_work: Callable[[BaseException], JobCoroutine],
+        self, owner: str, job: BackgroundJob, work: JobCoroutine, on_error: Callable[[BaseException], JobCoroutine]
     ) -> None:
-        """Run a job to its end; `make_failure_work` says what to do if the gateway's own code raises."""
+        """Run a job to its end; `on_error` gives the work that remains if the gateway's own code raises."""
         self._jobs[owner, job.id] = job
         lease_task = asyncio.create_task(self._renew_lease(job))
 
@@ -204,7 +198,7 @@ class BackgroundJobs:
             if error is None:
                 on_closed(task)
             else:
-                job.task = asyncio.create_task(make_failure_work(error))
+                job.task = asyncio.create_task(on_error(error))
                 job.task.add_done_callback(on_closed)
 
         job.task = asyncio.create_task(work)

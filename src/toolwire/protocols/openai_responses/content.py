@@ -90,13 +90,9 @@ def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
     """A source on the web. Other annotations name files at OpenAI and are carried as they are."""
     if node.get("type") != "url_citation":
         return Citation(title=str(node.get("filename") or ""), origin=Origin(NAME, path, node))
-    return Citation(
-        get_text(node, "url", path) or "",
-        get_text(node, "title", path) or "",
-        start=get_int(node, "start_index", path),
-        end=get_int(node, "end_index", path),
-        origin=reading.read_origin(node, path, CITATION_KEYS),
-    )
+    url, title = get_text(node, "url", path) or "", get_text(node, "title", path) or ""
+    start, end = get_int(node, "start_index", path), get_int(node, "end_index", path)
+    return Citation(url, title, start=start, end=end, origin=reading.read_origin(node, path, CITATION_KEYS))
 
 
 def _read_cache(node: Object, path: Path) -> str | None:
@@ -254,12 +250,7 @@ def write_citation(citation: Citation, text_length: int, ledger: Ledger) -> Obje
 
 
 IMAGE_DETAILS = frozenset({"low", "high", "auto", "original"})
-FILE_EXTENSIONS: Mapping[str, str] = {
-    "application/pdf": "pdf",
-    "text/plain": "txt",
-    "text/markdown": "md",
-    "text/csv": "csv",
-}
+FILE_EXTENSIONS = {"application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv"}
 
 
 def write_media(part: Media, ledger: Ledger) -> Object | None:

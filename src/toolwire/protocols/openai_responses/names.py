@@ -140,9 +140,7 @@ ECHOED_KEYS = frozenset(
 )
 """Keys of an answer that repeat the request's."""
 
-RESPONSE_KEYS = (frozenset(RESPONSE_DEFAULTS) | ECHOED_KEYS | {"output_text", "conversation", "prompt"}) - {
-    "moderation"
-}
+RESPONSE_KEYS = ECHOED_KEYS.union(RESPONSE_DEFAULTS, ("output_text", "conversation", "prompt")) - {"moderation"}
 
 # --- finish reasons -------------------------------------------------------------------------------------------------
 

@@ -68,9 +68,7 @@ from toolwire.protocols.openai_responses.names import (
 )
 
 MESSAGE_ITEM_KEYS = RESPONSE_MESSAGE_KEYS | {"id", "status"}
-USAGE_KEYS = frozenset(
-    {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"}
-)
+USAGE_KEYS = frozenset("input_tokens input_tokens_details output_tokens output_tokens_details total_tokens".split())
 
 
 def read_response(body: Object) -> Response:
@@ -149,15 +147,9 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     given = get_object(node, "output_tokens_details", at) or {}
     input, output, total = get_ints(node, _COUNT_KEYS, at)
     cached, cache_written = get_ints(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
-    return Usage(
-        input or 0,
-        output or 0,
-        cached,
-        cache_written,
-        get_int(given, "reasoning_tokens", (at, "output_tokens_details")),
-        total,
-        reading.read_origin(node, at, USAGE_KEYS),
-    )
+    reasoning = get_int(given, "reasoning_tokens", (at, "output_tokens_details"))
+    origin = reading.read_origin(node, at, USAGE_KEYS)
+    return Usage(input or 0, output or 0, cached, cache_written, reasoning, total, origin)
 
 
 class _ResponsePeek(Struct, gc=False):

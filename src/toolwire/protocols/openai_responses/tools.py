@@ -173,8 +173,9 @@ def read_max_tool_calls(body: Object, tools: tuple[AnyTool, ...]) -> tuple[AnyTo
     return tuple([limited if tool is used[0] else tool for tool in tools])
 
 
-CLIENT_TOOL_KINDS: Mapping[str, str] = {kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")} | {
-    "computer_use_preview": "computer"
+CLIENT_TOOL_KINDS: Mapping[str, str] = {
+    **{kind: kind for kind in ("local_shell", "shell", "apply_patch", "computer")},
+    "computer_use_preview": "computer",
 }
 """The types of tools without a schema, and their kind."""
 
