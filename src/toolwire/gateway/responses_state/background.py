@@ -257,9 +257,7 @@ async def store_ending(
     return current if current is not None else ended
 
 
-async def follow_remote_job(
-    repository: StateRepository, entry: Entry, after: int, sleep: Callable[[float], Coroutine[object, object, None]]
-) -> AsyncIterator[bytes]:
+async def follow_remote_job(repository: StateRepository, entry: Entry, after: int) -> AsyncIterator[bytes]:
     """The frames of a response that another gateway makes, as it stores them."""
     last, seen = -1, after
     while True:
@@ -284,7 +282,7 @@ async def follow_remote_job(
             if not stored.has_end_event:  # it was cancelled or lost
                 yield write_terminal_event(stored.response, max(last, seen + 1))
             return
-        await sleep(POLL_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 # --- running a job ----------------------------------------------------------------------------------------------------

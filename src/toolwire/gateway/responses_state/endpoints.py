@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -281,7 +280,7 @@ async def _replay_stream(context: OperationContext, entry: Entry, after: int) ->
         async for frame in job.follow_stream(after):
             yield frame
     elif stored.background:
-        async for frame in follow_remote_job(context.repository, entry, after, asyncio.sleep):
+        async for frame in follow_remote_job(context.repository, entry, after):
             yield frame
     else:
         for number, frame in number_frames(write_response_stream(stored.response)):

@@ -72,12 +72,10 @@ ERROR_STATUSES = frozenset({400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 42
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
-    return read_error_body(body, status, None, read_retry_after(headers), body)
+    return read_error_body(body, status, None, read_retry_after(headers))
 
 
-def read_error_body(
-    body: Json, status: int, path: Path, retry_after: float | None = None, wire: Json = None
-) -> Failure:
+def read_error_body(body: Json, status: int, path: Path, retry_after: float | None = None) -> Failure:
     """A failure from an error body of any shape: nested, flat, a bare text or nothing."""
     node = body.get("error") if isinstance(body, dict) else None
     if not isinstance(node, dict):
@@ -88,8 +86,8 @@ def read_error_body(
     code, param = _text_field(node, "code"), _text_field(node, "param")
     kind = _failure_kind(code, _text_field(node, "type"), status, message)
     retry_after = read_retry_after_message(message) if retry_after is None else retry_after
-    origin = Origin(NAME, path, body if wire is None else wire)
-    return Failure(kind, message, status or STATUS_BY_FAILURE_KIND[kind], code, param, retry_after, origin)
+    status = status or STATUS_BY_FAILURE_KIND[kind]
+    return Failure(kind, message, status, code, param, retry_after, Origin(NAME, path, body))
 
 
 def _text_field(node: Object, key: str) -> str:

@@ -72,7 +72,9 @@ def read_settings(body: Object, reading: ReadContext) -> tuple[Settings, frozens
         thinking = get_object(body, "reasoning", None)
         if thinking is not None:
             at = (None, "reasoning")
-            found["thinking"] = _read_reasoning_settings(thinking, at, reading), at
+            summary = get_text(thinking, "summary", at) or get_text(thinking, "generate_summary", at) or ""
+            effort, origin = get_text(thinking, "effort", at) or "", reading.read_origin(thinking, at, REASONING_KEYS)
+            found["thinking"] = Thinking(effort=effort, summary=summary, origin=origin), at
         _read_text_settings(body, found, reading)
     if not found:
         return NO_SETTINGS, read_keys
@@ -94,12 +96,6 @@ def _read_include(body: Object, found: _Found, reading: ReadContext) -> frozense
     if INCLUDE_ENCRYPTED_REASONING in values or INCLUDE_SOURCES in values:
         reading.note_unknown_field(None, "include", "setting-mapped")
     return frozenset({"include"})
-
-
-def _read_reasoning_settings(node: Object, path: Path, reading: ReadContext) -> Thinking:
-    show = get_text(node, "summary", path) or get_text(node, "generate_summary", path) or ""
-    effort = get_text(node, "effort", path) or ""
-    return Thinking(effort=effort, summary=show, origin=reading.read_origin(node, path, REASONING_KEYS))
 
 
 def _read_text_settings(body: Object, found: _Found, reading: ReadContext) -> None:

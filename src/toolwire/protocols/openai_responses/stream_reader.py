@@ -296,8 +296,7 @@ class StreamReader:
             at = ((path, "output"), number)
             node = expect_object(value, at)
             item = self._find_item(node, aligned[number] if aligned else None)
-            if item is None:
-                item = self._add_item(max(self._items, default=-1) + 1, node)
+            item = item or self._add_item(max(self._items, default=-1) + 1, node)
             if not item.is_done:
                 self._finish_item(item, node, at)
         for item in self._items.values():
