@@ -1,5 +1,4 @@
-"""Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), with durations (`6m0s`, `120ms`)
-and RFC 3339 timestamps (`2026-11-20T12:00:00Z`)."""
+"""Rate limits in HTTP headers (`x-ratelimit-…` at OpenAI, `anthropic-ratelimit-…`), durations and timestamps."""
 
 from __future__ import annotations
 

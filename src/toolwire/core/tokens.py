@@ -6,25 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolwire.core.ir import (
-    AnyTool,
-    Call,
-    Media,
-    Opaque,
-    Part,
-    ProviderCall,
-    ProviderResult,
-    ProviderTool,
-    Reasoning,
-    Refusal,
-    Request,
-    Result,
-    Seal,
-    Summary,
-    Text,
-    ToolReference,
-    ToolsAdded,
-)
+from toolwire.core import ir
 from toolwire.core.json_values import Json, encode_text
 
 _UNITS_PER_TOKEN = 14
@@ -56,7 +38,7 @@ MEDIA_TOKENS: Mapping[str, tuple[int, int, int]] = {
 """Tokens when the size is unknown; else the minimum, and the bytes for each token (0: the size does not matter)."""
 
 
-def estimate_tokens(request: Request) -> int:
+def estimate_tokens(request: ir.Request) -> int:
     total = REQUEST_TOKENS * _UNITS_PER_TOKEN + _parts_units(request.system)
     for turn in request.turns:
         total += TURN_TOKENS * _UNITS_PER_TOKEN + _parts_units(turn.parts)
@@ -84,20 +66,20 @@ def _json_units(value: Json) -> int:
     return _text_units(encode_text(value)) if value is not None else 0
 
 
-def _parts_units(parts: tuple[Part, ...]) -> int:
+def _parts_units(parts: tuple[ir.Part, ...]) -> int:
     return sum([_UNITS_BY_PART_TYPE[type(part)](part) for part in parts])
 
 
-def _seal_units(seal: Seal | None) -> int:
+def _seal_units(seal: ir.Seal | None) -> int:
     return 0 if seal is None else len(seal.value) * _UNITS_PER_TOKEN // SEAL_CHARACTERS_PER_TOKEN
 
 
-def _sealed_text_units(part: Reasoning | Summary) -> int:
+def _sealed_text_units(part: ir.Reasoning | ir.Summary) -> int:
     # The text beside a seal is only a summary; the sealed content is what costs.
     return max(_text_units(part.text), _seal_units(part.seal))
 
 
-def _media_units(part: Media) -> int:
+def _media_units(part: ir.Media) -> int:
     unknown, least, bytes_each = MEDIA_TOKENS[part.kind]
     if not part.data:
         return unknown * _UNITS_PER_TOKEN
@@ -107,7 +89,7 @@ def _media_units(part: Media) -> int:
     return max(least, size // bytes_each if bytes_each else 0) * _UNITS_PER_TOKEN
 
 
-def _provider_result_units(part: ProviderResult) -> int:
+def _provider_result_units(part: ir.ProviderResult) -> int:
     found = [text for source in part.sources for text in (source.title, source.url, source.quote)]
     visible = sum(map(_text_units, [*found, part.text, part.error]))
     # The wire may carry the pages that were found in encrypted form.
@@ -115,10 +97,10 @@ def _provider_result_units(part: ProviderResult) -> int:
     return _RESULT_UNITS + max(visible, sealed)
 
 
-def _tool_units(tool: AnyTool) -> int:
-    if isinstance(tool, ProviderTool):
+def _tool_units(tool: ir.AnyTool) -> int:
+    if isinstance(tool, ir.ProviderTool):
         return PROVIDER_TOOL_TOKENS * _UNITS_PER_TOKEN
-    if isinstance(tool, Opaque):
+    if isinstance(tool, ir.Opaque):
         return _TOOL_UNITS + _json_units(tool.origin.wire)
     total = _TOOL_UNITS + _text_units(tool.name) + _text_units(tool.description or "")
     total += _text_units(tool.namespace_description)
@@ -128,18 +110,18 @@ def _tool_units(tool: AnyTool) -> int:
 
 
 _UNITS_BY_PART_TYPE: Mapping[type, Callable[[Any], int]] = {
-    Text: lambda part: _text_units(part.text) + _seal_units(part.seal),
-    Refusal: lambda part: _text_units(part.text),
-    Reasoning: _sealed_text_units,
-    Summary: _sealed_text_units,
-    Media: _media_units,
-    Call: lambda part: _CALL_UNITS + _text_units(part.name) + _text_units(part.arguments) + _seal_units(part.seal),
-    Result: lambda part: _RESULT_UNITS + _text_units(part.name) + _parts_units(part.content),
-    ProviderCall: lambda part: _CALL_UNITS + _text_units(part.arguments),
-    ProviderResult: _provider_result_units,
-    ToolsAdded: lambda part: sum(map(_tool_units, part.tools)),
-    ToolReference: lambda part: _TOOL_UNITS + _text_units(part.name),
-    Opaque: lambda part: _json_units(part.origin.wire),
+    ir.Text: lambda part: _text_units(part.text) + _seal_units(part.seal),
+    ir.Refusal: lambda part: _text_units(part.text),
+    ir.Reasoning: _sealed_text_units,
+    ir.Summary: _sealed_text_units,
+    ir.Media: _media_units,
+    ir.Call: lambda part: _CALL_UNITS + _text_units(part.name) + _text_units(part.arguments) + _seal_units(part.seal),
+    ir.Result: lambda part: _RESULT_UNITS + _text_units(part.name) + _parts_units(part.content),
+    ir.ProviderCall: lambda part: _CALL_UNITS + _text_units(part.arguments),
+    ir.ProviderResult: _provider_result_units,
+    ir.ToolsAdded: lambda part: sum(map(_tool_units, part.tools)),
+    ir.ToolReference: lambda part: _TOOL_UNITS + _text_units(part.name),
+    ir.Opaque: lambda part: _json_units(part.origin.wire),
 }
 
 

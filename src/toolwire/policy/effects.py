@@ -34,12 +34,17 @@ class Conversion(Struct, frozen=True):
     to_client: Callable[[Json], Json]
     schema: Object
     """The schema of the model's form, without a description."""
-    description: str
-    """What it does, for the reference."""
+    client_form: str
+    model_form: str
+    """What client and model have, for the reference."""
     joined_parameter: str = ""
     """A second parameter of the client that is joined into the model's one: `to_model` takes a pair."""
     split_parameter: str = ""
     """A second parameter of the model that is split off the client's one: `to_model` gives a pair."""
+
+    @property
+    def description(self) -> str:
+        return f"the client has {self.client_form}, the model {self.model_form}"
 
 
 def _is_text_list(value: Json) -> bool:
@@ -101,6 +106,7 @@ def _to_seconds(value: Json) -> Json:
 
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 URL_PARAMETER = "url"
+_PAGE_FORM = "a question and a `url`"
 _PARAGRAPH_BREAK = "\n\n"
 
 
@@ -135,12 +141,12 @@ def _plan_conversion(client_key: str, model_key: str) -> Conversion:
     }
     step["properties"] |= {_ACTIVE_FORM_KEY: _TEXT_SCHEMA} if model_key == _CONTENT_KEY else {}
     step["required"] = [*step["properties"]]
-    description = f"the client has a plan whose steps have `{client_key}`, the model one whose steps have `{model_key}`"
     return Conversion(
         _rename_step_key(client_key, model_key),
         _rename_step_key(model_key, client_key),
         {"type": "array", "items": step},
-        description,
+        f"a plan whose steps have `{client_key}`",
+        f"one whose steps have `{model_key}`",
     )
 
 
@@ -160,54 +166,26 @@ _ANY_SCHEMA: Object = {}
 
 CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
     {
-        "shell-text": Conversion(
-            _argv_to_text, _text_to_argv, _TEXT_SCHEMA, 'the client has ["bash", "-lc", COMMAND], the model COMMAND'
-        ),
-        "text-shell": Conversion(
-            _text_to_argv, _argv_to_text, _LIST_SCHEMA, 'the client has COMMAND, the model ["bash", "-lc", COMMAND]'
-        ),
-        "list-text": Conversion(
-            _join_with("\n"), _split_at("\n"), _TEXT_SCHEMA, "the client has a list of texts, the model its lines"
-        ),
-        "text-list": Conversion(
-            _split_at("\n"), _join_with("\n"), _LIST_SCHEMA, "the client has lines, the model a list of texts"
-        ),
-        "csv": Conversion(
-            _join_with(","), _split_at(","), _TEXT_SCHEMA, "the client has a list of texts, the model them with commas"
-        ),
-        "list-one": Conversion(
-            _unwrap_single, _wrap_in_list, _ANY_SCHEMA, "the client has a list, the model its only item"
-        ),
-        "one-list": Conversion(
-            _wrap_in_list, _unwrap_single, {"type": "array"}, "the client has one value, the model a list of it"
-        ),
-        "json-text": Conversion(
-            encode_text, _parse_json_text, _TEXT_SCHEMA, "the client has a value, the model its JSON as text"
-        ),
+        "shell-text": Conversion(_argv_to_text, _text_to_argv, _TEXT_SCHEMA, '["bash", "-lc", COMMAND]', "COMMAND"),
+        "text-shell": Conversion(_text_to_argv, _argv_to_text, _LIST_SCHEMA, "COMMAND", '["bash", "-lc", COMMAND]'),
+        "list-text": Conversion(_join_with("\n"), _split_at("\n"), _TEXT_SCHEMA, "a list of texts", "its lines"),
+        "text-list": Conversion(_split_at("\n"), _join_with("\n"), _LIST_SCHEMA, "lines", "a list of texts"),
+        "csv": Conversion(_join_with(","), _split_at(","), _TEXT_SCHEMA, "a list of texts", "them with commas"),
+        "list-one": Conversion(_unwrap_single, _wrap_in_list, _ANY_SCHEMA, "a list", "its only item"),
+        "one-list": Conversion(_wrap_in_list, _unwrap_single, {"type": "array"}, "one value", "a list of it"),
+        "json-text": Conversion(encode_text, _parse_json_text, _TEXT_SCHEMA, "a value", "its JSON as text"),
         **{
             f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)
             for client_key, model_key in permutations(("step", "content", "description"), 2)
         },
         "request-page": Conversion(
-            _split_off_url,
-            _join_url,
-            _TEXT_SCHEMA,
-            "the client has one request, the model a question and a `url`",
-            split_parameter=URL_PARAMETER,
+            _split_off_url, _join_url, _TEXT_SCHEMA, "one request", _PAGE_FORM, split_parameter=URL_PARAMETER
         ),
         "page-request": Conversion(
-            _join_url,
-            _split_off_url,
-            _TEXT_SCHEMA,
-            "the client has a question and a `url`, the model one request",
-            joined_parameter=URL_PARAMETER,
+            _join_url, _split_off_url, _TEXT_SCHEMA, _PAGE_FORM, "one request", joined_parameter=URL_PARAMETER
         ),
-        "seconds-milliseconds": Conversion(
-            _to_milliseconds, _to_seconds, _NUMBER_SCHEMA, "the client has seconds, the model milliseconds"
-        ),
-        "milliseconds-seconds": Conversion(
-            _to_seconds, _to_milliseconds, _NUMBER_SCHEMA, "the client has milliseconds, the model seconds"
-        ),
+        "seconds-milliseconds": Conversion(_to_milliseconds, _to_seconds, _NUMBER_SCHEMA, "seconds", "milliseconds"),
+        "milliseconds-seconds": Conversion(_to_seconds, _to_milliseconds, _NUMBER_SCHEMA, "milliseconds", "seconds"),
     }
 )
 
@@ -226,7 +204,6 @@ def convert_schema(client_schema: Json, conversion: Conversion) -> Json:
 
 
 # --- what all rules together do to one tool ---
-
 
 _DEFAULTS: Mapping[str, Any] = {name: getattr(Rule(), name) for name in EFFECT_FIELDS}
 SHAPE_EFFECTS = ("parameters", "reshape", "hide", "defaults")
@@ -431,7 +408,6 @@ def _set_pair(found: Object, pair: Json, name: str, second_name: str) -> None:
 
 
 # --- calls in the answer ---
-
 
 ToolKey = tuple[str, str]
 """Namespace and name."""

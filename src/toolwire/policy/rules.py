@@ -215,10 +215,9 @@ def tool_name(tool: AnyTool) -> ToolName:
 
 
 def _covers_tool(match: Match | Rule, tool: ToolName) -> bool:
+    flat_name = flatten_tool_name(tool.namespace, tool.name) if tool.namespace else ""
     return (
-        _any_matches_globs(
-            (tool.name, flatten_tool_name(tool.namespace, tool.name) if tool.namespace else ""), match.tool
-        )
+        _any_matches_globs((tool.name, flat_name), match.tool)
         and _any_matches_globs((tool.kind,), match.type)
         and (not match.namespace or matches_globs(tool.namespace, match.namespace))
     )

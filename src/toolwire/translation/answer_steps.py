@@ -205,7 +205,7 @@ class AnswerSteps(Struct, eq=False):
 
     def _start_call(self, call: Call, choice: int, seal: Seal | None) -> OpenPart:
         conversions, undo = self.tool_names.schema_conversions, self.policy_undo
-        part = self._restore_call(call, choice)
+        part = self.restore_call(call, choice)
         freeform = part.kind == FREEFORM and call.kind != FREEFORM
         conversion = conversions.get(call.name) if conversions else None
         needs_policy = False
@@ -329,7 +329,7 @@ class AnswerSteps(Struct, eq=False):
 
     # --- names and ids ---
 
-    def _restore_call(self, call: Call, choice: int) -> Call:
+    def restore_call(self, call: Call, choice: int) -> Call:
         if choice not in self.choices_with_calls:
             self.choices_with_calls.append(choice)
         fields: dict[str, Any] = {}
@@ -346,13 +346,6 @@ class AnswerSteps(Struct, eq=False):
                 what = f"`{call.name}` keeps the name that the provider used"
                 self.ledger.note("request-missing", source_path(call), what)
         return replace_fields(call, **fields) if fields else call
-
-    def restore_whole_call(self, call: Call, choice: int) -> Call:
-        """A whole call of which only the name and the id can differ."""
-        restored = self._restore_call(call, choice)
-        if self.uses_memory:
-            self.client_calls.append(OpenPart(restored, -1, choice, [restored.arguments]))
-        return restored
 
     def _client_call_id(self, call: Call) -> str:
         """The id of a call for the client: legal in its protocol, and unique in the conversation."""
@@ -525,7 +518,13 @@ def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool
 
 
 def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
-    parts = [steps.restore_whole_call(part, choice.index) if type(part) is Call else part for part in choice.parts]
+    parts: list[Part] = []
+    for part in choice.parts:
+        if type(part) is Call:
+            part = steps.restore_call(part, choice.index)
+            if steps.uses_memory:
+                steps.client_calls.append(OpenPart(part, -1, choice.index, [part.arguments]))
+        parts.append(part)
     finish = choice.finish
     if finish is not None and Call in map(type, parts):
         finish = finish_with_calls(finish)

@@ -10,7 +10,7 @@ from toolwire.translation.options import Options
 from toolwire.translation.request_steps import history, turn_content
 from toolwire.translation.request_steps.history import normalise_call_ids
 from toolwire.translation.request_steps.tools import ToolNameMap, rename_tools
-from toolwire.translation.request_steps.turn_content import RequestFeatures, request_features
+from toolwire.translation.request_steps.turn_content import RareFeature, RequestFeatures, request_features
 
 NO_CALL_IDS: frozenset[str] = frozenset()
 
@@ -23,7 +23,7 @@ def prepare_request(
     features = request_features(request)
     rare = features.rare
     if rare:
-        request = _open_request(request, provider, ledger, options, features)
+        request = _open_request(request, provider, ledger, options, rare)
     request, tool_names = rename_tools(request, rules, ledger, features)
     has_calls = features.calls or features.results
     if has_calls:
@@ -47,17 +47,14 @@ def prepare_request(
     return request, tool_names, used_ids
 
 
-def _open_request(
-    request: Request, provider: Codec, ledger: Ledger, options: Options, features: RequestFeatures
-) -> Request:
+def _open_request(request: Request, target: Codec, ledger: Ledger, options: Options, rare: set[RareFeature]) -> Request:
     """Replace what only the client's protocol has: summaries, envelopes, and tools that are loaded in the middle."""
-    rare = features.rare
     if "summaries" in rare:
-        request = seals.summaries_as_text(request, options.maker or provider.name, ledger)
+        request = seals.summaries_as_text(request, options.maker or target.name, ledger)
     if "seals" in rare:
         request = seals.open_envelopes(request)
     if "loaded tools" in rare:
-        request = turn_content.merge_loaded_tools(request, provider.constraints, ledger)
+        request = turn_content.merge_loaded_tools(request, target.constraints, ledger)
     return request
 
 
