@@ -46,21 +46,21 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     """Why the running gateway cannot be used."""
 
 
-def choose_model(
-    agent: Agent, model: str, shown_name: str, config: Config, running: GatewayClient | None
-) -> ModelChoice | None:
-    """Choose the model; None if providers are configured, but not which of their models to use."""
+def choose_model(options: RunOptions, config: Config, running: GatewayClient | None) -> ModelChoice:
+    """Raises SessionError if providers are configured, but not which of their models to use."""
+    agent = options.agent
     is_configured = _make_route_check(config)
     checks = [is_configured] if running is None else [running.knows_model, is_configured]
     # The agent's default, the configured models, then the defaults of the other agents.
     plain_names = [rule.name for rule in config.models if "*" not in rule.name and "?" not in rule.name]
     candidates = [agent.model, *plain_names, *(other.model for other in load_agents().values())]
-    chosen = model or next((name for knows in checks for name in candidates if name and knows(name)), "")
+    chosen = options.model or next((name for knows in checks for name in candidates if name and knows(name)), "")
     if not chosen:
-        if any(not provider.embedded for provider in config.providers.values()):
-            return None
+        if names := ", ".join(provider.name for provider in config.providers.values() if not provider.embedded):
+            hint = f"name one with --model NAME or --model PROVIDER/NAME; providers: {names}"
+            raise SessionError("no model is chosen", hint, EXIT_BAD_INPUT)
         chosen = LOOPBACK_NAME
-    shown_name = shown_name or chosen
+    shown_name = options.shown_name or chosen
     # A route also adds the provider it names, so a model that is not configured gets one too.
     routes = {shown_name: chosen} if shown_name != chosen or not is_configured(chosen) else {}
     helpers = {**agent.helper_models, **agent.rare_models}
@@ -122,7 +122,7 @@ class AgentSession:
 
     def describe_plan(self) -> str:
         """What `run_agent` would do, as shell lines."""
-        choice = self._choose_model(None)
+        choice = choose_model(self._options, self._config, None)
         key = PLACEHOLDER_KEY if self._key == PLACEHOLDER_KEY else f"${KEY_VARIABLE}"
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
         layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE)
@@ -141,7 +141,7 @@ class AgentSession:
             temporary = tempfile.TemporaryDirectory(prefix="toolwire-run-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
             running = self._find_running_gateway()
-            choice = self._choose_model(running)
+            choice = choose_model(self._options, self._config, running)
             model = describe_choice(choice)
             if running is not None and not choice.mismatch:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
@@ -185,15 +185,6 @@ class AgentSession:
             raise SessionError(f"{log}: {error.strerror}", hint, EXIT_BAD_INPUT) from None
 
     # --- the model ---
-
-    def _choose_model(self, running: GatewayClient | None) -> ModelChoice:
-        options = self._options
-        choice = choose_model(options.agent, options.model, options.shown_name, self._config, running)
-        if choice is None:
-            names = ", ".join(provider.name for provider in self._config.providers.values() if not provider.embedded)
-            hint = f"name one with --model NAME or --model PROVIDER/NAME; providers: {names}"
-            raise SessionError("no model is chosen", hint, EXIT_BAD_INPUT)
-        return choice
 
     def _check_model(self, gateway: GatewayClient, choice: ModelChoice) -> None:
         failure = gateway.find_model_failure(choice.shown_name)

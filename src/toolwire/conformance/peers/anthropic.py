@@ -553,7 +553,8 @@ def _read_frames(reader: _ClientReader, frames: list[SseFrame]) -> Iterator[str]
     for frame in frames:
         event = frame.event
         if event is None:
-            yield from refusals((frame.text, f"a frame without an event line is ignored: {frame.text[:80]}"))
+            if frame.text:
+                yield f"a frame without an event line is ignored: {frame.text[:80]}"
             continue
         if not isinstance(frame.data, dict) or frame.data.get("type") != event:
             yield f"event {event} has data of another type: {frame.text[:80]}"
