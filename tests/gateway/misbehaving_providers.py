@@ -12,7 +12,9 @@ from typing import Any
 import uvloop
 
 from toolwire.gateway.config.config import Timeouts
-from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError, UpstreamClient
+from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
+from toolwire.gateway.upstream.connection import TransportError
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,

@@ -14,6 +14,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
 from toolwire.gateway.pipeline.route import (
     MAX_CACHED_ROUTES,
     MAX_SUGGESTIONS,
@@ -22,7 +23,6 @@ from toolwire.gateway.pipeline.route import (
     choose_codec,
     codec_with_quirks,
 )
-from toolwire.gateway.pipeline.runtime import ProviderHealth, Runtime
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.protocols import CODECS, find_codec

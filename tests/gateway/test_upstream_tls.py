@@ -15,7 +15,9 @@ import pytest
 import trustme
 
 from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream.client import Address, HttpResponse, TransportError
+from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.upstream.client import HttpResponse
+from toolwire.gateway.upstream.connection import TransportError
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20

@@ -7,19 +7,19 @@ import itertools
 import os
 import secrets
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from toolwire.core.codec import Codec
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import LiveConfig
 from toolwire.gateway.config.problems import Problem, format_problem
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline.error_replies import error_reply
+from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
 from toolwire.gateway.pipeline.pipeline import Pipeline
-from toolwire.gateway.pipeline.runtime import ProviderHealth, Runtime
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
@@ -33,7 +33,6 @@ from toolwire.gateway.upstream.client import UpstreamClient
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0
-"""Seconds between two checks of the configuration file."""
 STORE_SWEEP_SECONDS = 600.0
 """Seconds between two removals of expired entries from the store."""
 
@@ -66,13 +65,11 @@ class Gateway:
         self._mcp_servers = McpServers(self._on_mcp_event)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
-        self._last_config_check = 0.0
-        self._last_store_sweep = 0.0
+        self._last_config_check = self._last_store_sweep = 0.0
         self._polling_task: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> Config:
-        """The current configuration."""
         return self._config_source.current
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,24 +111,22 @@ class Gateway:
             if isinstance(head.caller, Caller):
                 await routes.serve_request(request, head, head.caller, record)
             else:
-                await self._refuse_caller(request, head.codec, head.caller, record)
+                reply = error_reply(head.codec, head.caller)
+                record.status, record.failure = reply.status, head.caller.kind
+                await request.send_reply(reply, record.request_id, head.codec.http.request_id_header)
         except ClientDisconnected:
             record.client_disconnected = True
         except asyncio.CancelledError:
             if not request.is_disconnected:
                 raise
-            _uncancel_current_task()
+            # It was cancelled because its client left. That must not cancel what runs after it.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
         finally:
             if request.is_disconnected:
                 record.client_disconnected = True
             record.bytes_out = request.bytes_sent
             self._telemetry.finish_exchange(record, clock())
-
-    @staticmethod
-    async def _refuse_caller(request: ClientRequest, codec: Codec, failure: Failure, record: ExchangeRecord) -> None:
-        reply = error_reply(codec, failure)
-        record.status, record.failure = reply.status, failure.kind
-        await request.send_reply(reply, record.request_id, codec.http.request_id_header)
 
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
         """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
@@ -141,17 +136,14 @@ class Gateway:
         await request.send_reply(error_reply(codec, failure))
 
     def _report_internal_error(self, error: BaseException) -> None:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+        frames = list(traceback.walk_tb(error.__traceback__))
+        place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
         text = f"{type(error).__name__}: {error}"
         self._telemetry.log_event("internal_error", level="error", error=text, location=place)
 
     # --- configuration ---
 
     def _current_routes(self, clock: Callable[[], float]) -> Routes:
-        """The routes of the current configuration."""
         if self._polling_task is None:
             now = clock()
             if now - self._last_config_check >= CONFIG_POLL_SECONDS:
@@ -241,7 +233,6 @@ class Gateway:
         self._telemetry.close()
 
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """No endpoint supports WebSockets. Clients that get this at once use HTTP."""
         await receive()
         if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1000})
@@ -252,39 +243,29 @@ class Gateway:
         await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
-def _uncancel_current_task() -> None:
-    """The task was cancelled because its client left. That must not cancel what runs after it."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
-
-
 class _StartupReporter:
     """Holds problems back that are found before there is a log."""
 
     def __init__(self) -> None:
         self._telemetry: Telemetry | None = None
-        self._buffered: list[tuple[LogLevel, str, str]] = []
+        self._buffered: list[tuple[str, LogLevel, str]] = []
         self.file = ""
 
     def report_problems(self, problems: Sequence[Problem]) -> None:
         for problem in problems:
             level: LogLevel = "error" if problem.severity == "error" else "warn"
-            self._report(level, format_problem(problem, self.file), problem.hint)
+            self.report(format_problem(problem, self.file), level, problem.hint)
 
-    def warn(self, what: str) -> None:
-        self._report("warn", what, "")
-
-    def _report(self, level: LogLevel, what: str, hint: str) -> None:
+    def report(self, what: str, level: LogLevel = "warn", hint: str = "") -> None:
         if self._telemetry is None:
-            self._buffered.append((level, what, hint))
+            self._buffered.append((what, level, hint))
         else:
             self._telemetry.log_event("config_problem", level=level, message=what, hint=hint)
 
     def attach(self, telemetry: Telemetry) -> None:
-        self._telemetry, buffered = telemetry, self._buffered
-        for row in buffered:
-            self._report(*row)
+        self._telemetry = telemetry
+        for row in self._buffered:
+            self.report(*row)
 
 
 def app(
@@ -292,11 +273,9 @@ def app(
     server: Mapping[str, object] = EMPTY_MAPPING,
     routes: Mapping[str, str] = EMPTY_MAPPING,
 ) -> Gateway:
-    """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places.
-
-    `server` overrides settings of `[server]`, and `routes` adds models by name. Raises `Problems` if the configuration
-    has errors.
-    """
+    """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places; `server`
+    overrides settings of `[server]`, and `routes` adds models by name. Raises `Problems` if the configuration has
+    errors."""
     reporter = _StartupReporter()
     if isinstance(config, Config):
         live: LiveConfig | FixedConfig = FixedConfig(config)
@@ -305,6 +284,6 @@ def app(
     reporter.file = str(live.current.file or "")
     shared = os.environ.get(DIRECTORY_VARIABLE)
     metrics = Metrics(Path(shared)) if shared else Metrics()
-    telemetry = Telemetry(live.current.server, tracer=make_tracer(os.environ, reporter.warn), metrics=metrics)
+    telemetry = Telemetry(live.current.server, tracer=make_tracer(os.environ, reporter.report), metrics=metrics)
     reporter.attach(telemetry)
     return Gateway(live, telemetry)

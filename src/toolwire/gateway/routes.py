@@ -12,19 +12,18 @@ from urllib.parse import parse_qsl, unquote
 from msgspec.structs import replace
 
 from toolwire.core import tokens
-from toolwire.core.codec import Codec, EndpointMatch, ModelInfo, TokenCountEndpoint
+from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
-from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, ResolvedHead
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, ResolvedHead, Upstream
 from toolwire.gateway.pipeline.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_through
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
 from toolwire.gateway.pipeline.relay import relay_answer, send_reply
 from toolwire.gateway.pipeline.route import Target, choose_codec
-from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.responses_state.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
@@ -39,7 +38,6 @@ from toolwire.translation.options import Options
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
-METRICS_HEADERS = {"content-type": CONTENT_TYPE}
 
 _is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
 """Request ids of a client that the gateway uses as its own."""
@@ -61,14 +59,10 @@ class ProtocolDetector:
 
     def find_endpoint(self, path: str, query: str) -> tuple[Codec, EndpointMatch] | None:
         """The protocol and operation of a POST to this path."""
-        found = self.post_endpoints.get(path)
-        if found is not None:
-            return found
-        for codec, match in self._dynamic_endpoints:
-            endpoint = match(path, query)
-            if endpoint is not None:
-                return codec, endpoint
-        return None
+        if path in self.post_endpoints:
+            return self.post_endpoints[path]
+        matches = ((codec, match(path, query)) for codec, match in self._dynamic_endpoints)
+        return next(((codec, endpoint) for codec, endpoint in matches if endpoint is not None), None)
 
     def find_model_path(self, path: str) -> str | None:
         """ "" for the list of models, the name for one of them, None for another path."""
@@ -81,35 +75,25 @@ class ProtocolDetector:
 
     def guess_codec(self, path: str, query: str, headers: Mapping[str, str]) -> Codec:
         """The protocol whose clients send such requests; the first one if nothing tells."""
-        keys = {pair.partition("=")[0] for pair in query.split("&")} if query else set()
-        return max(self.codecs, key=lambda codec: self._match_score(codec, path, headers, keys))
+        sent_names = {*headers, *(pair.partition("=")[0] for pair in query.split("&"))}
 
-    @staticmethod
-    def _match_score(codec: Codec, path: str, headers: Mapping[str, str], query_keys: set[str]) -> tuple[bool, int]:
-        names = codec.http.identifying_names
-        has_name = not names.isdisjoint(headers) or not names.isdisjoint(query_keys)
-        return has_name, max((len(prefix) for prefix in codec.http.path_prefixes if path.startswith(prefix)), default=0)
+        def score(codec: Codec) -> tuple[bool, int]:
+            prefixes = (prefix for prefix in codec.http.path_prefixes if path.startswith(prefix))
+            return not codec.http.identifying_names.isdisjoint(sent_names), max(map(len, prefixes), default=0)
 
-    def suggest_path(self, path: str) -> str:
-        """The endpoint that was probably meant."""
-        found = get_close_matches(path, self.post_endpoints, 1, 0.5)
-        return found[0] if found else ""
+        return max(self.codecs, key=score)
 
 
 class Routes:
     """The endpoints under one configuration."""
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        protocol_detector: ProtocolDetector,
-        responses_service: ResponsesService,
-        is_stopping: Callable[[], bool],
+        self, pipeline: Pipeline, detector: ProtocolDetector, service: ResponsesService, is_stopping: Callable[[], bool]
     ) -> None:
         self.runtime = pipeline.runtime
         self._pipeline = pipeline
-        self._protocol_detector = protocol_detector
-        self._responses_service = responses_service
+        self._protocol_detector = detector
+        self._responses_service = service
         self._max_body = self.runtime.config.server.max_body
         self.public_pages: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT_HEADERS, b"ok\n"),
@@ -137,18 +121,18 @@ class Routes:
 
     def _find_loop(self, hops: str) -> Failure | None:
         passed = hops.split(",")
+        message = f"the call came through {len(passed)} gateways: they probably call each other"
         if self.runtime.gateway_id in passed:
-            message = "this gateway calls itself: the base_url of a provider leads back to it"
-            return Failure("invalid", f"{message}; run `toolwire check-config`", 508, "loop")
-        if len(passed) >= MAX_HOPS:
-            message = f"the call came through {len(passed)} gateways: they probably call each other"
-            return Failure("invalid", message, 508, "loop")
-        return None
+            message = (
+                "this gateway calls itself: the base_url of a provider leads back to it; run `toolwire check-config`"
+            )
+        elif len(passed) < MAX_HOPS:
+            return None
+        return Failure("invalid", message, 508, "loop")
 
     def serve_request(
         self, request: ClientRequest, head: ResolvedHead, caller: Caller, record: ExchangeRecord
     ) -> Coroutine[Any, Any, None]:
-        """Answer the request of an authenticated client."""
         headers, endpoint = request.headers, head.endpoint
         call = GatewayRequest(
             self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
@@ -159,22 +143,19 @@ class Routes:
             return self._serve_token_count(request, call, endpoint)
         return self._pipeline.serve_request(request, call, endpoint)
 
-    # --- token counts ---
-
     async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         call.record.operation = "count_tokens"
         failed = self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
         call.stream = False
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        await send_reply(request, call, await self._count_tokens(call) if failed is None else failed.reply)
-
-    async def _count_tokens(self, call: GatewayRequest) -> Reply:
-        targets = self._pipeline.route_request(call)
-        if isinstance(targets, AttemptFailed):
-            return targets.reply
-        await self._pipeline.add_gateway_tools(call, targets[0])
-        failed = await self._responses_service.expand_references(call, targets)
-        return await count_tokens(call, targets[0]) if failed is None else failed.reply
+        targets = failed or self._pipeline.route_request(call)
+        if isinstance(targets, tuple):
+            await self._pipeline.add_gateway_tools(call, targets[0])
+            failed = await self._responses_service.expand_references(call, targets)
+            reply = await count_tokens(call, targets[0]) if failed is None else failed.reply
+        else:
+            reply = targets.reply
+        await send_reply(request, call, reply)
 
     # --- paths that are not endpoints of a protocol for calls ---
 
@@ -187,10 +168,10 @@ class Routes:
             await send_reply(request, call, page)
             return
         operation = self._responses_service.match_operation(codec, request.method, request.path)
-        if operation is not None:
+        if operation is None:
+            await self._pass_through(request, call)
+        else:
             await self._serve_state_operation(request, call, operation)
-            return
-        await self._pass_through(request, call)
 
     async def _pass_through(self, request: ClientRequest, call: GatewayRequest, body_read: bytes | None = None) -> None:
         reply = await pass_request_through(call, request, body_read)
@@ -215,24 +196,20 @@ class Routes:
         else:
             await relay_answer(request, call, outcome)
 
-    # --- pages ---
-
     def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
-        """The page of the gateway itself at this path, if there is one."""
         if request.path == "/metrics":
             call.record.operation = "metrics"
-            return Reply(200, METRICS_HEADERS, self.runtime.telemetry.metrics_text())
+            return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
         if request.method not in ("GET", "HEAD"):
             return None
         name = self._protocol_detector.find_model_path(request.path)
         if name is None:
             return None
         call.record.operation = "models"
-        return self._show_model(call, unquote(name)) if name else self._list_models(call, request.query)
-
-    def _list_models(self, call: GatewayRequest, query: str) -> Reply:
-        models = self.runtime.router.list_models(call.caller.key)
-        return Reply(200, JSON_HEADERS, encode(call.client_codec.http.write_model_list(models, dict(parse_qsl(query)))))
+        if name:
+            return self._show_model(call, unquote(name))
+        models, query = self.runtime.router.list_models(call.caller.key), dict(parse_qsl(request.query))
+        return Reply(200, JSON_HEADERS, encode(call.client_codec.http.write_model_list(models, query)))
 
     def _show_model(self, call: GatewayRequest, name: str) -> Reply:
         codec, key = call.client_codec, call.caller.key
@@ -245,8 +222,9 @@ class Routes:
         return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(ModelInfo(name, targets[0].provider.name))))
 
     def _unknown_path_reply(self, request: ClientRequest, codec: Codec) -> Reply:
-        near, paths = self._protocol_detector.suggest_path(request.path), self._protocol_detector.post_endpoints
-        hint = f"did you mean POST {near}?" if near else f"endpoints: {', '.join(paths)}"
+        paths = self._protocol_detector.post_endpoints
+        near = get_close_matches(request.path, paths, 1, 0.5)
+        hint = f"did you mean POST {near[0]}?" if near else f"endpoints: {', '.join(paths)}"
         message = f"there is no endpoint {request.method} {request.path[:200]}; hint: {hint}"
         return error_replies.error_reply(codec, Failure("not_found", message, 404))
 
@@ -262,11 +240,10 @@ def _wrong_method_reply(request: ClientRequest, codec: Codec) -> Reply:
 def refuse_upgrade(codec: Codec) -> Reply:
     """Refuse a WebSocket. Clients that get this at once use HTTP."""
     failure = Failure("invalid", "WebSockets are not supported; send the same request with POST", 426)
-    reply = error_replies.error_reply(codec, failure)
-    return Reply(426, reply.headers, reply.body)
+    return replace(error_replies.error_reply(codec, failure), status=426)
 
 
-# --- Token counts: from the provider where it counts, else estimated here ---
+# --- token counts: from the provider where it counts, else estimated here ---
 
 
 ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
@@ -274,7 +251,6 @@ ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
 
 
 async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
-    """The number of tokens in a request, in the client's protocol."""
     endpoint = call.client_codec.http.token_count
     if endpoint is None:
         raise ValueError(f"{call.client_codec.name} has no endpoint for token counts")
@@ -321,10 +297,8 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
     if isinstance(response, TransportError):
         return None
     data = await response.read(MAX_RESPONSE)
-    return _read_count(endpoint, data) if response.status == 200 and not isinstance(data, TransportError) else None
-
-
-def _read_count(endpoint: TokenCountEndpoint, data: bytes) -> int | None:
+    if isinstance(data, TransportError) or response.status != 200:
+        return None
     try:
         return endpoint.read_count(decode(data))
     except Malformed:

@@ -19,7 +19,6 @@ from toolwire.core.errors import failure_kind_for_status
 from toolwire.core.events import ArgumentsDelta, Event, ResponseFailed, ResponseStart, TextDelta, unfold
 from toolwire.core.ids import derive_id, hex_digest
 from toolwire.core.ir import (
-    EMPTY_MAPPING,
     Call,
     Choice,
     Failure,
@@ -51,13 +50,30 @@ MODEL_NAME = "loopback"
 _MAX_CHOICES = 8
 
 
-class LoopbackAnswer(Struct, frozen=True):
-    """An HTTP response: the body is one piece, or one piece for each event of a stream."""
+class LoopbackAnswer(Struct):
+    """An answer with the interface of a provider's HTTP response: one piece, or one for each event of a stream."""
 
     status: int
-    content_type: str
-    pieces: tuple[bytes, ...]
-    headers: Mapping[str, str] = EMPTY_MAPPING
+    headers: dict[str, str]
+    pieces: deque[bytes]
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        return b"".join(self.pieces)
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        return True
+
+    async def read_chunk(self) -> bytes | TransportError:
+        return self.pieces.popleft() if self.pieces else b""
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        while self.pieces:
+            if not sink(self.pieces.popleft()):
+                return None
+        return b""
+
+    def abort(self) -> None:
+        self.pieces.clear()
 
 
 def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int, salt: str = "") -> LoopbackAnswer:
@@ -65,10 +81,9 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     salt give the same ids."""
     try:
         request = codec.read_request(expect_object(decode(body), None))
-    except Malformed as error:
-        return _refuse(codec, Failure("invalid", str(error), 400))
-    except RecursionError:
-        return _refuse(codec, Failure("invalid", "the JSON is nested too deeply", 400))
+    except (Malformed, RecursionError) as error:
+        what = str(error) if isinstance(error, Malformed) else "the JSON is nested too deeply"
+        return _refuse(codec, Failure("invalid", what, 400))
     prompt = read_prompt(request)
     order = _read_failure_order(prompt.text)
     if isinstance(order, Failure) and not (stream and order.code == _BROKEN_CODE):
@@ -80,19 +95,22 @@ def answer_request(codec: Codec, body: bytes, model: str, stream: bool, now: int
     context = WriteContext(request, now, seed)
     if not stream:
         body = encode(codec.write_response(response, Ledger(codec.name, codec.name), context))
-        return LoopbackAnswer(200, "application/json", (body[: len(body) // 2] if order == _CUT_ORDER else body,))
+        body = body[: len(body) // 2] if order == _CUT_ORDER else body
+        return LoopbackAnswer(200, {"content-type": "application/json"}, deque([body]))
     events = list(_split_events(response))
     if isinstance(order, Failure):
         events[len(events) // 2 :] = [ResponseFailed(order)]
-    pieces = tuple(_write_stream(codec, events, context))
+    writer = codec.make_stream_writer(Ledger(codec.name, codec.name), context)
+    pieces = [piece for piece in (*map(writer.write, events), writer.close()) if piece]
     if order == _CUT_ORDER:
         pieces = pieces[: len(pieces) // 2]
-    return LoopbackAnswer(200, codec.http.stream_content_type, pieces)
+    return LoopbackAnswer(200, {"content-type": codec.http.stream_content_type}, deque(pieces))
 
 
 def _refuse(codec: Codec, failure: Failure) -> LoopbackAnswer:
     error = codec.write_error(failure)
-    return LoopbackAnswer(error.status, "application/json", (encode(error.body),), error.headers)
+    headers = {**error.headers, "content-type": "application/json"}
+    return LoopbackAnswer(error.status, headers, deque([encode(error.body)]))
 
 
 # --- failures on request ---
@@ -111,7 +129,6 @@ _ORDERED_FAILURES: Mapping[str, Failure] = {
 
 
 def _read_failure_order(text: str) -> Failure | str | None:
-    """The failure that the user's text asks for."""
     order = _FAILURE_ORDER.search(text)
     if order is None:
         return None
@@ -130,8 +147,10 @@ def _make_response(request: Request, prompt: Prompt, codec: Codec, seed: str) ->
     calls = _plan_calls(request, prompt)
     count = min(request.settings.count or 1, _MAX_CHOICES)
     choices = tuple(_make_choice(request, prompt, calls, codec, f"{seed}|{index}", index) for index in range(count))
-    output = sum(map(_estimate_tokens, choices))
-    reasoning = sum(len(part.text) for one in choices for part in one.parts if isinstance(part, Reasoning)) // 4
+    parts = [part for choice in choices for part in choice.parts]
+    texts = (part.arguments if isinstance(part, Call) else getattr(part, "text", "") for part in parts)
+    output = sum(len(text) // 4 + 1 for text in texts)
+    reasoning = sum(len(part.text) for part in parts if isinstance(part, Reasoning)) // 4
     usage = Usage(tokens.estimate_tokens(request), output, reasoning=reasoning or None)
     return Response("", request.model, None, choices, usage)
 
@@ -152,21 +171,12 @@ def _make_choice(
     return Choice(index, (*parts, Text(text)), finish)
 
 
-def _estimate_tokens(choice: Choice) -> int:
-    lengths = (len(part.arguments if isinstance(part, Call) else getattr(part, "text", "")) for part in choice.parts)
-    return sum(length // 4 + 1 for length in lengths)
-
-
 def _shows_reasoning(settings: Settings) -> bool:
     thinking = settings.thinking
-    if (
-        thinking is None
-        or "none" in (thinking.effort, thinking.summary)
-        or thinking.mode == "off"
-        or thinking.budget == 0
-    ):
+    if thinking is None or "none" in (thinking.effort, thinking.summary):
         return False
-    return thinking.mode in ("on", "auto") or bool(thinking.effort) or bool(thinking.budget)
+    is_off = thinking.mode == "off" or thinking.budget == 0
+    return not is_off and (thinking.mode in ("on", "auto") or bool(thinking.effort or thinking.budget))
 
 
 def _make_text(request: Request, prompt: Prompt) -> str:
@@ -189,9 +199,6 @@ def _apply_limits(text: str, settings: Settings) -> tuple[str, Finish]:
     if limit is not None and len(text) > 4 * limit:
         text, finish = text[: 4 * max(limit, 0)], Finish("length")
     return text, finish
-
-
-# --- calls ---
 
 
 def _plan_calls(request: Request, prompt: Prompt) -> list[PlannedCall]:
@@ -222,18 +229,6 @@ def _make_call(planned: PlannedCall, id: str) -> Call:
     return Call(id, tool.name, arguments, tool.kind, tool.namespace)
 
 
-# --- streams --------------------------------------------------------------------------------------------------------
-
-
-def _write_stream(codec: Codec, events: list[Event], context: WriteContext) -> Iterator[bytes]:
-    writer = codec.make_stream_writer(Ledger(codec.name, codec.name), context)
-    for event in events:
-        if written := writer.write(event):
-            yield written
-    if rest := writer.close():
-        yield rest
-
-
 _TEXT_PIECE = re.compile(r"\s*\S+\s*$|\s*\S+|\s+$")
 _FRAGMENT_LENGTH = 12
 
@@ -254,36 +249,7 @@ def _split_events(response: Response) -> Iterator[Event]:
             yield event
 
 
-class LoopbackSource:
-    """An answer with the interface of a provider's HTTP response."""
-
-    __slots__ = ("_pieces", "headers", "status")
-
-    def __init__(self, answer: LoopbackAnswer) -> None:
-        self.status = answer.status
-        self.headers = {**answer.headers, "content-type": answer.content_type}
-        self._pieces = deque(answer.pieces)
-
-    async def read(self, limit: int) -> bytes | TransportError:
-        return b"".join(self._pieces)
-
-    async def wait_for_data(self, seconds: float) -> bool:
-        return True
-
-    async def read_chunk(self) -> bytes | TransportError:
-        return self._pieces.popleft() if self._pieces else b""
-
-    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
-        while self._pieces:
-            if not sink(self._pieces.popleft()):
-                return None
-        return b""
-
-    def abort(self) -> None:
-        self._pieces.clear()
-
-
-# --- The user's prompt as the embedded model reads it, and the sentences that it answers ---
+# --- the user's prompt as the model reads it, and the sentences that it answers ---
 
 
 _ECHO_LENGTH = 300
@@ -301,12 +267,10 @@ class Prompt(Struct, frozen=True):
     """The user's text since the model's last turn, or else the last one before."""
     media: tuple[Media, ...] = ()
     results: tuple[Result, ...] = ()
-    """The results since the model's last turn."""
     tools: tuple[Tool, ...] = ()
     called_tools: frozenset[str] = frozenset()
     """Names of the tools that were already called for this text."""
     result_tool_names: tuple[str, ...] = ()
-    """The tool of each result."""
     has_only_loaded_tools: bool = False
     """Whether the results only load tools, so that there is nothing to tell yet."""
     needs_answer: bool = True
@@ -324,9 +288,8 @@ def read_prompt(request: Request) -> Prompt:
     new = turns[last + 1 :]
     results = tuple(part for turn in new for part in turn.parts if isinstance(part, Result))
     start = max((number for number, turn in enumerate(turns) if _has_user_input(turn)), default=0)
-    user_turns = [
-        turn for turn in (new if any(map(_has_user_input, new)) else turns[start : start + 1]) if turn.role == "user"
-    ]
+    asking = new if any(map(_has_user_input, new)) else turns[start : start + 1]
+    user_turns = [turn for turn in asking if turn.role == "user"]
     text = "\n".join(text for turn in user_turns if (text := _user_text(turn)))
     calls = {part.id: part.name for turn in turns for part in turn.parts if isinstance(part, Call)}
     loaded = [part for result in results for part in result.content if isinstance(part, (ToolsAdded, ToolReference))]
@@ -348,12 +311,11 @@ def _has_user_input(turn: Turn) -> bool:
 
 def _user_text(turn: Turn) -> str:
     """The user's own text, without the blocks that agents add."""
-    texts = (part.text for part in turn.parts if isinstance(part, Text))
-    return "\n".join(own for text in texts if (own := _strip_blocks(text).strip()))
-
-
-def _strip_blocks(text: str) -> str:
-    return text if len(text) > _BLOCK_SEARCH_LIMIT or "</" not in text else _TAGGED_BLOCK.sub("", text)
+    texts = []
+    for text in (part.text for part in turn.parts if isinstance(part, Text)):
+        has_blocks = "</" in text and len(text) <= _BLOCK_SEARCH_LIMIT
+        texts.append((_TAGGED_BLOCK.sub("", text) if has_blocks else text).strip())
+    return "\n".join(filter(None, texts))
 
 
 def _callable_tools(request: Request, loaded_parts: Sequence[Part]) -> Iterator[Tool]:
@@ -371,9 +333,6 @@ def _callable_tools(request: Request, loaded_parts: Sequence[Part]) -> Iterator[
     return (tool for tool in known if not tool.defer or tool.name in loaded)
 
 
-# --- sentences ---
-
-
 def reasoning_text(prompt: Prompt, tools: Sequence[Tool]) -> str:
     if tools:
         return f"The text resembles {' and '.join(dict.fromkeys(tool.name for tool in tools))}, so I call it."
@@ -386,8 +345,7 @@ def reply_text(prompt: Prompt, tools: Sequence[str]) -> str:
     """The results of the tools, or else the user's text and a hint."""
     media = [f"I see {', '.join(map(_describe_media, prompt.media))}."] if prompt.media else []
     if prompt.results:
-        names = prompt.result_tool_names
-        return "\n".join([*map(_result_text, names, prompt.results), *media])
+        return "\n".join([*map(_result_text, prompt.result_tool_names, prompt.results), *media])
     lines = [f"You said: {_shorten_text(prompt.text)}" if prompt.text else "You said nothing.", *media]
     lines.append("This is loopback, the model built into Toolwire: it calls your tools and repeats what it hears.")
     if tools:
@@ -398,13 +356,11 @@ def reply_text(prompt: Prompt, tools: Sequence[str]) -> str:
 
 
 def _result_text(name: str, result: Result) -> str:
-    verb = "failed" if result.error else "said"
-    if isinstance(result.value, (dict, list)):
-        text = short_json(result.value, _ECHO_LENGTH)
-    else:
-        text = _shorten_text(plain_text(result.content))
+    is_json = isinstance(result.value, (dict, list))
+    text = short_json(result.value, _ECHO_LENGTH) if is_json else _shorten_text(plain_text(result.content))
     media = [_describe_media(part) for part in result.content if isinstance(part, Media)]
-    return f"{name} {verb}: {' and '.join([*([text] if text else []), *media]) or 'nothing'}"
+    said = " and ".join(filter(None, [text, *media])) or "nothing"
+    return f"{name} {'failed' if result.error else 'said'}: {said}"
 
 
 def _describe_media(media: Media) -> str:

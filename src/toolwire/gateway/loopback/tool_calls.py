@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
@@ -71,15 +71,13 @@ def find_values(text: str) -> TextValues:
     values: dict[str, tuple[str, ...]] = {}
     for kind, pattern in _VALUE_PATTERNS.items():
         found = [next((group for group in match.groups() if group), match[0]) for match in pattern.finditer(rest)]
-        values[kind] = tuple(
-            dict.fromkeys(value for value in found if kind != "name" or _letters(value) not in _STOP_WORDS)
-        )
+        wanted = (value for value in found if kind != "name" or _letters(value) not in _STOP_WORDS)
+        values[kind] = tuple(dict.fromkeys(wanted))
         rest = pattern.sub(lambda match: "_" * len(match[0]), rest)
     return TextValues(text, pairs, values)
 
 
 def _read_json_objects(text: str) -> tuple[dict[str, Json], str]:
-    """The members of the JSON objects in a text, and the text without them."""
     pairs: dict[str, Json] = {}
     decoder, start = json.JSONDecoder(), text.find("{")
     for _ in range(8):
@@ -107,7 +105,6 @@ def _letters(name: str) -> str:
 # --- which tools ---
 
 MAX_CALLS = 16
-"""Maximum number of calls in one answer."""
 _DESCRIPTION_LIMIT = 300
 """Only the start of a description is compared: agents write pages, which resemble every text."""
 _MIN_POINTS = 2
@@ -132,7 +129,8 @@ def plan_calls(tools: Sequence[Tool], values: TextValues, is_required: bool, is_
 
 def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parallel: bool) -> list[Tool]:
     """The tools that the text names, or else those that share most words with it."""
-    named = [tool for tool in tools if _is_named(tool, text)]
+    usable = [tool for tool in tools if tool.name.lower() not in _STOP_WORDS]
+    named = [tool for tool in usable if re.search(rf"(?i)(?<![\w-]){re.escape(tool.name)}(?![\w-])", text)]
     if named or not tools:
         return named
     if _ALL_TOOLS.search(text):
@@ -153,11 +151,6 @@ def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parall
     return [tools[index] for index in sorted(chosen)]
 
 
-def _is_named(tool: Tool, text: str) -> bool:
-    pattern = rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])"
-    return tool.name.lower() not in _STOP_WORDS and bool(re.search(pattern, text, re.IGNORECASE))
-
-
 def _stems(text: str) -> frozenset[str]:
     words = (word for word in _split_words(text) if word not in _STOP_WORDS)
     return frozenset(word.removesuffix("s").removesuffix("e")[:6] for word in words)
@@ -174,11 +167,9 @@ def _split_values(tool: Tool, values: TextValues) -> list[TextValues]:
     kinds = _value_kinds(texts[0], nodes[texts[0]]) if len(texts) == 1 else ()
     if len(nodes) == 1 and {"integer", "number"} & set(_schema_types(*nodes.values())):
         kinds = ("number",)
-    for kind in kinds:
-        found = values.get_values(kind)
-        if found:
-            return [replace(values, values={**values.values, kind: (value,)}) for value in found]
-    return [values]
+    kind = next((kind for kind in kinds if values.get_values(kind)), "")
+    found = values.get_values(kind)
+    return [replace(values, values={**values.values, kind: (value,)}) for value in found] or [values]
 
 
 # --- arguments ---
@@ -226,7 +217,6 @@ def make_arguments(schema: Json, values: TextValues) -> Object:
 
 
 def make_value(schema: Json, values: TextValues) -> Json:
-    """A value that matches the schema."""
     root = _read_schema(schema)
     made = _ValueMaker(root, values).make(root, "", True, 0)
     return {} if made is UNSET else made
@@ -301,17 +291,11 @@ def _fit_length(text: str, node: Object) -> str:
 
 
 def _fit_number(number: float, node: Object, is_integer: bool) -> int | float:
-    """The number, moved into the bounds of the schema."""
     gap = 1.0 if is_integer else 0.5
-    bounds: tuple[tuple[str, Callable[[float, float], float], float], ...] = (
-        ("minimum", max, 0.0),
-        ("exclusiveMinimum", max, gap),
-        ("maximum", min, 0.0),
-        ("exclusiveMaximum", min, -gap),
-    )
-    for key, choose, distance in bounds:
+    for key, distance in (("minimum", 0.0), ("exclusiveMinimum", gap), ("maximum", 0.0), ("exclusiveMaximum", -gap)):
         if is_number(node.get(key)):
-            number = choose(number, to_float(node[key]) + distance)
+            bound = to_float(node[key]) + distance
+            number = max(number, bound) if key.lower().endswith("minimum") else min(number, bound)
     multiple: Json = node.get("multipleOf", 0)
     if is_number(multiple) and (factor := to_float(multiple)) > 0:
         number = -(-number // factor) * factor
@@ -359,8 +343,7 @@ class _ValueMaker:
         if kind == "array":
             return self._make_array(node, name, given, is_required, depth)
         if kind == "boolean":
-            word = str(given).lower()
-            return _BOOLEAN_WORDS.get(word, False if is_required else UNSET)
+            return _BOOLEAN_WORDS.get(str(given).lower(), False if is_required else UNSET)
         if kind in ("integer", "number"):
             return self._make_number(node, given, is_required, kind == "integer")
         return self._make_string(node, name, given, is_required)
@@ -369,11 +352,8 @@ class _ValueMaker:
         """The first alternative that the text has a value for; else null if allowed, else the first one."""
         rest = {word: inner for word, inner in node.items() if word != key}
         note = ChangeLog().adder_at(None)
-        branches = [
-            intersect_schemas(rest, resolve_schema(self._lookup, one), note)
-            for one in node[key]
-            if isinstance(one, dict)
-        ]
+        resolved = [resolve_schema(self._lookup, one) for one in node[key] if isinstance(one, dict)]
+        branches = [intersect_schemas(rest, one, note) for one in resolved]
         not_null = [one for one in branches if one.get("type") != "null" and one.get("const", 0) is not None]
         for branch in not_null:
             made = self.make(branch, name, False, depth + 1)
@@ -451,7 +431,6 @@ class _ValueMaker:
         return made[: _read_int(node.get("maxItems"), 64)]
 
     def _make_items(self, items: Object, name: str, given: MaybeValue) -> list[Json]:
-        """All values of the text that can be items."""
         enum = items.get("enum")
         if isinstance(enum, list):
             return [one for one in enum if isinstance(one, str) and self._is_mentioned(one)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import Failure, Result
 from toolwire.core.json_values import Malformed, decode, expect_object
-from toolwire.gateway.loopback.model import LoopbackSource, answer_request
+from toolwire.gateway.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
@@ -24,11 +24,11 @@ from toolwire.gateway.pipeline.gateway_request import (
     PreparedRequest,
     Reply,
     StartedStream,
+    Upstream,
     UpstreamResponse,
 )
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
@@ -80,14 +80,12 @@ def send_request(
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
-    answer = answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
-    return LoopbackSource(answer)
+    return answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
 
 
 async def _capture_exchange(
     capture: ExchangeCapture, upstream: Upstream, body: bytes, sending: Awaitable[UpstreamResponse | TransportError]
 ) -> UpstreamResponse | TransportError:
-    """Copy request and response for the log."""
     url = f"{upstream.address_label}{upstream.path}"
     captured = UpstreamCapture(upstream.codec.name, upstream.provider.name, url, body)
     capture.upstream_calls.append(captured)
@@ -95,19 +93,17 @@ async def _capture_exchange(
     return response if isinstance(response, TransportError) else captured.capture_response(response)
 
 
-# --- errors ---
-
-
 async def _read_error_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> AttemptFailed:
-    """A provider's error, as an error of the client's protocol."""
     upstream, exchange = prepared.upstream, prepared.exchange
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
         return error_replies.transport_error(call, upstream, data)
     if response.status < 400:
-        return error_replies.redirect_error(call, upstream, response.status)
+        what = f"the provider `{upstream.provider.name}` answered with a redirect ({response.status})"
+        redirection = Failure("upstream", f"{what}: check its base_url", 502, "redirection")
+        return error_replies.gateway_error(call, redirection, can_fall_back=True)
     data = redact_key(data, upstream)
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
@@ -133,9 +129,6 @@ def redact_key(data: bytes, upstream: Upstream) -> bytes:
     """Some servers repeat the provider's key in an error. The client must not see it."""
     key = upstream.provider.api_key.reveal().encode()
     return data.replace(key, b"[key]") if len(key) >= 8 else data
-
-
-# --- whole responses ---
 
 
 async def _read_whole_response(
@@ -228,9 +221,6 @@ def _pass_response(
         return error_replies.provider_error(response.failure, reply)
     # Without an id it is an error that was sent with status 200: the client must see that in the status.
     return error_replies.provider_failure(call, response.failure, reply.headers)
-
-
-# --- streams ---
 
 
 async def _start_stream(

@@ -12,9 +12,8 @@ from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, encode
 from toolwire.core.losses import Ledger, Loss
-from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply
+from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, Upstream
 from toolwire.gateway.pipeline.headers import recognise_agent
-from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.upstream.connection import TransportError
 
 FIRST_RETRY_WAIT = 0.25
@@ -102,11 +101,6 @@ def unreadable_response(call: GatewayRequest, upstream: Upstream, error: Malform
     what = f"the provider `{upstream.provider.name}` sent something that is not a response of its protocol ({error})"
     failure = Failure("upstream", f"{what}: check its base_url and protocols", 502, "invalid_answer")
     return AttemptFailed(failure, error_reply(call.client_codec, failure), True, True)
-
-
-def redirect_error(call: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
-    what = f"the provider `{upstream.provider.name}` answered with a redirect ({status}): check its base_url"
-    return gateway_error(call, Failure("upstream", what, 502, "redirection"), can_fall_back=True)
 
 
 def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:

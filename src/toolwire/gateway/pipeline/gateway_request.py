@@ -1,31 +1,192 @@
-"""The values that the steps of the pipeline hand to each other: the client's request, the prepared request for a
-provider, and the answer."""
+"""What the steps of the pipeline work on: `Runtime`, which one configuration gives to every request, and the values
+that they hand to each other: the client's request, the prepared request for a provider, and the answer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from toolwire.core import ids
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
-from toolwire.gateway.loopback.model import LoopbackSource
-from toolwire.gateway.pipeline.headers import Headers
+from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.loopback.model import LoopbackAnswer
+from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.pipeline.runtime import Runtime, Upstream
-from toolwire.gateway.server.access import Caller
+from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
+from toolwire.gateway.server.access import AccessControl, Caller
 from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.telemetry.record import CapturedResponse, ExchangeRecord
-from toolwire.gateway.upstream.client import HttpResponse
+from toolwire.gateway.telemetry.telemetry import Telemetry
+from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
+from toolwire.policy.rules import Policy
+from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
 
 if TYPE_CHECKING:
     from toolwire.gateway.mcp.servers import ToolInterceptor
     from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
     from toolwire.gateway.store.repository import ExchangeSignatures
+
+
+_MAX_CACHED = 2048
+
+
+class Upstream(Struct, frozen=True, eq=False):
+    """One provider, for one model, in one protocol: its address, credentials and options."""
+
+    provider: Provider
+    codec: Codec
+    model: str
+    stream: bool
+    allows_passthrough: bool
+    """May a request of its protocol pass through? Not with quirks, or an output limit to fill in."""
+    address: Address | None
+    """None for the embedded model."""
+    address_label: str
+    """Host and port, for the log."""
+    path: str
+    headers: Mapping[str, str]
+    options: Options
+    """The options of its translations that are the same for every request."""
+    state_options: Options
+    """The same for requests with a signature store."""
+    needs_credential_check: bool
+    """The key is missing, or comes from the client."""
+
+
+class Runtime:
+    """What requests need of one configuration, and of the process. A new configuration gets a new runtime; requests
+    that have started keep theirs."""
+
+    def __init__(
+        self, config: Config, client: UpstreamClient, health: ProviderHealth, telemetry: Telemetry, gateway_id: str
+    ) -> None:
+        self.config, self.gateway_id = config, gateway_id
+        self.client, self.health, self.telemetry = client, health, telemetry
+        self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
+        self.router = Router(config)
+        self.access = AccessControl(config.server)
+        self.policy = Policy(config.policy)
+        self.forwarded_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+        self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
+        speakers = Counter(
+            protocol
+            for provider in config.providers.values()
+            if not provider.embedded and not provider.is_key_missing
+            for protocol in provider.protocols
+        )
+        self._stamped_protocols = frozenset(
+            name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
+        )
+        """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
+        self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
+        self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
+
+    def choose_upstream(
+        self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
+    ) -> Upstream:
+        """The upstream for a request. Some providers want another protocol for requests with tools."""
+        with_tools, without = self._upstream_pair(client_codec, target, stream)
+        # Mostly it is the same one, and the body need not be searched for tools.
+        return with_tools if with_tools is without or has_tools() else without
+
+    def _build_upstream_pair(self, client_codec: Codec, target: Target, stream: bool) -> tuple[Upstream, Upstream]:
+        with_tools, without = choose_codecs(target, client_codec)
+        return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
+
+    def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
+        provider, model = target.provider, target.model
+        limit = target.max_output_tokens
+        options = Options(
+            model=model,
+            stream=stream,
+            binary_results=self.config.translate.binary_results,
+            cache_breakpoints=self.config.translate.cache_breakpoints,
+            max_output_tokens=limit,
+            max_bytes=self.config.server.max_body,
+            maker=f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}",
+            stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
+        )
+        if provider.embedded:
+            address, label, path, headers = None, "", "", {}
+        else:
+            proxy = provider.proxies.get(codec.name, "")
+            address = Address.parse(provider.base_urls[codec.name], proxy, provider.ca_file)
+            label, path = address.label, codec.http.request_path(model, stream)
+            headers = fixed_headers(provider, codec)
+        return Upstream(
+            provider=provider,
+            codec=codec,
+            model=model,
+            stream=stream,
+            allows_passthrough=CODECS[codec.name] is codec and limit is None,
+            address=address,
+            address_label=label,
+            path=path,
+            headers=headers,
+            options=options,
+            state_options=replace(options, has_memory=True),
+            needs_credential_check=provider.is_key_missing or provider.forward_auth,
+        )
+
+
+MAX_TRACKED_MODELS = 1024
+"""Clients choose model names, so their number has to be limited."""
+
+
+class ProviderHealth:
+    """Cooldown of providers that keep failing, counted for each model, and limits that they have reported. Callers pass
+    the time in."""
+
+    def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
+        self._failures: dict[tuple[str, str], int] = {}
+        self._cooldown_until: dict[tuple[str, str], float] = {}
+        self.token_limits: dict[tuple[str, str], int] = {}
+        """The most output tokens that a provider accepts for a model, as it said in an error."""
+        self._on_change = on_change
+
+    def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
+        until = self._cooldown_until.get((provider, model))
+        if until is not None and now >= until:
+            del self._cooldown_until[provider, model]
+            self._on_change(provider, False, 0.0)
+        return until is not None and now < until
+
+    def record_success(self, provider: str, model: str) -> None:
+        if self._failures:
+            self._failures.pop((provider, model), None)
+        if self._cooldown_until and self._cooldown_until.pop((provider, model), None) is not None:
+            self._on_change(provider, False, 0.0)
+
+    def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
+        if len(self.token_limits) >= MAX_TRACKED_MODELS:
+            self.token_limits.clear()
+        self.token_limits[provider, model] = token_limit
+
+    def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
+        """Count a failure; the `failure_limit`th in a row starts the cooldown."""
+        if len(self._failures) >= MAX_TRACKED_MODELS:
+            self._failures.clear()
+        failures = self._failures.get((provider, model), 0) + 1
+        self._failures[provider, model] = failures
+        if failures >= failure_limit and cooldown:
+            if (provider, model) not in self._cooldown_until:
+                self._on_change(provider, True, cooldown)
+            self._cooldown_until[provider, model] = now + cooldown
+
+
+# --- the values that the steps hand to each other ---
+
 
 UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
 
@@ -37,9 +198,7 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     endpoint: EndpointMatch | None
     """None for a path that is not an endpoint of a protocol."""
     caller: Caller | Failure
-    """The client, or why it is refused."""
     key_name: str
-    """The name of the client's key."""
     request_id: str
     """The client's own id of the request, if it sent a usable one."""
     upstream_headers: UpstreamHeaders
@@ -61,9 +220,7 @@ class GatewayRequest(Struct, eq=False):
     headers: Mapping[str, str]
     """The client's headers, in lower case."""
     clock: Callable[[], float]
-    """The event loop's."""
     upstream_headers: UpstreamHeaders
-    """The headers that upstreams got for such a head."""
     now: float
     """Unix time of the start."""
     body: bytes = b""
@@ -97,7 +254,6 @@ class GatewayRequest(Struct, eq=False):
         return True
 
     def has_tools(self) -> bool:
-        """Does it declare tools?"""
         return declares_tools(self.peek, self.body)
 
 
@@ -119,10 +275,9 @@ class AttemptFailed(Struct, frozen=True):
     can_retry: bool = False
     """The same provider may answer in a moment."""
     can_fall_back: bool = False
-    """Another provider may answer."""
 
 
-UpstreamResponse: TypeAlias = HttpResponse | LoopbackSource | CapturedResponse
+UpstreamResponse: TypeAlias = HttpResponse | LoopbackAnswer | CapturedResponse
 """A response as it comes in, from a provider or the embedded model."""
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
 """A stream on its way to the client."""

@@ -15,8 +15,7 @@ from toolwire.gateway.config.config import Provider
 from toolwire.policy.rules import matches_globs
 
 if TYPE_CHECKING:
-    from toolwire.gateway.pipeline.gateway_request import GatewayRequest
-    from toolwire.gateway.pipeline.runtime import Upstream
+    from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Upstream
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
@@ -27,13 +26,9 @@ HOPS_HEADER = "x-toolwire-hops"
 LOSSES_HEADER = "x-toolwire-losses"
 ATTEMPTS_HEADER = "x-toolwire-attempts"
 _MAX_CACHED_UPSTREAMS = 16
-"""Upstreams whose headers are cached for one head of a request."""
 _MAX_CACHED_NAME_SETS, _MAX_CACHED_NAME_LENGTH = 256, 2048
 """Sets of header names that a table caches, and the letters in one of them."""
 _NO_HEADERS: Mapping[str, str] = {}
-
-
-# --- to a provider ---
 
 
 def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
@@ -68,9 +63,6 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
     return call.upstream_headers[upstream][1]
 
 
-# --- to a client ---
-
-
 def client_response_headers(
     call: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
 ) -> Mapping[str, str]:
@@ -92,7 +84,6 @@ def _write_losses_header(loss_codes: tuple[str, ...]) -> str:
 
 
 def attempts_header(attempts: list[tuple[str, str, float]]) -> Mapping[str, str]:
-    """The attempts at providers, if there was more than one."""
     if len(attempts) < 2:
         return _NO_HEADERS
     return {ATTEMPTS_HEADER: ", ".join(f"{provider}={outcome}" for provider, outcome, _ in attempts)}
@@ -101,9 +92,6 @@ def attempts_header(attempts: list[tuple[str, str, float]]) -> Mapping[str, str]
 def request_id_headers(codec: Codec, request_id: str) -> dict[str, str]:
     """The id of the request, under the usual name and under the one that this protocol's clients look for."""
     return {REQUEST_ID_HEADER: request_id, codec.http.request_id_header: request_id}
-
-
-# --- tables ---
 
 
 class HeaderTable:
@@ -122,7 +110,6 @@ class HeaderTable:
         return name in self._exact_names or name.startswith(self._prefixes)
 
     def select(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The headers that the table names."""
         names = tuple(headers)
         matched = self._matched_sets.get(names)
         if matched is None:
@@ -135,9 +122,6 @@ class HeaderTable:
         for name in matched:  # a comprehension would be a call of its own
             selected[name] = headers[name]
         return selected
-
-
-# --- agents ---
 
 
 @cache

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from toolwire.core.ir import Failure
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
-from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, UpstreamResponse
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, Upstream, UpstreamResponse
 from toolwire.gateway.pipeline.headers import client_response_headers, request_id_headers
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.route import Target
-from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import has_ambiguous_model, peek_body, replace_model
 from toolwire.gateway.upstream.connection import TransportError
@@ -25,8 +24,6 @@ PASSED_HEADERS = frozenset(
 )
 """Headers of a response that pass for any path; the protocol's own come in addition."""
 NO_PROVIDER = Reply(404, {}, b"")
-"""There is no provider to forward this path to."""
-NO_SUCH_PATH_STATUSES = frozenset({404, 405, 501})
 _STORED_OBJECT_PATHS = tuple(path for codec in CODECS.values() for path in codec.http.stored_object_paths)
 """Paths under which clients store things with a provider."""
 
@@ -81,7 +78,7 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
-    if response.status in NO_SUCH_PATH_STATUSES:
+    if response.status in (404, 405, 501):
         return None
     headers = client_response_headers(call, upstream, response.headers, ())
     return Reply(response.status, headers, data if response.status < 300 else redact_key(data, upstream))

@@ -22,12 +22,18 @@ from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request
-from toolwire.gateway.pipeline.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Reply, StreamReplay
+from toolwire.gateway.pipeline.gateway_request import (
+    AttemptAnswer,
+    AttemptFailed,
+    GatewayRequest,
+    Reply,
+    Runtime,
+    StreamReplay,
+)
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer
 from toolwire.gateway.pipeline.route import Target
-from toolwire.gateway.pipeline.runtime import Runtime
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
@@ -44,18 +50,18 @@ class Pipeline:
     def __init__(
         self,
         runtime: Runtime,
-        responses_service: ResponsesService,
+        service: ResponsesService,
         mcp_servers: McpServers,
         report_error: Callable[[BaseException], None],
     ) -> None:
         self.runtime = runtime
         self.report_error = report_error
-        self._responses_service = responses_service
+        self._responses_service = service
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
         self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy)
-        codecs = CODECS.values() if responses_service.repository.is_enabled else ()
+        codecs = CODECS.values() if service.repository.is_enabled else ()
         self._stored_seal_protocols = frozenset(
             codec.name for codec in codecs if self._may_hide_tool_calls or not codec.constraints.seal_slots
         )
@@ -91,12 +97,10 @@ class Pipeline:
         call.model = record.requested_model = endpoint.model or peek.model
         if peek.stream if endpoint.stream is None else endpoint.stream:
             call.stream = record.stream = True
-        if endpoint.framing:
-            call.framing = endpoint.framing
+        call.framing = endpoint.framing
         return None
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
-        """The providers for the model that the request names."""
         found = self.runtime.router.route(call.model, call.caller.key)
         return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
 
@@ -106,7 +110,11 @@ class Pipeline:
         """The first answer that a target gives: the targets after the first are the fallbacks. If none answers, the
         failure of the first."""
         started = call.clock()
-        available = targets if len(targets) == 1 else self._available_targets(targets, started)
+        available = targets
+        if len(targets) > 1:
+            is_cooling_down = self.runtime.health.is_cooling_down
+            awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, started)]
+            available = tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
         deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
         for target in available:
@@ -134,7 +142,6 @@ class Pipeline:
         return answer
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
-        """Count the attempt, in the telemetry and for the health of the provider."""
         telemetry, health = self.runtime.telemetry, self.runtime.health
         provider, now = target.provider.name, call.clock()
         if type(answer) is not AttemptFailed:
@@ -149,12 +156,6 @@ class Pipeline:
         telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
         if answer.can_fall_back:
             health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
-
-    def _available_targets(self, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
-        """The targets that are not cooling down. If all are, the first: asking it is better than not trying."""
-        is_cooling_down = self.runtime.health.is_cooling_down
-        awake = [target for target in targets if not is_cooling_down(target.provider.name, target.model, now)]
-        return tuple(awake) or targets[:1]
 
     async def _retry_target(
         self, call: GatewayRequest, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
@@ -219,7 +220,6 @@ class Pipeline:
         return await service.prepare_stateful_request(call, targets, self) if service.may_need_state(call) else None
 
     async def add_gateway_tools(self, call: GatewayRequest, target: Target) -> None:
-        """Add the tools of MCP servers, which the gateway runs itself."""
         if not self._mcp_servers:
             return
         key = call.caller.key

@@ -18,9 +18,9 @@ from toolwire.gateway.pipeline.gateway_request import (
     PassthroughRequest,
     PreparedRequest,
     TranslatedRequest,
+    Upstream,
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
-from toolwire.gateway.pipeline.runtime import Upstream
 from toolwire.gateway.server.request_body import has_ambiguous_model, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.translation.exchange import Exchange
@@ -32,7 +32,6 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
 async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
-    """The request as this upstream gets it."""
     if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
         return failed
     can_pass = (
@@ -59,7 +58,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
     if can_pass and not codes and not stored:
         # The translation changed nothing: send the client's own bytes, so that prompt caches keep their prefix.
         body = body_with_upstream_model(call, upstream)
-        if upstream.needs_seal_stamps or exchange.has_policy_undo:
+        if upstream.options.stamp_seals or exchange.has_policy_undo:
             return TranslatedRequest(upstream, body, exchange, None, ())
         return PassthroughRequest(upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
@@ -94,7 +93,7 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
         options = replace(
             options,
             maker=maker,
-            stamp_seals=upstream.needs_seal_stamps or depends_on_rules,
+            stamp_seals=upstream.options.stamp_seals or depends_on_rules,
             policy=active_policy(call, upstream),
         )
     tools = call.gateway_tools
@@ -111,7 +110,7 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
 def seal_maker(call: GatewayRequest, upstream: Upstream) -> tuple[str, bool]:
     """The name of the account that makes seals here, and whether policy rules are part of it. Anthropic's signatures
     are bound to the tools that the model saw, and rules change these: under other rules it is another maker."""
-    maker = upstream.seal_maker
+    maker = upstream.options.maker
     if upstream.provider.forward_auth:
         maker = f"{upstream.codec.name}/{upstream.provider.name}/{hex_digest(call.caller.provider_credential, 8)}"
     policy = call.runtime.policy
@@ -120,7 +119,6 @@ def seal_maker(call: GatewayRequest, upstream: Upstream) -> tuple[str, bool]:
 
 
 def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
-    """The operator's rules on the tools of this exchange."""
     policy = call.runtime.policy
     return policy.active_rules(_policy_subject(call, upstream)) if policy.rules else ()
 
@@ -132,7 +130,7 @@ def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
 
 def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
-    if upstream.needs_seal_stamps or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
+    if upstream.options.stamp_seals or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
@@ -157,11 +155,12 @@ def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
 def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
     rules = active_policy(call, upstream)
-    if not rules:
-        return body_with_upstream_model(call, upstream)
     options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules)
     try:
-        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body)
+        exchange = Exchange(call.client_codec, upstream.codec, options)
+        translation = exchange.translate_request(call.body) if rules else None
     except Malformed:
-        return body_with_upstream_model(call, upstream)  # the provider says what is wrong with it
-    return translation.body if translation.ledger.codes else body_with_upstream_model(call, upstream)
+        translation = None  # the provider says what is wrong with it
+    if translation is None or not translation.ledger.codes:
+        return body_with_upstream_model(call, upstream)
+    return translation.body

@@ -48,7 +48,6 @@ async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: Att
 
 
 def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
-    """Send a whole answer."""
     record = call.record
     record.status, record.first_byte = reply.status, request.clock()
     if call.runtime.telemetry.wants_bodies:
@@ -60,32 +59,32 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
 
 
 async def _send_stream(request: ClientRequest, call: GatewayRequest, started: StartedStream) -> None:
+    headers = {**started.headers, **attempts_header(call.record.attempts)}
+    output = await _start_stream(request, call, headers)
+    output.start_heartbeat()
+    if call.record.capture is not None:
+        output.write_nowait = call.record.capture.client_response.copy_writes(output.write_nowait)
+    await relay_stream(call, started, output)
+
+
+async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: Mapping[str, str]) -> ClientStream:
     http, record = call.client_codec.http, call.record
     framing = http.make_framing_converter(call.framing) if call.framing else None
-    headers = {
-        **started.headers,
-        **attempts_header(record.attempts),
+    sent_headers = {
+        **headers,
         **request_id_headers(call.client_codec, record.request_id),
         "content-type": "application/json" if framing is not None else http.stream_content_type,
         "cache-control": "no-cache",
     }
-    await request.start_response(200, headers)
+    await request.start_response(200, sent_headers)
     record.status, record.first_byte = 200, request.clock()
     heartbeat = b"" if framing is not None else http.heartbeat
-    output = ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
-    output.start_heartbeat()
-    if record.capture is not None:
-        output.write_nowait = record.capture.client_response.copy_writes(output.write_nowait)
-    await relay_stream(call, started, output)
+    return ClientStream(request, framing, heartbeat, call.runtime.config.server.heartbeat)
 
 
 async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:
-    """Send the stream of a stored response."""
-    http, record = call.client_codec.http, call.record
-    headers = {"content-type": http.stream_content_type, "cache-control": "no-cache"}
-    await request.start_response(200, {**headers, **request_id_headers(call.client_codec, record.request_id)})
-    record.status, record.first_byte, record.stream = 200, request.clock(), True
-    output = ClientStream(request, None, http.heartbeat, call.runtime.config.server.heartbeat)
+    call.record.stream = True
+    output = await _start_stream(request, call, {})
     try:
         async for frame in frames:
             output.start_heartbeat()
@@ -249,7 +248,6 @@ def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool]) -> C
 
 
 async def _start_next_round(call: GatewayRequest, started: StartedStream) -> Failure | None:
-    """Ask the provider to go on with an answer that needs another round."""
     stream, upstream = started.stream, started.request.upstream
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
         error = TransportError("protocol", "the answer paused and cannot go on")
@@ -308,7 +306,6 @@ class EndGate:
         return rounds is not None and bool(rounds.intercepted) and not rounds.needs_next_round
 
     def end_stream(self) -> bytes:
-        """The stream has ended: what the tap can still release."""
         if self._tap is None or self._held:
             return b""
         data = self._tap.close()

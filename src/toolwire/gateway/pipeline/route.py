@@ -56,7 +56,6 @@ class Router:
         return found
 
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
-        """The models with a fixed name that this key may use."""
         owners: dict[str, str] = {}
         rules = ((rule.name, rule.provider) for rule in self.config.models)
         served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
@@ -139,7 +138,6 @@ def _is_allowed(key: ClientKey | None, name: str) -> bool:
 
 
 def choose_codec(target: Target, client: Codec, has_tools: Callable[[], bool]) -> Codec:
-    """The codec to ask the target with."""
     with_tools, without = choose_codecs(target, client)
     return with_tools if with_tools is without or has_tools() else without
 

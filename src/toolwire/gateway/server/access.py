@@ -37,15 +37,13 @@ class AccessControl:
         allowed = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(allowed) or not self._client_keys
         self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
-        self._is_known_host = lru_cache(_MAX_CACHED)(self._is_allowed_netloc)
+        self._is_known_url = lru_cache(_MAX_CACHED)(self._names_known_host)
         names = (name for codec in CODECS.values() for name in codec.http.credential_headers)
         self._credential_headers = tuple(dict.fromkeys(names))
         self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
 
     def admit(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
-        """The client, or why it is refused."""
-        host = headers.get("host", "")
-        if self._checks_host and not self._is_known_host(host):
+        if self._checks_host and not self._is_known_url(f"//{headers.get('host', '')}"):
             what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
             return Failure("permission", what, 403)
         credential = self._find_credential(headers, query)
@@ -54,7 +52,7 @@ class AccessControl:
         if peer and not _is_local(peer):
             what = "without client keys only clients on this machine are served; add [[server.keys]]"
             return Failure("permission", what, 403)
-        if "origin" in headers and not self._is_known_origin(headers["origin"]):
+        if "origin" in headers and not self._names_known_host(headers["origin"]):
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
         return Caller(None, credential)
 
@@ -87,15 +85,9 @@ class AccessControl:
                 return unquote_plus(given)
         return ""
 
-    def _is_known_origin(self, origin: str) -> bool:
+    def _names_known_host(self, url: str) -> bool:
         try:
-            return self._is_allowed_netloc(urlsplit(origin).netloc)
-        except ValueError:
-            return False
-
-    def _is_allowed_netloc(self, netloc: str) -> bool:
-        try:
-            name = urlsplit(f"//{netloc}").hostname or ""
+            name = urlsplit(url).hostname or ""
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts

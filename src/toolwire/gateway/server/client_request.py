@@ -24,7 +24,6 @@ from toolwire.gateway.server.write_queue import Write
 if TYPE_CHECKING:
     from toolwire.gateway.server.server import ClientConnection
 
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -55,9 +54,7 @@ class ClientRequest(ABC):
     bytes_sent: int
     loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
-    """The clock of the event loop."""
     is_disconnected: bool
-    """The client has left."""
 
     def buffered_body(self, limit: int) -> bytes | None:
         """The body, if it is complete and not compressed; else None: `read_body` gives it."""
@@ -113,12 +110,10 @@ class ClientRequest(ABC):
 
 
 class AsgiRequest(ClientRequest):
-    """A request through an ASGI server.
-
-    Most answers come at once, so watching for a disconnect begins only after a short delay.
-    """
+    """A request through an ASGI server."""
 
     WATCH_DELAY = 0.02
+    """Seconds. Most answers come at once, so watching for a disconnect begins only then."""
 
     __slots__ = ("_receive", "_send", "_unsent", "_watch_task", "_watch_timer")
 
@@ -129,12 +124,10 @@ class AsgiRequest(ClientRequest):
         self.headers = join_headers((str(name, "latin-1"), str(value, "latin-1")) for name, value in scope["headers"])
         self.resolved_heads = {}
         self.peer = (scope.get("client") or ("",))[0]
-        self.bytes_sent = 0
-        self.is_disconnected = False
+        self.bytes_sent, self.is_disconnected = 0, False
         self.loop = asyncio.get_running_loop()
         self.clock = self.loop.time
-        self._receive = receive
-        self._send = send
+        self._receive, self._send = receive, send
         self._unsent: list[bytes] = []
         self._watch_timer: asyncio.TimerHandle | None = None
         self._watch_task: asyncio.Task[None] | None = None
@@ -232,14 +225,11 @@ _NON_TOKEN_CHARACTER = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINGER_RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing the socket sends a reset."""
-
-
 _chunk_heads: dict[int, bytes] = {}
 """The line before a chunk, by its size, except for large ones."""
 _head_templates: dict[tuple[int | str, ...], str] = {}
 """Response heads without their values, by status and header names: providers send the same names again and again."""
 _MAX_TEMPLATES, _MAX_TEMPLATE_LENGTH = 256, 2048
-"""The number of cached templates, and the length of one."""
 
 
 class RequestLine(Struct, frozen=True):
@@ -254,11 +244,8 @@ class RequestLine(Struct, frozen=True):
 
 
 class HttpRequest(ClientRequest):
-    """One request on a connection.
-
-    Its response is sent at the end of an iteration of the event loop, together with those of other requests: a peer on
-    the same machine that is woken for each one would take the processor in between.
-    """
+    """One request on a connection. Its response is sent at the end of an iteration of the event loop, together with
+    others: a peer on the same machine that is woken for each one would take the processor in between."""
 
     __slots__ = (
         "_body_limit", "_body_size", "_cancel_on_disconnect", "_chunk_writer", "_connection", "_content_length",
@@ -272,7 +259,6 @@ class HttpRequest(ClientRequest):
     """The response has no body, whatever is written (HEAD, 204, 304)."""
     _is_chunked: bool
     _content_length: str | None
-    """The content length that its head names."""
     _pending_head: bytes
     """Sent with the first piece of the body."""
     _has_large_write: bool
@@ -290,21 +276,15 @@ class HttpRequest(ClientRequest):
         """`body` is given if it is complete already."""
         self._connection = connection
         self.method, self.path, self.query = request_line.method, request_line.path, request_line.query
-        self.headers = headers
-        self.resolved_heads = resolved_heads
-        self.peer = connection.peer
-        self.loop = connection.loop
-        self.clock = connection.clock
+        self.keep_alive, self._is_http_1_0 = request_line.keep_alive, request_line.is_http_1_0
+        self.headers, self.resolved_heads = headers, resolved_heads
+        self.peer, self.loop, self.clock = connection.peer, connection.loop, connection.clock
         self.bytes_sent = 0
-        self.is_disconnected = False
-        self.keep_alive = request_line.keep_alive
+        self.is_disconnected = self.has_started_response = False
         self.expects_continue = False
         """The client waits for `100 Continue` before it sends its body."""
-        self.has_started_response = False
-        """Something of the response was written."""
         self.has_ended_response = False
         """The end of the response was written, or the response was aborted."""
-        self._is_http_1_0 = request_line.is_http_1_0
         self._cancel_on_disconnect: asyncio.Task[None] | None = None
         self._is_body_complete = body is not None
         self._pieces = [body] if body else []
@@ -328,7 +308,6 @@ class HttpRequest(ClientRequest):
         self._wake()
 
     def on_disconnect(self) -> None:
-        """The client has left."""
         self.is_disconnected = True
         self._chunk_writer = None
         self._connection.write_queue.discard(self._connection.transport.write)
@@ -347,9 +326,8 @@ class HttpRequest(ClientRequest):
 
     async def read_raw_body(self, limit: int) -> bytes | None:
         self._body_limit = limit
-        if self.expects_continue and not (
-            self._body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
-        ):
+        has_begun = self._body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
+        if self.expects_continue and not has_begun:
             self._connection.transport.write(CONTINUE_RESPONSE)
         self.expects_continue = False
         while not self._is_body_complete and self._body_size <= limit:
@@ -399,16 +377,9 @@ class HttpRequest(ClientRequest):
         if status in BODILESS_STATUSES:
             await super().send_reply(reply, request_id, id_header, extra_headers)
             return
-        is_common = (
-            self.keep_alive
-            and self._is_body_complete
-            and not self._is_http_1_0
-            and not self._connection.is_closing
-            and reply.headers is JSON_HEADERS
-            and not extra_headers
-            and request_id
-        )
-        start = _JSON_HEADS.get(status) if is_common else None
+        has_common_head = reply.headers is JSON_HEADERS and not extra_headers and request_id
+        keeps_open = self.keep_alive and self._is_body_complete and not self._connection.is_closing
+        start = _JSON_HEADS.get(status) if has_common_head and keeps_open and not self._is_http_1_0 else None
         if start is None:
             headers = {**reply.headers, **extra_headers}
             if request_id:
@@ -521,11 +492,9 @@ class HttpRequest(ClientRequest):
 
 def _write_chunk(data: bytes) -> bytes:
     size = len(data)
-    head = _chunk_heads.get(size)
-    if head is None:
-        head = b"%x\r\n" % size
-        if size <= LARGE_CHUNK:
-            _chunk_heads[size] = head
+    head = _chunk_heads.get(size) or b"%x\r\n" % size
+    if size <= LARGE_CHUNK:
+        _chunk_heads[size] = head
     return head + data + b"\r\n"
 
 

@@ -11,7 +11,6 @@ from toolwire.gateway.pipeline.gateway_request import ResolvedHeads
 from toolwire.gateway.server.client_request import HttpRequest, RequestLine
 
 MAX_CACHED_HEAD = 8 * 1024
-"""Bytes of the longest head that is cached."""
 _CONTENT_LENGTH = b"\r\ncontent-length:"
 _UNCACHEABLE_HEADERS = frozenset({"transfer-encoding", "upgrade", "expect"})
 """With these, the body is not simply what the content length says."""
@@ -51,11 +50,8 @@ def cache_head(request: HttpRequest, data: bytes) -> CachedHead | None:
     if not 4 <= end <= MAX_CACHED_HEAD or headers.get("content-length") != length:
         return None  # not alone, or not complete
     head = data[:end]
-    if (
-        not request.keep_alive
-        or not _UNCACHEABLE_HEADERS.isdisjoint(headers)
-        or not head.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
-    ):
+    is_http_1_1 = head.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
+    if not request.keep_alive or not is_http_1_1 or not _UNCACHEABLE_HEADERS.isdisjoint(headers):
         return None
     start = head.find(length.encode(), head.lower().find(_CONTENT_LENGTH) + len(_CONTENT_LENGTH))
     before, after = head[:start], head[start + len(length) :]

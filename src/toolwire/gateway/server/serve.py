@@ -17,13 +17,17 @@ import uvloop
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, app
-from toolwire.gateway.config.config import Config, ServerSettings
+from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
 
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)
 """Requests make many objects that die at once, so the garbage collector runs seldom."""
+MIN_WORKER_SECONDS = 1.0
+"""A worker that dies earlier is replaced only after a pause."""
+ServeWorker = Callable[[int], None]
+"""Serves until a signal, or until the other end of the given file descriptor is closed: then the supervisor is gone."""
 Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
 """Called once the gateway serves: with its URL, the names of the models, and the providers with their URLs."""
 
@@ -35,15 +39,18 @@ def serve(
     routes: Mapping[str, str] = EMPTY_MAPPING,
     lifeline: int | None = None,
 ) -> int:
-    """Serve until a signal, or until the other end of `lifeline`, a file descriptor, is closed.
-
-    Raises `ConfigError`, or OSError if the port is taken."""
+    """Serve until a signal, or until the other end of `lifeline`, a file descriptor, is closed. Raises `ConfigError`,
+    or OSError if the port is taken."""
     gateway = app(file, server_settings, routes)
     config = gateway.config
     with open_socket(config.server) as bound:
 
         def announce_ready() -> None:
-            _announce_address(config, bound, announce)
+            host, port = bound.getsockname()[:2]
+            shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+            providers = [provider for provider in config.providers.values() if not provider.embedded]
+            urls = {provider.name: next(iter(provider.base_urls.values()), "") for provider in providers}
+            announce(f"http://{shown}:{port}", tuple(rule.name for rule in config.models), urls)
 
         def serve_worker(lifeline: int) -> None:
             run_server(app(file, server_settings, routes), bound, lifeline=lifeline)
@@ -115,28 +122,6 @@ async def _serve_until_stopped(
     await gateway.close(forced.is_set())
 
 
-def _announce_address(config: Config, bound: socket.socket, announce: Announce) -> None:
-    host, port = bound.getsockname()[:2]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    urls = {
-        provider.name: next(iter(provider.base_urls.values()), "")
-        for provider in config.providers.values()
-        if not provider.embedded
-    }
-    announce(f"http://{shown}:{port}", tuple(rule.name for rule in config.models), urls)
-
-
-# --- several workers on one port ---
-
-
-MIN_WORKER_SECONDS = 1.0
-"""Seconds. A worker that dies earlier is replaced only after a pause."""
-
-
-ServeWorker = Callable[[int], None]
-"""Serves until a signal, or until the other end of the given file descriptor is closed: then the supervisor is gone."""
-
-
 def _run_workers(server: ServerSettings, serve_worker: ServeWorker, ready: Callable[[], None]) -> int:
     """Run several processes on one port until a signal. They share a directory for their metrics."""
     directory = "" if os.environ.get(DIRECTORY_VARIABLE) else tempfile.mkdtemp(prefix="toolwire-")
@@ -193,7 +178,6 @@ class _WorkerSupervisor:
                 os.kill(pid, number)
 
     def supervise(self) -> int:
-        """Wait until the last worker has ended."""
         while self._started_at:
             pid, _ = os.wait()
             started = self._started_at.pop(pid, None)

@@ -139,9 +139,6 @@ class HttpServer:
             await asyncio.wait((all_closed,), timeout=CLOSE_GRACE_SECONDS)
 
 
-# --- A client's connection to the gateway's own server: parses requests, and answers them in their order ---
-
-
 MAX_HEAD = 64 * 1024
 """Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
 HEADER_OVERHEAD = 16
@@ -163,7 +160,7 @@ class _BadRequest(Exception):
 
 
 class ClientConnection(asyncio.Protocol):
-    """The connection of one client."""
+    """A client's connection: parses its requests, and answers them in their order."""
 
     __slots__ = (
         "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data", "_head_size", "_header_rows",
@@ -174,9 +171,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self.loop = server.loop
-        self.clock = server.time
-        self.write_queue = server.write_queue
+        self.loop, self.clock, self.write_queue = server.loop, server.time, server.write_queue
         self._parser = HttpRequestParser(self)
         self._pipelined: deque[HttpRequest] = deque()
         self._incoming_request: HttpRequest | None = None
@@ -185,23 +180,15 @@ class ClientConnection(asyncio.Protocol):
         """The request whose head was just parsed."""
         self._cached_head: CachedHead | None = None
         """The head of the last request, if it can be cached."""
-        self._is_reading_head = False
-        self._url = b""
+        self._is_reading_head = self._is_reading_paused = self._is_upgrade = self._has_late_data = False
+        self._url = self._error_response = b""
         self._header_rows: list[bytes] = []
         """Names and values of headers in turn. Trailers are only counted."""
         self._headers: dict[str, str] = {}
-        self._head_size = 0
+        self._head_size = self._unread_bytes = 0
         self._bytes_without_progress = 0
         """Bytes since the last request or piece of a body."""
-        self._is_upgrade = False
-        self._is_reading_paused = False
-        self._last_activity = 0.0
-        """When the client last sent or received something."""
-        self._unread_bytes = 0
-        self._error_response = b""
-        """Sent after the last response."""
-        self._has_late_data = False
-        self._linger_until = 0.0
+        self._last_activity = self._linger_until = 0.0
         self.current_request: HttpRequest | None = None
         self.write_blocked: asyncio.Future[None] | None = None
         self.ignores_input = False
@@ -229,11 +216,8 @@ class ClientConnection(asyncio.Protocol):
         self._server.remove_connection(self)
 
     def eof_received(self) -> bool:
-        """A client that closes its side has left.
-
-        A client that only stops sending looks the same. But leaving is common, and answering a client that has left
-        would cost tokens for nothing.
-        """
+        """A client that closes its side has left. One that only stops sending looks the same, but leaving is common,
+        and answering a client that has left would cost tokens for nothing."""
         return False
 
     def pause_writing(self) -> None:
@@ -289,10 +273,8 @@ class ClientConnection(asyncio.Protocol):
             self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
 
     def _continue_after_upgrade(self) -> None:
-        """No upgrade is supported, so this is a request like others.
-
-        The parser stops after its head. A new parser gets a head with the same body length.
-        """
+        """No upgrade is supported, so this is a request like others. The parser stops after its head; a new one gets a
+        head with the same body length."""
         headers = self._headers
         name = "transfer-encoding" if "transfer-encoding" in headers else "content-length"
         self._parser = HttpRequestParser(self)
@@ -389,7 +371,6 @@ class ClientConnection(asyncio.Protocol):
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """More input may be read."""
         if self._is_reading_paused and not self.transport.is_closing():
             self._is_reading_paused = False
             self.transport.resume_reading()
@@ -423,11 +404,8 @@ class ClientConnection(asyncio.Protocol):
         self._close_after_response()
 
     def _close_after_response(self) -> None:
-        """Close after the last response.
-
-        Closing a socket while its client still sends causes a reset, and the response may be lost. So first only our
-        side is closed, and input is dropped for a while.
-        """
+        """Close after the last response. Closing a socket while its client still sends causes a reset, and the response
+        may be lost: so first only our side is closed, and input is dropped for a while."""
         is_reading = self._is_reading_paused or self._is_reading_head or self._incoming_request is not None
         has_input = self._has_late_data or is_reading or self._pipelined or self._error_response
         self.is_closing = self.ignores_input = True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
+from functools import partial
 
 from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.connect import Connector, TlsContexts, proxy_refusal, read_proxy
+from toolwire.gateway.upstream.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.upstream.connection import (
     MAX_IDLE_SECONDS,
     PHASE_BODY,
@@ -20,8 +21,6 @@ from toolwire.gateway.upstream.connection import (
     TransportError,
     UpstreamConnection,
 )
-
-__all__ = ["Address", "HttpResponse", "TransportError", "UpstreamClient"]
 
 Headers = Sequence[tuple[str, str]]
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
@@ -89,7 +88,7 @@ class UpstreamClient:
 
     async def _connect(self, pool: _ConnectionPool) -> UpstreamConnection | TransportError:
         timeouts, peer, queue = self._timeouts, pool.peer, self._write_queue
-        connection = await pool.connector.connect(
+        connection = await pool.connect(
             timeouts.connect, lambda: UpstreamConnection(peer, timeouts, queue, pool.idle, pool.all_connections)
         )
         if self._is_closed and isinstance(connection, UpstreamConnection):
@@ -154,7 +153,7 @@ class HttpResponse:
         if self._decompressor is not None:
             return await self._read_decompressed_chunk(connection, self._decompressor)
         if not connection.chunks:
-            await connection.wait_for_chunk()
+            await connection.wait_for_data()
         if not connection.chunks:
             return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
         data = connection.take_chunks()
@@ -170,10 +169,10 @@ class HttpResponse:
             return self._final_result
         if self._decompressor is not None:
             data = await self.read_chunk()
-            if isinstance(data, bytes) and data:
-                sink(data)
-                return None
-            return data
+            if not data or isinstance(data, TransportError):
+                return data
+            sink(data)
+            return None
         await connection.pour_into(sink)
         if connection.phase == PHASE_BODY and connection.error is None:
             return None
@@ -198,7 +197,7 @@ class HttpResponse:
             compressed = b""
             if not decompressor.has_pending:
                 if not connection.chunks:
-                    await connection.wait_for_chunk()
+                    await connection.wait_for_data()
                 if not connection.chunks:
                     is_done = connection.phase == PHASE_DONE
                     return self._finish(connection, decompressor.finish() if is_done else connection.error)
@@ -251,7 +250,6 @@ class Decompressor:
         return b"".join(pieces)
 
     def finish(self) -> TransportError | None:
-        """The error, if the input ended too early."""
         if self._decompressor is None or self._decompressor.eof:
             return None
         return TransportError("connection-closed", f"{self._peer} sent a compressed body that ends too early")
@@ -259,17 +257,14 @@ class Decompressor:
     def _decompress_step(self, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
         stream = self._decompressor
         if stream is None or (stream.eof and data[:1] == b"\x1f" and not self._is_deflate):
-            stream = self._decompressor = zlib.decompressobj(self._window_bits(data))
+            # "deflate" means the zlib format, but some servers send raw deflate; the first byte tells which.
+            deflate_bits = zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
+            stream = zlib.decompressobj(deflate_bits if self._is_deflate else 16 + zlib.MAX_WBITS)
+            self._decompressor = stream
         elif stream.eof:
             return b"", b""  # padding after the end
         piece = stream.decompress(data, max_bytes)
         return piece, stream.unused_data if stream.eof else stream.unconsumed_tail
-
-    def _window_bits(self, data: bytes) -> int:
-        if not self._is_deflate:
-            return 16 + zlib.MAX_WBITS
-        # "deflate" means the zlib format, but some servers send raw deflate; the first byte tells which.
-        return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
 
 
 class _ConnectionPool:
@@ -283,7 +278,7 @@ class _ConnectionPool:
         self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
         self._clock = asyncio.get_running_loop().time
         self.peer = address.label if proxy is None else f"{address.label} (through {proxy.label})"
-        self.connector = Connector(address, proxy, tls_contexts)
+        self.connect = partial(connect, address, proxy, tls_contexts)
         self.idle: list[UpstreamConnection] = []
         self.all_connections: set[UpstreamConnection] = set()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from toolwire.gateway.upstream.address import Address, split_url
-from toolwire.gateway.upstream.connection import TransportError, UpstreamConnection, read_connect_error
+from toolwire.gateway.upstream.connection import TransportError, TransportErrorKind, UpstreamConnection
 
 _UNKNOWN_AUTHORITY = (
     "its certificate is not from a trusted authority: behind a company proxy or with a private CA, set ca_file for "
@@ -51,9 +53,8 @@ class TlsContexts:
 
     def context(self, ca_file: str) -> ssl.SSLContext | TransportError:
         """Trusts the system's authorities (OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR) and those of `ca_file`."""
-        known = self._contexts.get(ca_file)
-        if known is not None:
-            return known
+        if ca_file in self._contexts:
+            return self._contexts[ca_file]
         context = ssl.create_default_context()
         try:
             if ca_file:
@@ -66,15 +67,43 @@ class TlsContexts:
         return context
 
 
-def read_tls_error(error: Exception, peer: str) -> TransportError:
+_ERRNO_TEXT = re.compile(r"\[Errno (\d+)\]")
+_KIND_BY_ERRNO: dict[int, TransportErrorKind] = {errno.ECONNREFUSED: "refused", errno.ETIMEDOUT: "connect-timeout"}
+_CONNECT_ERRORS: dict[TransportErrorKind, str] = {
+    "dns": "the host name of {peer} cannot be resolved: check the host in the base URL and this machine's DNS",
+    "refused": "{peer} refused the connection: check that a server is running there and that the port is right",
+    "unreachable": "{peer} cannot be reached ({why}): check the network, the firewall and whether a proxy is needed",
+    "connect-timeout": "{peer} did not accept a connection in time: check host, firewall and whether a proxy is needed",
+}
+_HANGUP_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+
+
+def _read_error(error: Exception, peer: str, *, is_tls: bool) -> TransportError:
     if isinstance(error, ssl.SSLCertVerificationError):
         what = _CERTIFICATE_ERRORS.get(error.verify_code) or f"its certificate is not accepted ({error.verify_message})"
     elif isinstance(error, ssl.SSLError):
         reason = error.reason or "no reason given"
         what = _TLS_ERRORS.get(reason) or f"OpenSSL reports {reason.lower().replace('_', ' ')}"
-    else:
+    elif is_tls and isinstance(error, _HANGUP_ERRORS):
         what = "it closed the connection during the handshake: check that this port speaks TLS"
+    else:
+        return _read_connect_error(error, peer)
     return TransportError("tls", f"no secure connection to {peer}: {what}")
+
+
+def _read_connect_error(error: Exception, peer: str) -> TransportError:
+    number = getattr(error, "errno", None) or 0
+    kind: TransportErrorKind = "unreachable"
+    # If several addresses were tried, asyncio puts their errno only into the text.
+    numbers = {int(text) for text in _ERRNO_TEXT.findall(str(error))} or {number}
+    if isinstance(error, socket.gaierror | UnicodeError):
+        kind = "dns"
+    elif isinstance(error, TimeoutError):
+        kind = "connect-timeout"
+    elif len(numbers) == 1:
+        kind = _KIND_BY_ERRNO.get(numbers.pop(), kind)
+    why = errno.errorcode.get(number, "no route")
+    return TransportError(kind, _CONNECT_ERRORS[kind].format(peer=peer, why=why))
 
 
 # --- proxies --------------------------------------------------------------------------------------------------------
@@ -139,25 +168,23 @@ class ProxyTunnel(asyncio.Protocol):
         while (end := self._head.find(b"\r\n\r\n")) >= 0:
             status = int(found[1]) if (found := _STATUS_LINE.match(self._head)) else 0
             del self._head[: end + 4]
-            if not 100 <= status < 200:
-                self._set_result(self._check_status(status))
-                return
+            if status >= 300:
+                self._set_result(proxy_refusal(self._proxy, self._address, status))
+            elif status >= 200 and not self._head:
+                self._set_result(None)
+            elif not 100 <= status < 200:  # in a tunnel the client speaks first, so bytes after the head are an error
+                self._fail("did not answer like a proxy: check its host, port and scheme")
+            else:
+                continue
+            return
         if len(self._head) > MAX_PROXY_HEAD:
-            self._set_result(self._unexpected_response())
-
-    def _check_status(self, status: int) -> TransportError | None:
-        if status >= 300:
-            return proxy_refusal(self._proxy, self._address, status)
-        # In a tunnel the client speaks first, so bytes after the head are an error.
-        return None if status >= 200 and not self._head else self._unexpected_response()
+            self._fail("did not answer like a proxy: check its host, port and scheme")
 
     def connection_lost(self, error: Exception | None) -> None:
-        message = f"{self._proxy.label} closed the connection when asked for {self._address.label}"
-        self._set_result(TransportError("proxy", message))
+        self._fail(f"closed the connection when asked for {self._address.label}")
 
-    def _unexpected_response(self) -> TransportError:
-        message = f"{self._proxy.label} did not answer like a proxy: check its host, port and scheme"
-        return TransportError("proxy", message)
+    def _fail(self, what: str) -> None:
+        self._set_result(TransportError("proxy", f"{self._proxy.label} {what}"))
 
     def _set_result(self, error: TransportError | None) -> None:
         if not self._result.done():
@@ -168,74 +195,58 @@ class ProxyTunnel(asyncio.Protocol):
 
 _ProtocolT = TypeVar("_ProtocolT", bound=asyncio.Protocol)
 
-_HANGUP_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-_PROXY_ERROR_KINDS = frozenset({"dns", "refused", "unreachable"})
+
+async def connect(
+    address: Address, proxy: Proxy | None, contexts: TlsContexts, seconds: float, make: Callable[[], UpstreamConnection]
+) -> UpstreamConnection | TransportError:
+    """Look up the host, connect, and do the proxy's and the TLS handshake within `seconds`; 0: no limit."""
+    context: ssl.SSLContext | None = None
+    if address.scheme == "https" or (proxy is not None and proxy.scheme == "https"):
+        # Outside the time limit, because the first context reads the system's certificates.
+        trusted = contexts.context(address.ca_file)
+        if isinstance(trusted, TransportError):
+            return trusted
+        context = trusted
+    try:
+        async with asyncio.timeout(seconds or None):
+            if proxy is not None and address.scheme == "https" and context is not None:
+                return await _connect_through_tunnel(address, proxy, make, context)
+            opened = await _open_endpoint(make, address if proxy is None else proxy, context)
+            return opened if isinstance(opened, TransportError) else opened[1]
+    except TimeoutError as error:
+        peer = address.label if proxy is None else f"{address.label} through {proxy.label}"
+        return _read_connect_error(error, peer)
 
 
-class Connector:
-    """Opens connections to one address."""
-
-    def __init__(self, address: Address, proxy: Proxy | None, tls_contexts: TlsContexts) -> None:
-        self._address = address
-        self._proxy = proxy
-        self._tls_contexts = tls_contexts
-
-    async def connect(
-        self, seconds: float, make: Callable[[], UpstreamConnection]
-    ) -> UpstreamConnection | TransportError:
-        """Look up the host, connect, and do the proxy's and the TLS handshake within `seconds`; 0: no limit."""
-        address, proxy = self._address, self._proxy
-        context: ssl.SSLContext | None = None
-        if address.scheme == "https" or (proxy is not None and proxy.scheme == "https"):
-            # Outside the time limit, because the first context reads the system's certificates.
-            trusted = self._tls_contexts.context(address.ca_file)
-            if isinstance(trusted, TransportError):
-                return trusted
-            context = trusted
-        try:
-            async with asyncio.timeout(seconds or None):
-                if proxy is None:
-                    opened = await _open_endpoint(make, address, address.label, context)
-                elif address.scheme == "http" or context is None:
-                    opened = _as_proxy_error(await _open_endpoint(make, proxy, proxy.label, context))
-                else:
-                    return await self._connect_through_tunnel(proxy, make, context)
-                return opened if isinstance(opened, TransportError) else opened[1]
-        except TimeoutError as error:
-            return read_connect_error(
-                error, address.label if proxy is None else f"{address.label} through {proxy.label}"
-            )
-
-    async def _connect_through_tunnel(
-        self, proxy: Proxy, make: Callable[[], UpstreamConnection], context: ssl.SSLContext
-    ) -> UpstreamConnection | TransportError:
-        """TLS to the provider inside a tunnel: the proxy sees the provider's name, but nothing that is sent."""
-        address = self._address
-        opened = _as_proxy_error(await _open_endpoint(lambda: ProxyTunnel(proxy, address), proxy, proxy.label, context))
-        if isinstance(opened, TransportError):
-            return opened
-        transport, tunnel = opened
-        inner: asyncio.Transport | None = None
-        try:
-            refusal = await tunnel.request_tunnel(transport)
-            if refusal is not None:
-                return refusal
-            connection = make()
-            loop = asyncio.get_running_loop()
-            inner = await loop.start_tls(transport, connection, context, server_hostname=address.host)
-        except OSError as error:
-            return _read_error(error, address.label, is_tls=True)
-        finally:
-            if inner is None:
-                transport.abort()
-        if inner is None:  # the proxy closed the connection at the last moment
-            return _read_error(ConnectionResetError(), address.label, is_tls=True)
-        connection.connection_made(inner)
-        return connection
+async def _connect_through_tunnel(
+    address: Address, proxy: Proxy, make: Callable[[], UpstreamConnection], context: ssl.SSLContext
+) -> UpstreamConnection | TransportError:
+    """TLS to the provider inside a tunnel: the proxy sees the provider's name, but nothing that is sent."""
+    opened = await _open_endpoint(lambda: ProxyTunnel(proxy, address), proxy, context)
+    if isinstance(opened, TransportError):
+        return opened
+    transport, tunnel = opened
+    inner: asyncio.Transport | None = None
+    try:
+        refusal = await tunnel.request_tunnel(transport)
+        if refusal is not None:
+            return refusal
+        connection = make()
+        loop = asyncio.get_running_loop()
+        inner = await loop.start_tls(transport, connection, context, server_hostname=address.host)
+    except OSError as error:
+        return _read_error(error, address.label, is_tls=True)
+    finally:
+        if inner is None:
+            transport.abort()
+    if inner is None:  # the proxy closed the connection at the last moment
+        return _read_error(ConnectionResetError(), address.label, is_tls=True)
+    connection.connection_made(inner)
+    return connection
 
 
 async def _open_endpoint(
-    make: Callable[[], _ProtocolT], endpoint: Address | Proxy, peer: str, context: ssl.SSLContext | None
+    make: Callable[[], _ProtocolT], endpoint: Address | Proxy, context: ssl.SSLContext | None
 ) -> tuple[asyncio.Transport, _ProtocolT] | TransportError:
     if endpoint.scheme == "http":
         context = None
@@ -244,20 +255,7 @@ async def _open_endpoint(
         if isinstance(loop, asyncio.BaseEventLoop):  # uvloop cannot try IPv6 and IPv4 at the same time
             return await loop.create_connection(make, host, port, ssl=context, happy_eyeballs_delay=0.25)
         return await loop.create_connection(make, host, port, ssl=context)
-    except (OSError, UnicodeError) as error:
-        return _read_error(error, peer, is_tls=context is not None)
-
-
-def _read_error(error: Exception, peer: str, *, is_tls: bool) -> TransportError:
-    if isinstance(error, ssl.SSLError) or (is_tls and isinstance(error, _HANGUP_ERRORS)):
-        return read_tls_error(error, peer)
-    return read_connect_error(error, peer)
-
-
-def _as_proxy_error(
-    opened: tuple[asyncio.Transport, _ProtocolT] | TransportError,
-) -> tuple[asyncio.Transport, _ProtocolT] | TransportError:
-    """Report an unreachable proxy as an error of the proxy, not of the provider."""
-    if isinstance(opened, TransportError) and opened.kind in _PROXY_ERROR_KINDS:
-        return TransportError("proxy", opened.detail)
-    return opened
+    except (OSError, UnicodeError) as raised:
+        error = _read_error(raised, endpoint.label, is_tls=context is not None)
+        is_proxy_error = isinstance(endpoint, Proxy) and error.kind in ("dns", "refused", "unreachable")
+        return TransportError("proxy", error.detail) if is_proxy_error else error

@@ -7,10 +7,7 @@ deadline is a number that one timer per connection checks, so a request needs no
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
-import re
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Literal, cast, final
@@ -42,6 +39,20 @@ MAX_IDLE_SECONDS = 55.0
 """Many servers close a connection after a minute of silence."""
 ChunkSink = Callable[[bytes], bool]
 """Takes bytes; False if no more should come for now."""
+
+
+TransportErrorKind = Literal[
+    "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
+    "connection-closed", "protocol", "proxy",
+]  # fmt: skip
+
+
+@final
+class TransportError(Struct, frozen=True):
+    """Why there is no answer, or no complete one, and what to check. `detail` never contains a secret."""
+
+    kind: TransportErrorKind
+    detail: str
 
 
 class _HeaderNames(dict[bytes, str]):
@@ -151,19 +162,15 @@ class UpstreamConnection(asyncio.Protocol):
         if self.phase == PHASE_HEAD and self.error is None:
             await self._wait(WAIT_FOR_HEAD, self._timeouts.first_byte)
 
-    async def wait_for_chunk(self) -> None:
-        """Wait for bytes of the body, its end, or an error."""
+    async def wait_for_data(self, seconds: float | None = None) -> bool:
+        """Wait for bytes of the body, its end or an error, for at most `seconds`; False if nothing came."""
         if not self.chunks and self.phase == PHASE_BODY and self.error is None:
-            await self._wait(0, self._timeouts.between_bytes)
-
-    async def wait_for_data(self, seconds: float) -> bool:
-        """Wait for bytes of the body, its end or an error for at most `seconds`; False if nothing came."""
-        if not self.chunks and self.phase == PHASE_BODY and self.error is None:
-            timer = self._loop.call_later(max(0.0, seconds), self._wake)
+            timer = None if seconds is None else self._loop.call_later(max(0.0, seconds), self._wake)
             try:
                 await self._wait(0, self._timeouts.between_bytes)
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
         return bool(self.chunks) or self.phase != PHASE_BODY or self.error is not None
 
     async def pour_into(self, sink: ChunkSink) -> None:
@@ -184,7 +191,6 @@ class UpstreamConnection(asyncio.Protocol):
             await self._wait(limit, self._timeouts.between_bytes)
 
     def has_more_than(self, limit: int) -> bool:
-        """Are more than `limit` bytes of the body buffered?"""
         if self.buffered_size > limit:
             self.buffered_size = sum(map(len, self.chunks))
         return self.buffered_size > limit
@@ -322,10 +328,11 @@ class UpstreamConnection(asyncio.Protocol):
             raise
 
     def _buffer_data(self, data: bytes) -> None:
-        """Keep bytes until the caller takes them."""
         phase, chunks = self.phase, self.chunks
-        if phase < PHASE_HEAD:
-            self._reject_unrequested()
+        if phase < PHASE_HEAD:  # bytes without a request: nothing that follows on this connection can be trusted
+            self.keep_alive = False
+            if phase == PHASE_IDLE:
+                self.drop()
             return
         self.has_received = True
         count, size = len(chunks), len(data)
@@ -342,17 +349,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._bytes_without_body = 0
         self.last_received = self._loop.time()
         self.buffered_size += size
-        if self.buffered_size > MAX_BUFFERED and not self._is_reading_paused:
-            self._pause_reading()
+        may_pause = self.buffered_size > MAX_BUFFERED and not self._is_reading_paused
+        if may_pause and self.has_more_than(max(self._wanted_bytes, MAX_BUFFERED)):
+            self._is_reading_paused = True
+            self._transport.pause_reading()
         if self._waiter is not None and (
             self.phase == PHASE_DONE or (self.phase == PHASE_BODY and self.has_more_than(self._wanted_bytes))
         ):
             self._wake()
-
-    def _pause_reading(self) -> None:
-        if self.has_more_than(max(self._wanted_bytes, MAX_BUFFERED)):
-            self._is_reading_paused = True
-            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         """In TLS only a close_notify ends a body: anyone between the two ends can close the TCP connection. Some event
@@ -378,7 +382,13 @@ class UpstreamConnection(asyncio.Protocol):
             when = "in the middle of the headers of its answer" if self.has_received else "before it answered"
             self.error = TransportError("connection-closed", f"{self.peer} closed the connection {when}")
         elif self.phase == PHASE_BODY and self.error is None:
-            self._end_without_length(error is None and self._has_clean_end)
+            # That is a regular end only for a body without a length.
+            has_length = "content-length" in self.headers or "transfer-encoding" in self.headers
+            if error is None and self._has_clean_end and not has_length:
+                self.phase = PHASE_DONE
+            else:
+                message = f"{self.peer} closed the connection before the end of its answer"
+                self.error = TransportError("connection-closed", message)
         self._wake()
 
     def pause_writing(self) -> None:
@@ -427,12 +437,6 @@ class UpstreamConnection(asyncio.Protocol):
 
     # --- rare cases -------------------------------------------------------------------------------------------------
 
-    def _reject_unrequested(self) -> None:
-        """Bytes without a request: nothing that follows on this connection can be trusted."""
-        self.keep_alive = False
-        if self.phase == PHASE_IDLE:
-            self.drop()
-
     def _fail_unparsable(self, error: Exception) -> None:
         self.keep_alive = False
         self.buffered_size = sum(map(len, self.chunks))
@@ -456,71 +460,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.phase = PHASE_HEAD
             self._count_without_body(size)
 
-    def _end_without_length(self, is_clean: bool) -> None:
-        """The connection was closed during the body, which is a regular end only for a body without a length."""
-        has_length = "content-length" in self.headers or "transfer-encoding" in self.headers
-        if is_clean and not has_length:
-            self.phase = PHASE_DONE
-        else:
-            message = f"{self.peer} closed the connection before the end of its answer"
-            self.error = TransportError("connection-closed", message)
-
     def _resume_reading(self) -> None:
         if self._is_reading_paused and not self.is_lost:
             self._is_reading_paused = False
             self._transport.resume_reading()
-
-
-# --- Errors of a connection to a provider, as values: a kind, and a message that says what to check ---
-
-
-TransportErrorKind = Literal[
-    "dns",
-    "refused",
-    "unreachable",
-    "tls",
-    "connect-timeout",
-    "first-byte-timeout",
-    "idle-timeout",
-    "connection-closed",
-    "protocol",
-    "proxy",
-]
-
-_ERRNO_TEXT = re.compile(r"\[Errno (\d+)\]")
-_KIND_BY_ERRNO: dict[int, TransportErrorKind] = {errno.ECONNREFUSED: "refused", errno.ETIMEDOUT: "connect-timeout"}
-_MESSAGES: dict[TransportErrorKind, str] = {
-    "dns": "the host name of {peer} cannot be resolved: check the host in the base URL and this machine's DNS",
-    "refused": "{peer} refused the connection: check that a server is running there and that the port is right",
-    "unreachable": "{peer} cannot be reached ({why}): check the network, the firewall and whether a proxy is needed",
-    "connect-timeout": "{peer} did not accept a connection in time: check host, firewall and whether a proxy is needed",
-}
-
-
-@final
-class TransportError(Struct, frozen=True):
-    """Why there is no answer, or no complete one. `detail` never contains a secret."""
-
-    kind: TransportErrorKind
-    detail: str
-
-
-def read_connect_error(error: Exception, peer: str) -> TransportError:
-    """The error of an attempt to connect, except for TLS errors."""
-    kind = _error_kind(error)
-    return TransportError(kind, _MESSAGES[kind].format(peer=peer, why=_errno_name(error)))
-
-
-def _error_kind(error: Exception) -> TransportErrorKind:
-    if isinstance(error, socket.gaierror | UnicodeError):
-        return "dns"
-    if isinstance(error, TimeoutError):
-        return "connect-timeout"
-    # If several addresses were tried, asyncio puts their errno only into the text.
-    numbers = {int(number) for number in _ERRNO_TEXT.findall(str(error))} or {getattr(error, "errno", None) or 0}
-    return _KIND_BY_ERRNO.get(numbers.pop(), "unreachable") if len(numbers) == 1 else "unreachable"
-
-
-def _errno_name(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    return errno.errorcode.get(number, "no route") if isinstance(number, int) else "no route"
