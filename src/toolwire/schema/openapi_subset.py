@@ -20,6 +20,7 @@ from toolwire.schema.keywords import (
     COUNT_KEYWORDS,
     KEYWORDS_BY_TYPE,
     REFERENCE_KEYWORDS,
+    TYPE_CHECKS,
     UNION_KEYWORDS,
     ChangeLog,
     ConvertedSchema,
@@ -72,24 +73,16 @@ def order_keywords(node: Object) -> Object:
 def any_value_schema() -> Object:
     """A schema that accepts any value, as far as the dialect allows: it demands a type everywhere."""
     plain: list[Object] = [{"type": name} for name in ("STRING", "NUMBER", "BOOLEAN", "OBJECT")]
-    inner: list[Object] = [{"type": "STRING", "nullable": True}, *({"type": one["type"]} for one in plain[1:])]
     plain[0]["nullable"] = True
-    return {"anyOf": [*plain, {"type": "ARRAY", "items": {"anyOf": inner}}]}
+    return {"anyOf": [*plain, {"type": "ARRAY", "items": {"anyOf": [dict(one) for one in plain]}}]}
 
-
-# --- types of a standard schema ---
 
 _NUMBER_FORMATS: Final = {"int32": "integer", "int64": "integer", "float": "number", "double": "number"}
 
 
 def json_type_of(value: Json) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if is_number(value):
-        return "integer" if isinstance(value, int) else "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+    kind = next(kind for kind, has_type in TYPE_CHECKS.items() if has_type(value))
+    return "integer" if kind == "number" and isinstance(value, int) else kind
 
 
 def accepted_types(flat: Object) -> tuple[list[str], bool]:
@@ -112,12 +105,9 @@ def accepted_types(flat: Object) -> tuple[list[str], bool]:
 def accepts_default(node: Object, value: Json) -> bool:
     """Whether this value can be the default of this node."""
     kind = json_type_of(value).upper()
-    if kind == "NULL":
-        return node.get("nullable") is True or node["type"] == "NULL"
-    return bool(node["type"] == kind) or (kind == "INTEGER" and node["type"] == "NUMBER")
-
-
-# --- schemas that need no conversion ---
+    if node["type"] == kind or (kind == "INTEGER" and node["type"] == "NUMBER"):
+        return True
+    return kind == "NULL" and node.get("nullable") is True
 
 
 def _is_name_list(value: Json) -> bool:

@@ -93,8 +93,7 @@ def _read_text(node: Object, path: Path, reading: ReadContext) -> Part:
 
 
 def write_text(part: Text, family: Family, ledger: Ledger) -> Object:
-    wire = intact_wire(part.origin)
-    if wire is not None:
+    if (wire := intact_wire(part.origin)) is not None:
         return wire
     out: Object = {"type": "text", "text": part.text}
     write_cache(out, part.cache, source_path(part), family, ledger)
@@ -206,8 +205,7 @@ _PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
 
 
 def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
-    wire = intact_wire(part.origin)
-    if wire is not None:
+    if (wire := intact_wire(part.origin)) is not None:
         return wire
     key, write = _MEDIA_WRITERS[part.kind]
     inner = write(part, ledger) if part.kind != "video" or family.video or family.native else None
@@ -317,9 +315,6 @@ def read_reasoning(node: Object, path: Path, reading: ReadContext) -> list[Part]
         elif text != known_text:
             reading.note_unknown_field(path, key)
     return found
-
-
-# --- incomplete calls -----------------------------------------------------------------------------------------------
 
 
 def mark_incomplete_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolwire.core import ids, tokens
 from toolwire.core.codec import Quirk
-from toolwire.core.ir import Request, Settings, Thinking
+from toolwire.core.ir import Request, Thinking
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim
@@ -118,14 +118,7 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 
 MAX_STOP_SEQUENCES = 4
 MAX_USER_LENGTH = 64
-_SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
-
-
-def is_setting_refused(field: str, has_tools: bool, family: Family) -> bool:
-    """Would the model answer this setting with an error?"""
-    if family.native:
-        return False
-    return (field == "parallel" and not has_tools) or (field in _SAMPLING_SETTINGS and not family.sampling)
+SAMPLING_SETTINGS = frozenset({"temperature", "top_p", "logprobs", "top_logprobs"})
 
 
 def key_as_sent(request: Request, keys: tuple[str, ...], default_key: str, family: Family) -> str:
@@ -144,10 +137,8 @@ def write_user(request: Request, user: str, out: Object, family: Family, ledger:
     out[key_as_sent(request, USER_KEYS, family.user_key, family)] = user
 
 
-def write_stop_sequences(
-    settings: Settings, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger
-) -> None:
-    where = settings.where.get("stop")
+def write_stop_sequences(request: Request, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger) -> None:
+    where = request.settings.where.get("stop")
     if not family.stop and not family.native:
         ledger.note("no-counterpart", where, "`stop` was left out", "this model does not accept it")
         return

@@ -153,9 +153,6 @@ def unknown_nested_keys(parent: Any, key: str, known: frozenset[str]) -> Object:
     return {name: value for name, value in nested.items() if name not in known} if isinstance(nested, dict) else {}
 
 
-# --- origins --------------------------------------------------------------------------------------------------------
-
-
 def intact_wire(origin: Origin | None) -> Object | None:
     """The JSON object of a node that was read from this protocol and has not been changed since."""
     if origin is None or origin.protocol != NAME or not origin.intact:

@@ -58,9 +58,9 @@ from toolwire.protocols.openai_chat.content import (
     write_text,
 )
 from toolwire.protocols.openai_chat.models import (
+    SAMPLING_SETTINGS,
     Family,
     family,
-    is_setting_refused,
     key_as_sent,
     write_reasoning_effort,
     write_stop_sequences,
@@ -144,8 +144,7 @@ def _read_other_slots(parts: tuple[Part, ...], node: Object, path: Path, reading
 
 def _write_turns(turns: tuple[Turn, ...], messages: list[Object], family: Family, ledger: Ledger) -> None:
     for turn in turns:
-        wire = intact_wire(turn.origin)
-        if wire is not None:
+        if (wire := intact_wire(turn.origin)) is not None:
             messages.append(wire)
             continue
         if turn.phase:
@@ -215,8 +214,7 @@ def _note_text_losses(part: Text, ledger: Ledger) -> None:
 
 
 def _write_result(result: Result, family: Family, ledger: Ledger) -> Object:
-    wire = intact_wire(result.origin)
-    if wire is not None:
+    if (wire := intact_wire(result.origin)) is not None:
         return wire
     content: Sequence[Part] = result.content
     if result.cache is not None or len(content) != 1 or not isinstance(content[0], Text):
@@ -464,8 +462,7 @@ _NO_KEYS: frozenset[str] = frozenset()
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    wire = intact_wire(origin)
-    if wire is not None:
+    if (wire := intact_wire(origin)) is not None:
         return wire
     known = family(request.model, is_own(origin) or ledger.source == NAME)
     messages: list[Object] = []
@@ -490,9 +487,11 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     settings = request.settings
     has_tools = "tools" in out or "functions" in out
     present = present_settings(settings)
+    refused = frozenset() if family.sampling else SAMPLING_SETTINGS
+    refused = refused if has_tools else refused | {"parallel"}
     for field in filter(present.__contains__, names.COPIED_SETTINGS):
         key, _ = names.COPIED_SETTINGS[field]
-        if is_setting_refused(field, has_tools, family):
+        if field in refused and not family.native:
             ledger.note("no-counterpart", settings.where.get(field), f"`{key}` is not accepted here and was left out")
         else:
             out[key] = getattr(settings, field)
@@ -501,7 +500,7 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
     if settings.user is not None:
         write_user(request, settings.user, out, family, ledger)
     if settings.stop is not None:
-        write_stop_sequences(settings, settings.stop, out, family, ledger)
+        write_stop_sequences(request, settings.stop, out, family, ledger)
     if settings.thinking is not None or family.no_effort_with_tools:
         write_reasoning_effort(request, out, family, has_tools, ledger)
     if settings.format is not None:
@@ -512,8 +511,7 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
 
 
 def _write_response_format(form: Format) -> Object:
-    wire = intact_wire(form.origin)
-    if wire is not None:
+    if (wire := intact_wire(form.origin)) is not None:
         return wire
     if form.kind != "schema":
         return {"type": names.FORMAT_TYPES[form.kind]}

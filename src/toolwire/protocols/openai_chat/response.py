@@ -137,8 +137,7 @@ def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None
 
 
 def write_usage(usage: Usage) -> Object:
-    wire = intact_wire(usage.origin)
-    if wire is not None:
+    if (wire := intact_wire(usage.origin)) is not None:
         return wire
     total = usage.total if usage.total is not None else usage.input + usage.output
     out: Object = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total}
@@ -203,8 +202,7 @@ def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) 
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:
-    wire = intact_wire(response.origin)
-    if wire is not None:
+    if (wire := intact_wire(response.origin)) is not None:
         return wire
     if response.failure is not None:
         return write_error_body(response.failure)
@@ -224,8 +222,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
 
 def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     origin, finish = choice.origin, choice.finish
-    wire = intact_wire(origin)
-    if wire is not None:
+    if (wire := intact_wire(origin)) is not None:
         return wire
     legacy = legacy or (finish is not None and finish.raw == names.LEGACY_CALLS_REASON)
     where = source_path(choice)
@@ -274,9 +271,6 @@ def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
             what = f"`function_call` holds one call: `{call.name}` was left out"
             ledger.note("part-dropped", source_path(call), what)
     return out
-
-
-# --- a quick look -----------------------------------------------------------------------------------------------------
 
 
 class _ResponsePeek(Struct, gc=False):
