@@ -23,12 +23,9 @@ class ReadContext(Struct):
         """The origin of an object whose reader knows these keys. Others are kept in `extra`, and noted unless empty."""
         if known.issuperset(node):
             return Origin(self.protocol, path, node)
-        extra: Object = {}
-        for key, value in node.items():
-            if key not in known:
-                extra[key] = value
-                if value or is_nonempty(value):
-                    self.unknown_fields.append(UnknownField(path, key))
+        extra = {key: value for key, value in node.items() if key not in known}
+        lost = [UnknownField(path, key) for key, value in extra.items() if value or is_nonempty(value)]
+        self.unknown_fields += lost
         return Origin(self.protocol, path, node, extra)
 
     def whole_origin(self, value: Json, path: Path) -> Origin:
@@ -54,17 +51,8 @@ def restore_original_keys(out: Object, origin: Origin | None, protocol: str) -> 
     """A written object in the key order of its origin, and with its unknown keys, if it is of this protocol."""
     if origin is None or origin.protocol != protocol or not isinstance(origin.wire, dict):
         return out
-    extra = origin.extra
-    ordered: Object = {}
-    for key in origin.wire:
-        if key in out:
-            ordered[key] = out[key]
-        elif key in extra:
-            ordered[key] = extra[key]
-    for key, value in out.items():
-        if key not in ordered:
-            ordered[key] = value
-    return ordered
+    values = {**origin.extra, **out}
+    return {key: values[key] for key in origin.wire if key in values} | out
 
 
 def items_with_paths(items: list[Json], path: Path) -> Iterator[tuple[Json, Path]]:

@@ -227,7 +227,8 @@ class JsonArraySplitter:
         for at in range(self._scanned, len(self._buffer)):
             byte = self._buffer[at]
             if self._in_string:
-                self._scan_string_byte(byte)
+                self._in_string = self._escaped or byte != 0x22
+                self._escaped = byte == 0x5C and not self._escaped
             elif byte == 0x22:
                 self._in_string = True
             elif byte == 0x7B:
@@ -251,14 +252,6 @@ class JsonArraySplitter:
         """What is left is a partial element."""
         tail, self._buffer = bytes(self._buffer), bytearray()
         return [Frame(None, tail)] if tail.strip() else []
-
-    def _scan_string_byte(self, byte: int) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif byte == 0x5C:
-            self._escaped = True
-        elif byte == 0x22:
-            self._in_string = False
 
 
 def write_event_frame(event: str, data: bytes) -> bytes:

@@ -365,7 +365,7 @@ class Exchange:
         sent, digests = self._provider_request, self._prefix_digests
         if sent is None or digests is None or not self.provider.constraints.binds_reasoning_to_tools(sent.model):
             return ""
-        return digests.digest_of_all()
+        return digests.digest_before(len(digests.request.turns))
 
     def note_forgotten_calls(self, rounds: Rounds, ledger: Ledger) -> None:
         """Without a store, intercepted calls are missing from the client's next request."""

@@ -282,9 +282,6 @@ class PrefixDigests(Struct, eq=False):
             digests.append(ids.hex_digest(digests[-1] + _digest_text(turn), 16))
         return digests[index]
 
-    def digest_of_all(self) -> str:
-        return self.digest_before(len(self.request.turns))
-
 
 _DIGEST_NAMES = {ProviderCall: "HostedCall", ProviderResult: "HostedResult", ProviderTool: "HostedTool"}
 """The old names of these classes, which the digests in existing stores were made with."""

@@ -6,7 +6,7 @@ The client's own content always wins: its text, its calls, and what it left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from msgspec import Struct
 
@@ -125,7 +125,8 @@ class _TurnRestorer(Struct, eq=False):
         answer = RejoinedAnswer(run, record, self._is_from_maker(record), self._find_provider_id)
         if answer.has_lost_seals:
             what = "another maker" if answer.matches_client else "text that was edited"
-            self._note_dropped_seal(run[0], f"the stored record of this turn is of {what}, and was not used")
+            what = f"the stored record of this turn is of {what}, and was not used"
+            self.ledger.note("seal-dropped", source_path(run[0]), what)
         turns = answer.turns()
         self.seen_ids.update(piece.id for piece in record.pieces if isinstance(piece, HiddenCallPiece))
         if turns[-1].role == "tool":
@@ -161,11 +162,8 @@ class _TurnRestorer(Struct, eq=False):
             problem = "the stored record of this turn was not used, because the turns before it have changed"
         if not problem:
             return record
-        self._note_dropped_seal(turn, problem)
+        self.ledger.note("seal-dropped", source_path(turn), problem)
         return None
-
-    def _note_dropped_seal(self, turn: Turn, what: str) -> None:
-        self.ledger.note("seal-dropped", source_path(turn), what)
 
     def _weave_turn(self, turn: Turn, template: list[tuple[Piece, str]]) -> Turn:
         weaver = _TurnWeaver(turn, template)
@@ -319,11 +317,11 @@ def _split_texts(texts: list[Text], lengths: list[int]) -> list[Text] | None:
         return list(texts)
     if sum(len(part.text) for part in texts) != sum(lengths):
         return None
-    whole, start = plain_text(texts), 0
-    split: list[Text] = []
-    for length in lengths:
-        split.append(replace_fields(texts[0], text=whole[start : start + length], citations=(), cache=None))
-        start += length
+    whole, ends = plain_text(texts), accumulate(lengths)
+    split = [
+        replace_fields(texts[0], text=whole[end - length : end], citations=(), cache=None)
+        for length, end in zip(lengths, ends, strict=True)
+    ]
     if split:
         split[-1] = replace_fields(split[-1], cache=texts[-1].cache)
     return split

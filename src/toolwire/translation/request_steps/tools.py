@@ -133,9 +133,6 @@ def rename_tools(
     return with_fields(request, tools=tools, choice=choice, turns=turns), name_map
 
 
-_FUNCTION_KIND = frozenset({"function"})
-
-
 def _can_stay_unchanged(
     request: Request,
     constraints: Constraints,
@@ -146,11 +143,7 @@ def _can_stay_unchanged(
     """Are there only functions with names and schemas that the target accepts? So it is in most requests. Schemas that
     this converts are added to `converted_schemas`."""
     choice = request.choice
-    if (
-        features.has_namespaces
-        or (features.kinds and not features.kinds <= _FUNCTION_KIND)
-        or "function" not in constraints.tool_kinds
-    ):
+    if features.has_namespaces or features.kinds - {"function"} or "function" not in constraints.tool_kinds:
         return False
     if choice is not None and choice.tools:
         return False
