@@ -30,8 +30,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     call_id_pattern: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
     max_call_id_length: int = 64
     tool_kinds: frozenset[str] = frozenset({"function"})
-    """Kinds of tools, calls and results that it shares with others (see `ir.Call.kind`). Other kinds are wrapped as
-    functions, except the protocol's own."""
+    """Shared kinds of tools, calls and results (see `ir.Call.kind`). Foreign kinds are wrapped as functions."""
     has_namespaces: bool = False
     """Can tools be grouped in namespaces (Responses)? Elsewhere the namespace goes into the name."""
     allows_tools_in_turns: bool = False
@@ -47,8 +46,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     system_placement: Literal["top", "turns", "both"] = "turns"
     """Where instructions go: into a field of their own (Anthropic, Gemini), among the turns (Chat), or either."""
     mid_system_turns: Literal["keep", "user", "by_model"] = "keep"
-    """A system turn in the middle of the conversation: kept, turned into a user turn, or kept only for models that
-    match `mid_system_turn_models`."""
+    """A system turn in the middle: kept, made a user turn, or kept for models that match `mid_system_turn_models`."""
     mid_system_turn_models: re.Pattern[str] = re.compile(r"(?!)")
     result_media_kinds: frozenset[str] = frozenset()
     """Kinds of media that a result may hold (see `ir.Media.kind`). Others are moved into a user turn."""
@@ -147,8 +145,7 @@ class EndpointMatch(msgspec.Struct, frozen=True):
     model: str = ""
     stream: bool | None = None
     framing: str = ""
-    """How the stream is framed: "" for server-sent events, else a name for `Http.make_framing_converter` (Gemini
-    without `alt=sse` sends a JSON array)."""
+    """"" for server-sent events, else a name for `make_framing_converter` (Gemini without `alt=sse`: a JSON array)."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -203,8 +200,7 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     constraints: Mapping[str, object] = EMPTY_MAPPING
     """The fields of `Constraints` that differ."""
     rewrite_body: Callable[[Object, str, Ledger], Object] | None = None
-    """The body as this server takes it, from the body, the model's name and the ledger. It returns the same object when
-    nothing changes, and never changes it in place."""
+    """From the body, the model's name and the ledger; the same object when nothing changes, and never changed in place."""
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,8 +220,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     provider_tool_markers: tuple[bytes, ...] = ()
     """Bytes in a body that may declare a tool which the provider runs. Without them a request need not be parsed."""
     history_markers: tuple[bytes, ...] = ()
-    """Bytes in a body that may belong to earlier calls, results or thinking. These may come from another model, so such
-    a body is parsed before it is passed through."""
+    """Bytes of earlier calls, results or thinking, which may come from another model: such a body is parsed first."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
     """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()

@@ -26,8 +26,7 @@ def is_legal_id(id: str, pattern: re.Pattern[str] = SAFE_ID_PATTERN, limit: int 
 def make_legal_id(
     text: str, pattern: re.Pattern[str] = SAFE_ID_PATTERN, limit: int = MAX_SAFE_ID_LENGTH, salt: str = ""
 ) -> str:
-    """A legal id or name for any text: a readable prefix, and a hash that keeps different texts apart. A limit that is
-    too short for both gives the hash alone."""
+    """A legal id or name for any text: a readable prefix, and a hash (alone where the limit is too short for both)."""
     suffix = f"_{hex_digest(text + salt)}"
     prefix_length = limit - len(suffix)
     if prefix_length < 1:

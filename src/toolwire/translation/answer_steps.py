@@ -149,8 +149,7 @@ class AnswerSteps(Struct, eq=False):
     failure: Failure | None = None
     """Why the policy refused the answer."""
     unslotted_parts: list[tuple[int, Any]] = []
-    """Sealed parts that the client cannot carry, with their choice. Whether a store can keep the seal is known when the
-    choice ends: it needs the id of a call."""
+    """Sealed parts that the client cannot carry, by choice. A store can keep them if the choice ends with a call id."""
     used_ids: set[str] = set()
     """Ids of the calls so far."""
     has_renamed_ids: bool = False
@@ -248,8 +247,7 @@ class AnswerSteps(Struct, eq=False):
         return [] if open_part.is_held else [ArgumentsDelta(open_part.index, event.text)]
 
     def delta_target(self, event: TextDelta | ArgumentsDelta) -> tuple[int, tuple[Callable[[str], None], ...]]:
-        """Where the text of this delta and of all further deltas of its part goes: the client's index of the part (-1
-        while it is held), and the functions that keep the text."""
+        """The client's index of a delta's part (-1 while it is held), and the functions that keep its texts."""
         open_part = self.open_parts[event.index]
         kept = type(event) is ArgumentsDelta or (self.seal_slots.on_next_part and type(open_part.part) is Reasoning)
         return open_part.index, (open_part.pieces.append,) if kept else ()

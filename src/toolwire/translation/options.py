@@ -63,9 +63,6 @@ class Options(Struct, frozen=True, kw_only=True):
     """The HTTP status of the error to translate."""
 
 
-_NO_NAMES: frozenset[str] = frozenset()
-
-
 def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[Request, frozenset[str]]:
     """The request with the options' model, stream flag, output limit, cache setting and tools; and the names of the
     tools that were added."""
@@ -78,7 +75,7 @@ def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[R
         settings = _apply_to_settings(request.settings, options, ledger)
         if settings is not request.settings:
             changes["settings"] = settings
-    added_names = _NO_NAMES
+    added_names: frozenset[str] = frozenset()
     if options.tools and (request.settings.count or 1) == 1:
         declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
         added = [tool for tool in options.tools if tool.name not in declared]

@@ -235,8 +235,7 @@ def _has_foreign_seal(part: Part, maker: str) -> bool:
 def _reason_to_drop(
     part: Reasoning, maker: str, constraints: Constraints, has_foreign_neighbour: bool, is_followed: bool
 ) -> str:
-    """What kind of thinking this is, if it must be left out; "" if not. A turn has one maker, so unsealed thinking
-    beside a foreign seal is foreign, too."""
+    """Why to leave it out, or "". A turn has one maker: unsealed thinking beside a foreign seal is foreign, too."""
     seal = part.seal
     if _has_foreign_seal(part, maker) or (seal is None and has_foreign_neighbour):
         return "thinking of another maker"

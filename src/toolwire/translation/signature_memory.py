@@ -431,8 +431,7 @@ def hidden_call_keys(request: Request) -> tuple[str, ...]:
 
 
 def group_assistant_runs(turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
-    """The turns in groups: consecutive turns of the assistant together, all others alone. Each group comes with the
-    last text of the user before it."""
+    """Consecutive turns of the assistant together, all others alone, each with the last text of the user before it."""
     run: list[Turn] = []
     question = ""
     for turn in turns:

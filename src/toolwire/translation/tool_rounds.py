@@ -288,8 +288,7 @@ class Rounds(Struct, eq=False):
 
 
 def _without_wire(part: Part) -> Part:
-    """A part as it will be restored from the store later, without its original JSON: both must give the same bytes,
-    because prompts are cached by prefix."""
+    """A part as the store will restore it: both must give the same bytes, because prompts are cached by prefix."""
     if isinstance(part, Text):
         return replace(part, citations=(), origin=None)
     if isinstance(part, (Call, Reasoning)) and part.origin is not None:

@@ -1,5 +1,4 @@
-"""The public functions of the library: translate one body or one stream from any protocol to any other, and
-helpers for tool loops in one protocol."""
+"""The public functions of the library: translate a body or a stream, and helpers for tool loops."""
 
 from __future__ import annotations
 

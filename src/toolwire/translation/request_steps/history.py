@@ -184,8 +184,7 @@ def _rebuild_turns(request: Request, constraints: Constraints, ledger: Ledger, s
 
 
 def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn]:
-    """A history of the target's own protocol: only the steps that are out of order are rebuilt, so that all others stay
-    verbatim (prompts are cached by prefix)."""
+    """A history of the target's protocol: only broken steps are rebuilt; others stay verbatim for prompt caches."""
     repaired: list[Turn] = []
     for step in _split_steps(turns):
         # Gemini pairs calls and results without an id by their order.

@@ -57,8 +57,7 @@ def restore_turns(
     constraints: Constraints,
     ledger: Ledger,
 ) -> Request:
-    """The request with the records of this maker put back. A turn depends only on what is before it, so that it stays
-    the same while the conversation grows."""
+    """The request with the records of this maker. A turn depends only on what is before it: it stays the same."""
     restorer = _TurnRestorer(prefix_digests, records, maker, constraints.needs_part_after_reasoning, ledger)
     turns: list[Turn] = []
     for question, run in signature_memory.group_assistant_runs(request.turns):
@@ -88,8 +87,7 @@ class _TurnRestorer(Struct, eq=False):
     """Restored results of calls that were made together with calls of the client."""
 
     def restore_run(self, run: list[Turn], user_text: str) -> list[Turn]:
-        """Restore consecutive turns of the assistant. Some clients split one turn into several messages: these are
-        joined again where one record has all of it."""
+        """Restore turns of the assistant in a row. Those that a client split are joined where one record has all."""
         rounds = self._restore_rounds(run, user_text)
         if rounds is not None:
             return rounds

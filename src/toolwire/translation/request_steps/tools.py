@@ -390,7 +390,6 @@ def _strip_code_fence(text: str) -> str:
 _OPTION_FIELDS = ("max_uses", "allowed_domains", "blocked_domains", "location", "context_size")
 NO_PROVIDER_TOOLS = "this server does not run tools"
 EMPTY_RESULT = "nothing was found"
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def substitute_provider_tools(
@@ -416,7 +415,7 @@ def substitute_provider_tools(
     if not runs_tools:
         request = _drop_unrunnable_tools(request, given, ledger)
     if not given:
-        return request, _NO_NAMES
+        return request, EMPTY_MAPPING
     choice = request.choice
     if choice is not None and any(name.kind in given for name in choice.tools):
         names = [ToolName(given[name.kind].name) if name.kind in given else name for name in choice.tools]

@@ -141,8 +141,7 @@ def _text_to_flag(result: Result, ledger: Ledger) -> Result:
 
 
 def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
-    """The request with images and other media of results moved to a user turn after them, where the target accepts none
-    in results (OpenAI Chat); or replaced by a line of text."""
+    """The request with media of results in a user turn after them, where the target needs it (Chat), or as text."""
     turns: list[Turn] = []
     moved: list[Part] = []
     for turn in request.turns:
@@ -234,13 +233,17 @@ def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledge
         turns = _drop_reasoning_of(turns, request.turns[: max(numbers, default=0)], ledger)
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
     new = tuple(tool for key, tool in tools.items() if key not in known)
-    old = tuple(_clear_defer(tool, loaded, ledger) for tool in request.tools)
-    return replace_fields(request, turns=tuple(turns), tools=old + new)
+    old: list[AnyTool] = []
+    for tool in request.tools:
+        if isinstance(tool, Tool) and tool.defer and tool.name in loaded:
+            ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded and is no longer deferred")
+            tool = replace_fields(tool, defer=None)
+        old.append(tool)
+    return replace_fields(request, turns=tuple(turns), tools=(*old, *new))
 
 
 def drop_reasoning_without_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request without thinking that is bound to tools which are gone. Some clients leave all tools out when they
-    only want a summary of the conversation."""
+    """The request without thinking that is bound to tools which are gone: for a summary, some clients send no tools."""
     if request.tools or ledger.is_same_protocol or not constraints.binds_reasoning_to_tools(request.model):
         return request
     if not any(isinstance(part, Call) for turn in request.turns for part in turn.parts):
@@ -293,13 +296,6 @@ def _collect_tools(part: ToolsAdded, tools: dict[tuple[str, str], AnyTool], ledg
         tools.setdefault(key, replace_fields(tool, defer=None) if isinstance(tool, Tool) and tool.defer else tool)
     ledger.note("tools-merged", source_path(part), "tools added in the conversation were moved to the list of tools")
     return [tool.name for tool in part.tools if isinstance(tool, Tool)]
-
-
-def _clear_defer(tool: AnyTool, loaded: set[str], ledger: Ledger) -> AnyTool:
-    if not isinstance(tool, Tool) or not tool.defer or tool.name not in loaded:
-        return tool
-    ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was loaded and is no longer deferred")
-    return replace_fields(tool, defer=None)
 
 
 # --- what a request contains, found in one pass, so that only those steps run that have something to do ---------------
