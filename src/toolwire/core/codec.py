@@ -200,7 +200,7 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
     constraints: Mapping[str, object] = EMPTY_MAPPING
     """The fields of `Constraints` that differ."""
     rewrite_body: Callable[[Object, str, Ledger], Object] | None = None
-    """From the body, the model's name and the ledger; the same object when nothing changes, and never changed in place."""
+    """From the body, the model's name and the ledger; the same object when nothing changes, never changed in place."""
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,7 +98,7 @@ RateLimitWriter = Callable[[tuple[RateLimit, ...], float], dict[str, str]]
 
 class RateLimitHeaders:
     def __init__(self, header_pattern: str, kinds: tuple[str, ...], resets_as_timestamp: bool = False) -> None:
-        """`header_pattern` has `{what}` (as `RateLimit.kind`) and `{field}` in it. Anthropic's resets are timestamps."""
+        """`header_pattern` has `{what}` (as `RateLimit.kind`) and `{field}`. Anthropic's resets are timestamps."""
         fields = ("limit", "remaining", "reset")
         self._names = {kind: [header_pattern.format(what=kind, field=field) for field in fields] for kind in kinds}
         self._count_names = frozenset(name for names in self._names.values() for name in names[:2])
