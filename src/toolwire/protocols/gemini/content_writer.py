@@ -194,8 +194,7 @@ def _split_content(content: tuple[Part, ...], writing: PartWriteContext) -> tupl
 def _place_media(item: Media | Opaque, writing: PartWriteContext) -> Object | None:
     """Media of a result: inside it for Gemini 3, otherwise in a part after the results."""
     if isinstance(item, Opaque):
-        wire: Object = item.origin.wire
-        return wire
+        return _write_opaque(item, writing)
     nested = is_own(item.origin) or (writing.family.is_gemini_3 and (item.mime in RESULT_MEDIA_TYPES or not item.data))
     written = intact_wire(item.origin) or write_media(item, writing, nested)
     if written is None or nested:
@@ -251,39 +250,37 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
 def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Object | None:
     if not writing.in_response and is_foreign(part.origin):
         return _note_dropped(part, writing)
-    identity: Object = {"id": part.id} if part.id else {}
-    if part.tool == "code_execution":
-        arguments = decode_object_or_none(part.arguments) or {}
-        code, language = arguments.get("code", arguments.get("command")), arguments.get("language")
-        written = {
-            "language": language if isinstance(language, str) else "PYTHON",
-            "code": code if isinstance(code, str) else part.arguments,
-        }
-        return _wrap("executableCode", written | identity, part.origin)
-    tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
-    if tool_type is None:
-        return _note_dropped(part, writing)
-    call = identity | {"toolType": tool_type}
-    if part.arguments:
-        call["args"] = raw_object_or_none(part.arguments) or {names.RAW_ARGUMENTS_KEY: part.arguments}
-    return _wrap("toolCall", call, part.origin)
+    if part.tool != "code_execution":
+        return _write_provider_part("toolCall", "args", names.RAW_ARGUMENTS_KEY, part.arguments, part, writing)
+    arguments = decode_object_or_none(part.arguments) or {}
+    code, language = arguments.get("code", arguments.get("command")), arguments.get("language")
+    written: Object = {"language": language if isinstance(language, str) else "PYTHON"}
+    written["code"] = code if isinstance(code, str) else part.arguments
+    return _wrap("executableCode", written | ({"id": part.id} if part.id else {}), part.origin)
 
 
 def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> Object | None:
     if not writing.in_response and is_foreign(part.origin):
         text = provider_result_as_text(part, writing.ledger)
         return None if text is None else {"text": text.text}
-    identity: Object = {"id": part.id} if part.id else {}
-    if part.tool == "code_execution":
-        outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"
-        return _wrap("codeExecutionResult", {"outcome": outcome, "output": part.text} | identity, part.origin)
+    if part.tool != "code_execution":
+        return _write_provider_part("toolResponse", "response", "output", part.text, part, writing)
+    outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"
+    written = {"outcome": outcome, "output": part.text} | ({"id": part.id} if part.id else {})
+    return _wrap("codeExecutionResult", written, part.origin)
+
+
+def _write_provider_part(
+    key: str, field: str, raw_key: str, value: str, part: ProviderCall | ProviderResult, writing: PartWriteContext
+) -> Object | None:
+    """A `toolCall` or `toolResponse`; text that is not a JSON object is written under `raw_key`."""
     tool_type = names.TYPE_BY_PROVIDER_TOOL.get(part.tool)
     if tool_type is None:
         return _note_dropped(part, writing)
-    result = identity | {"toolType": tool_type}
-    if part.text:
-        result["response"] = raw_object_or_none(part.text) or {"output": part.text}
-    return _wrap("toolResponse", result, part.origin)
+    inner: Object = {"id": part.id, "toolType": tool_type} if part.id else {"toolType": tool_type}
+    if value:
+        inner[field] = raw_object_or_none(value) or {raw_key: value}
+    return _wrap(key, inner, part.origin)
 
 
 def _note_dropped(part: ProviderCall | ProviderResult, writing: PartWriteContext) -> Object | None:

@@ -1,5 +1,4 @@
-"""Endpoints, credentials, token counting, the list of models, and the two framings of a stream (SSE and one JSON
-array)."""
+"""Endpoints, credentials, token counts, the list of models, and the framings of a stream (SSE, one JSON array)."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ class ChunkSplitter:
 
 
 class ArrayFramingConverter:
-    """Converts server-sent events to one JSON array, for clients that did not ask for `alt=sse`. An error is an element
-    of it."""
+    """Converts SSE to one JSON array, for clients that did not ask for `alt=sse`. An error is an element of it."""
 
     content_type = "application/json"
 

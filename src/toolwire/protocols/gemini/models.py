@@ -36,10 +36,6 @@ class Family(Struct, frozen=True, dict=True):
         return self.major >= 3
 
     @cached_property
-    def is_gemini_2(self) -> bool:
-        return self.major == 2
-
-    @cached_property
     def takes_json_schema(self) -> bool:
         """Does it accept JSON Schema? Models before 2.0 know only a subset of OpenAPI's schemas."""
         return self.major != 1

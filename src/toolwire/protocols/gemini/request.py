@@ -209,12 +209,9 @@ def _read_stop_sequences(node: Object, key: str, path: Path) -> tuple[str, ...] 
 
 
 _FIELD_READERS: dict[str, Any] = {
-    "max_tokens": get_int,
+    **dict.fromkeys(("max_tokens", "seed", "count", "top_logprobs"), get_int),
     "stop": _read_stop_sequences,
-    "seed": get_int,
-    "count": get_int,
     "logprobs": get_bool,
-    "top_logprobs": get_int,
 }
 
 
@@ -279,7 +276,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if (wire := intact_wire(origin)) is not None and not unsigned:
         return wire
     own = origin if is_own(origin) else None
-    writing = PartWriteContext(ledger, model, is_foreign=is_foreign(origin), writes_ids=not model.is_gemini_2)
+    writing = PartWriteContext(ledger, model, is_foreign=is_foreign(origin), writes_ids=model.major != 2)
     out: Object = {}
     if own is not None and "model" in own.wire:
         prefix = "models/" if str(own.wire["model"]).startswith("models/") and "/" not in request.model else ""

@@ -56,7 +56,6 @@ from toolwire.protocols.gemini.names import NAME, intact_wire, is_own, to_snake_
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
-
 _FINISH_BY_REASON = {word: Finish(kind, word) for word, kind in names.KIND_BY_FINISH_REASON.items()}
 
 
@@ -67,11 +66,9 @@ def read_response(body: Object) -> Response:
     node, origin = reading.read_node(body, None, names.RESPONSE_KEYS)
     candidates = enumerate(get_list(node, "candidates", None) or ())
     choices = [_read_candidate(item, ((None, "candidates"), number), number, reading) for number, item in candidates]
-    if not choices:
-        blocked = read_block_reason(node, None, reading)
-        if blocked is not None:
-            choices.append(Choice(0, (), blocked))
-    elif node.get("promptFeedback") is not None:
+    if not choices and (blocked := read_block_reason(node, None, reading)) is not None:
+        choices = [Choice(0, (), blocked)]
+    elif choices and node.get("promptFeedback") is not None:
         reading.note_unknown_field(None, "promptFeedback")
     usage = get_object(node, "usageMetadata", None)
     failures = [finish_failure(choice.finish) for choice in choices]
@@ -131,10 +128,8 @@ def read_finish(candidate: Object, path: Path) -> Finish | None:
 
 def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> Finish | None:
     """The finish of an answer (in camelCase) whose prompt was blocked."""
-    raw = get_object(answer, "promptFeedback", path)
-    if raw is None:
-        return None
     here = (path, "promptFeedback")
+    raw = get_object(answer, "promptFeedback", path) or {}
     feedback = reading.read_inner_node(raw, here, names.PROMPT_FEEDBACK_KEYS)
     reason = feedback.get("blockReason")
     if reason is None:
@@ -160,15 +155,8 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
             if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
     prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, names.COUNT_KEYS, path)
-    return Usage(
-        (prompt or 0) + (tool_prompt or 0),
-        (answer or 0) + (reasoning or 0),
-        cached,
-        None,
-        reasoning,
-        total,
-        Origin(NAME, path, raw, extra),
-    )
+    input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
+    return Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))
 
 
 def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -> int | None:
@@ -323,9 +311,8 @@ def write_response_head(id: str, model: str, created: int | None, context: Write
     out: Object = {"modelVersion": model} if model else {}
     if created is not None and 0 <= created <= MAX_CREATE_TIME:
         out["createTime"] = datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
-    identity = id or (ids.derive_id("", context.seed) if context.seed else "")
-    if identity:
-        out["responseId"] = identity
+    if id or context.seed:
+        out["responseId"] = id or ids.derive_id("", context.seed)
     return out
 
 

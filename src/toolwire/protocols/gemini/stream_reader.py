@@ -131,12 +131,10 @@ class StreamReader:
             self._fail_stream(Failure("upstream", str(error), 502, "frame_too_long"), _SILENT_FRAME)
             return self._events
         self._read_frames(frames)
-        open_text = self._open_text
-        if open_text is None or len(frames) != 1 or not self._splitter.is_between_frames:
-            return self._events
-        if self._failed_templates < MAX_FAILED_TEMPLATES:
+        open_text, last = self._open_text, self._usage
+        is_whole_frame = len(frames) == 1 and self._splitter.is_between_frames
+        if open_text is not None and is_whole_frame and self._failed_templates < MAX_FAILED_TEMPLATES:
             self._failed_templates += 1
-            last = self._usage
             usage = last[0] if last is not None and last[1] == self._frame_count - 1 else None
             self._template = _make_template(data, frames[0].data, open_text, usage)
         return self._events
@@ -212,7 +210,12 @@ class StreamReader:
         if usage is not None:
             self._usage = (usage, self._frame_count - 1)
         if not self._started:
-            self._start_response(chunk, path)
+            self._started = True
+            id, model = (get_text(chunk, key, path) or "" for key in ("responseId", "modelVersion"))
+            created = read_create_time(chunk.get("createTime"), self._reading, path)
+            counts = None if self._usage is None else _read_usage(self._usage, PartReadContext())
+            origin = Origin(NAME, path, {}, EMPTY_MAPPING, False)
+            self._events.append(ResponseStart(id, model, created, counts, origin, self._frame))
         candidates = get_list(chunk, "candidates", path)
         for number, item in enumerate(candidates or ()):
             here = ((path, "candidates"), number)
@@ -231,19 +234,6 @@ class StreamReader:
                 self._noted_keys.add((shape, key))
                 self._reading.note_unknown_field(path, key)
         return shape(node)
-
-    def _start_response(self, chunk: Object, path: Path) -> None:
-        self._started = True
-        self._events.append(
-            ResponseStart(
-                get_text(chunk, "responseId", path) or "",
-                get_text(chunk, "modelVersion", path) or "",
-                read_create_time(chunk.get("createTime"), self._reading, path),
-                None if self._usage is None else _read_usage(self._usage, PartReadContext()),
-                Origin(NAME, path, {}, EMPTY_MAPPING, False),
-                self._frame,
-            )
-        )
 
     def _find_candidate(self, index: int) -> _OpenCandidate:
         return self._candidates.get(index) or self._candidates.setdefault(index, _OpenCandidate(index))
@@ -383,19 +373,13 @@ class StreamReader:
 
     def _add_grounding(self, candidate: _OpenCandidate) -> None:
         """Add citations to the text that is still open: they need the text they belong to."""
-        channel = candidate.open_text
-        if channel is not None and channel.is_thought:
-            channel = None
-        if candidate.grounding is None:
-            self._end_text(candidate)
-            return
-        metadata, path = candidate.grounding
-        provider_parts, citations = read_grounding(
-            metadata, ["".join(channel.pieces)] if channel else [], path, self._reading
-        )
-        if channel is not None:
-            for _, citation in citations:
-                self._events.append(CitationDelta(channel.index, citation, _SILENT_FRAME))
+        channel, provider_parts = candidate.open_text, list[Part]()
+        if candidate.grounding is not None:
+            metadata, path = candidate.grounding
+            texts = ["".join(channel.pieces)] if channel is not None and not channel.is_thought else []
+            provider_parts, citations = read_grounding(metadata, texts, path, self._reading)
+            if channel is not None:
+                self._events += [CitationDelta(channel.index, found, _SILENT_FRAME) for _, found in citations]
         self._end_text(candidate)
         for part in provider_parts:
             self._add_whole_part(candidate, part)
@@ -403,11 +387,11 @@ class StreamReader:
     def _fail_truncated(self) -> None:
         """The input ended too early, perhaps with an error that has no `data:` before it."""
         bare = self._splitter.find_bare_error()
-        if bare is not None:
+        if bare is None:
+            self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
+        else:
             path = (_EVENT_PATH, self._frame_count)
             self._fail_stream(read_error(bare, 0, {}, path), SourceFrame(NAME, None, bare))
-            return
-        self._fail_stream(truncated_stream_failure("no finishReason came"), _SILENT_FRAME)
 
 
 def _read_usage(usage: tuple[Object, int], reading: PartReadContext) -> Usage:
@@ -454,9 +438,8 @@ class _UsageTemplate(FrameTemplate):
         if len(data) > MAX_BYTES:
             return None
         text = super().match_text(data)
-        return self._match_with_new_usage(data) if text is None else text
-
-    def _match_with_new_usage(self, data: bytes) -> str | None:
+        if text is not None:
+            return text
         head, between, tail = self._head, self._between, self._tail
         if not data.startswith(head) or not data.endswith(tail):
             return None
@@ -466,17 +449,16 @@ class _UsageTemplate(FrameTemplate):
         if data[at : at + len(between)] != between:
             at = data.find(between, start, end)
         first, second = data[start:at], data[at + len(between) : end]
-        text, usage = (first, second) if self._text_first else (second, first)
+        encoded, usage = (first, second) if self._text_first else (second, first)
         if at < 0 or usage[:1] != b"{" or usage.find(b"\n") >= 0 or usage.find(b"\r") >= 0:
             return None
         try:
-            found = _decode_text(b'"' + text + b'"')
-            if not found:
-                return None
-            self._set_usage(usage, _decode_usage(usage))
+            text = _decode_text(b'"' + encoded + b'"')
+            if text:
+                self._set_usage(usage, _decode_usage(usage))
         except (ValueError, RecursionError):
             return None
-        return found
+        return text or None
 
 
 def _make_template(data: bytes, body: bytes, open_text: _OpenText, usage: Object | None) -> FrameTemplate | None:

@@ -206,8 +206,7 @@ class StreamWriter:
         if tail is None:
             heading = encode(self._response_head())[1:]
             joint = b"}]," if len(heading) > 1 else b"}]"
-            tail = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
-            self._tails[choice] = tail
+            tail = self._tails[choice] = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
         return tail
 
     def _write_part_end(self, event: PartEnd) -> bytes:
@@ -230,14 +229,10 @@ class StreamWriter:
         part, text = open_part.part, "".join(open_part.pieces)
         if isinstance(part, _TEXT_PARTS):
             if isinstance(part, Text):
-                before = len(candidate.ended_text)
+                before, length = len(candidate.ended_text), len(text)
                 cited = [
-                    replace(
-                        each,
-                        start=before + (each.start or 0),
-                        end=before + (len(text) if each.end is None else each.end),
-                    )
-                    for each in (*part.citations, *open_part.citations)
+                    replace(one, start=before + (one.start or 0), end=before + (length if one.end is None else one.end))
+                    for one in (*part.citations, *open_part.citations)
                 ]
                 candidate.ended_text += text
                 if cited:
@@ -309,13 +304,11 @@ _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
 }
 
 
+_END_KEYS = {"finishReason", "finish_reason", "blockReason", "block_reason"}
+
+
 def _has_end(chunk: Object) -> bool:
-    if "error" in chunk:
-        return True
-    candidates = chunk.get("candidates")
-    if not candidates:
-        feedback = chunk.get("promptFeedback", chunk.get("prompt_feedback"))
-        return isinstance(feedback, dict) and ("blockReason" in feedback or "block_reason" in feedback)
-    return isinstance(candidates, list) and any(
-        isinstance(one, dict) and ("finishReason" in one or "finish_reason" in one) for one in candidates
-    )
+    """Does a chunk hold an error, a finish reason, or the reason why the prompt was blocked?"""
+    nodes = chunk.get("candidates") or [chunk.get("promptFeedback", chunk.get("prompt_feedback"))]
+    nodes = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+    return "error" in chunk or any(not _END_KEYS.isdisjoint(node) for node in nodes)
