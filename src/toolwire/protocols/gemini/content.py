@@ -101,8 +101,7 @@ class OpenCall(Struct):
 def _parse_json_path(where: str, path: Path) -> list[str | int]:
     steps: list[str | int] = []
     at = 1 if where.startswith("$") else 0
-    if at == 0:
-        where = f".{where}"
+    where = where if at else f".{where}"
     while at < len(where):
         match = _PATH_STEP.match(where, at)
         if match is None:
@@ -136,14 +135,11 @@ def _set_at_path(root: Object, steps: list[str | int], value: Json, where: str, 
 # --- media ----------------------------------------------------------------------------------------------------------
 
 MediaKind = Literal["image", "file", "audio", "video"]
-
 _MEDIA_KINDS: Mapping[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 GOOGLE_FILE_PREFIXES = ("gs://", "files/", "https://generativelanguage.googleapis.com/")
 """Files that only Google can open."""
-
 _YOUTUBE_PREFIXES = ("https://www.youtube.com/", "https://youtube.com/", "https://youtu.be/")
-
 _URL_SAFE_TO_STANDARD = str.maketrans("-_", "+/")
 
 
@@ -170,13 +166,7 @@ class PartReadContext(ReadContext):
 
     def read_inner_node(self, item: Json, path: Path, shape: KnownKeys) -> Object:
         """An object inside a part, in camelCase. Its unknown keys are noted; the part's origin keeps them."""
-        node = expect_object(item, path)
-        if shape.camel_keys.issuperset(node):
-            return node
-        for key, value in node.items():
-            if key not in shape.all_keys and is_nonempty(value):
-                self.note_unknown_field(path, key)
-        return shape(node)
+        return self.read_node(item, path, shape)[0]
 
 
 def read_parts(items: list[Json], path: Path, reading: PartReadContext, from_model: bool = False) -> list[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -36,12 +36,7 @@ from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_ow
 RESULT_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """The media that a result may hold, from Gemini 3 on."""
 
-_DEFAULT_MEDIA_TYPES: Mapping[str, str] = {
-    "image": "image/png",
-    "file": "application/pdf",
-    "audio": "audio/wav",
-    "video": "video/mp4",
-}
+_DEFAULT_MEDIA_TYPES = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav", "video": "video/mp4"}
 
 _MEDIA_TYPE_BY_EXTENSION = {
     word.partition("/")[2]: word

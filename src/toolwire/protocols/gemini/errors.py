@@ -63,7 +63,9 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
     origin = Origin(NAME, path, body)
     retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
-        message = error if isinstance(error, str) else _body_text(body)
+        message = error if isinstance(error, str) else ""
+        if not isinstance(error, str) and body is not None:
+            message = (body if isinstance(body, str) else encode_text(body)).strip()[:2000]
         kind = failure_kind_for_status(status) if status >= 400 else "upstream"
         message = message or f"the provider answered with status {status}"
         return Failure(kind, message, status, retry_after=retry_after, origin=origin)
@@ -93,12 +95,6 @@ def _failure_kind(status_name: str, status: int, message: str, details: list[Obj
     if kind == "rate" and any("PerDay" in encode_text(item) for item in details):
         return "quota"
     return kind
-
-
-def _body_text(body: Json) -> str:
-    if body is None:
-        return ""
-    return (body if isinstance(body, str) else encode_text(body)).strip()[:2000]
 
 
 def write_error(failure: Failure) -> ErrorReply:

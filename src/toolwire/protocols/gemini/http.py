@@ -78,8 +78,6 @@ class ChunkSplitter:
         lines = b"".join(self._recent).splitlines()
         last = max((number for number, line in enumerate(lines) if line.startswith(b"data:")), default=-1)
         rest = b"\n".join(lines[last + 1 :]).strip()
-        if rest[:1] not in (b"{", b"["):
-            return None
         try:
             error = decode(rest)
         except Malformed:

@@ -55,11 +55,6 @@ class Family(Struct, frozen=True, dict=True):
         """The smallest and the largest budget, besides 0 (off) and -1 (the model decides)."""
         return _BUDGET_RANGES[self.size]
 
-    @property
-    def can_disable_thinking(self) -> bool:
-        """Can thinking be switched off with a budget of 0?"""
-        return self.size != "pro"
-
 
 _PROVIDER_TOOLS = frozenset({"web_search", "web_fetch", "code_execution", "maps"})
 

@@ -61,9 +61,7 @@ PART_KEYS = {key: KnownKeys(key, "thoughtSignature") if key in _SIGNED_PARTS els
 REQUEST_KEYS = KnownKeys(
     "contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "serviceTier", "model", "config"
 )
-DECLARATION_KEYS = KnownKeys(
-    "name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"
-)
+DECLARATION_KEYS = KnownKeys(*"name description parameters parametersJsonSchema response responseJsonSchema".split())
 TOOL_CONFIG_KEYS = KnownKeys("functionCallingConfig")
 CALLING_CONFIG_KEYS = KnownKeys("mode", "allowedFunctionNames")
 THINKING_KEYS = KnownKeys("includeThoughts", "thinkingBudget", "thinkingLevel")
@@ -72,9 +70,7 @@ FORMAT_KEY_SET = KnownKeys(*FORMAT_KEYS)
 
 RESPONSE_KEYS = KnownKeys("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime")
 PROMPT_FEEDBACK_KEYS = KnownKeys("blockReason", "blockReasonMessage")
-CANDIDATE_KEYS = KnownKeys(
-    "content", "finishReason", "finishMessage", "index", "groundingMetadata", "urlContextMetadata"
-)
+CANDIDATE_KEYS = KnownKeys(*"content finishReason finishMessage index groundingMetadata urlContextMetadata".split())
 COUNT_KEYS = tuple(
     """promptTokenCount toolUsePromptTokenCount candidatesTokenCount thoughtsTokenCount cachedContentTokenCount
     totalTokenCount""".split()

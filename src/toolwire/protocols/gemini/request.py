@@ -1,5 +1,4 @@
-"""Requests and their settings. Google has the model and the stream flag in the path; the `config` of its SDKs is
-accepted too."""
+"""Requests and their settings. The model and the stream flag are in the path; the SDKs' `config` is read too."""
 
 from __future__ import annotations
 
@@ -500,7 +499,8 @@ def _thinking_budget(thinking: Thinking, family: Family) -> Object:
     """A budget; for an unknown model a level, if that is what the client sent."""
     least, most = family.budget_range
     if thinking.mode == "off" or thinking.effort == "none":
-        return {"thinkingBudget": 0 if family.can_disable_thinking or not family.is_known else least}
+        # A budget of 0 switches thinking off, except in the pro models.
+        return {"thinkingBudget": least if family.is_known and family.size == "pro" else 0}
     budget = thinking.budget
     if budget is None and thinking.effort:
         if not family.is_known:

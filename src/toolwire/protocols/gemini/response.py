@@ -298,7 +298,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     out: Object = {"candidates": [write_candidate(choice, ledger) for choice in response.choices]}
     if response.usage is not None:
         out["usageMetadata"] = write_usage(response.usage, ledger)
-    out |= write_response_head(response.id, response.model, response.created, context)
+    out |= write_head(response.id, response.model, response.created, context)
     return restore_original_keys(out, response.origin, NAME)
 
 
@@ -306,7 +306,7 @@ MAX_CREATE_TIME = 253_402_300_799
 """The end of the year 9999: `createTime` has four digits for the year."""
 
 
-def write_response_head(id: str, model: str, created: int | None, context: WriteContext) -> Object:
+def write_head(id: str, model: str, created: int | None, context: WriteContext) -> Object:
     """The model, the time and the id, which are in every chunk of a stream."""
     out: Object = {"modelVersion": model} if model else {}
     if created is not None and 0 <= created <= MAX_CREATE_TIME:
@@ -354,10 +354,7 @@ def write_finish(finish: Finish, has_cut_call: bool, ledger: Ledger) -> Object:
             ledger.note("finish-mapped", source_path(finish), what)
     if has_cut_call and finish.kind in ("stop", "calls"):
         reason = names.FINISH_REASON_BY_KIND["length"]
-    out: Object = {"finishReason": reason}
-    if finish.detail:
-        out["finishMessage"] = finish.detail
-    return out
+    return {"finishReason": reason, "finishMessage": finish.detail} if finish.detail else {"finishReason": reason}
 
 
 def write_usage(usage: Usage, ledger: Ledger) -> Object:

@@ -309,20 +309,17 @@ class StreamReader:
             return
         self._end_text(candidate)
         index, self._part_count = self._part_count, self._part_count + 1
-        out = self._events
+        start, deltas = part, list[Event]()
         if isinstance(part, Call):
-            out.append(PartStart(index, replace(part, arguments="", seal=None), candidate.index, self._frame))
-            if part.arguments:
-                out.append(ArgumentsDelta(index, part.arguments, self._frame))
+            start = replace(part, arguments="", seal=None)
+            deltas += [ArgumentsDelta(index, part.arguments, self._frame)] if part.arguments else []
         elif isinstance(part, (Text, Reasoning)):
-            out.append(PartStart(index, replace(part, text="", seal=None), candidate.index, self._frame))
-            if part.text:
-                out.append(TextDelta(index, part.text, self._frame))
-        else:
-            out.append(PartStart(index, part, candidate.index, self._frame))
+            start = replace(part, text="", seal=None)
+            deltas += [TextDelta(index, part.text, self._frame)] if part.text else []
         if isinstance(part, (Call, Text, Reasoning)) and part.seal is not None:
-            out.append(SealDelta(index, part.seal, self._frame))
-        out.append(PartEnd(index, frame=self._frame))
+            deltas.append(SealDelta(index, part.seal, self._frame))
+        start_event = PartStart(index, start, candidate.index, self._frame)
+        self._events += [start_event, *deltas, PartEnd(index, frame=self._frame)]
 
     def _read_call_fragment(self, candidate: _OpenCandidate, call: Object, node: Object, path: Path) -> None:
         """One piece of a call whose arguments are streamed by JSON path."""

@@ -54,13 +54,7 @@ from toolwire.protocols.gemini.content_writer import PartWriteContext, write_par
 from toolwire.protocols.gemini.errors import write_error_body
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import NAME, is_own_seal
-from toolwire.protocols.gemini.response import (
-    is_grounding,
-    write_finish,
-    write_grounding,
-    write_response_head,
-    write_usage,
-)
+from toolwire.protocols.gemini.response import is_grounding, write_finish, write_grounding, write_head, write_usage
 
 _TEXT_PARTS = (Text, Refusal, Reasoning)
 
@@ -117,9 +111,7 @@ class StreamWriter:
         return partial(self._write_delta, self._open_parts[index])
 
     def close(self) -> bytes:
-        if self._ended:
-            return b""
-        return self._write_failure(ResponseFailed(truncated_stream_failure()))
+        return b"" if self._ended else self._write_failure(ResponseFailed(truncated_stream_failure()))
 
     # --- frames of our own protocol ---
 
@@ -281,7 +273,7 @@ class StreamWriter:
 
     def _response_head(self) -> Object:
         start = self._response_start
-        return write_response_head(start.id, start.model, start.created, self._context)
+        return write_head(start.id, start.model, start.created, self._context)
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
         self._ended = True

@@ -48,7 +48,10 @@ def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Itera
         here = (path, key)
         if kind == "functionDeclarations":
             for item, at in items_with_paths(expect_list(value, here), here):
-                yield _read_declaration(item, at, reading)
+                node, origin = reading.read_node(item, at, names.DECLARATION_KEYS)
+                name, description = require_text(node, "name", at), get_text(node, "description", at)
+                parameters, output = (read_schema(node, slots, at) for slots in (_PARAMETER_SLOTS, _RESPONSE_SLOTS))
+                yield Tool(name, description, parameters, output=output, origin=origin)
         elif kind in names.PROVIDER_TOOL_BY_KEY:
             for option, chosen in expect_object(value, here).items():
                 if is_nonempty(chosen):
@@ -56,13 +59,6 @@ def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Itera
             yield ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
         else:
             yield Opaque(kind, reading.whole_origin({key: value}, here))
-
-
-def _read_declaration(item: Json, path: Path, reading: PartReadContext) -> Tool:
-    node, origin = reading.read_node(item, path, names.DECLARATION_KEYS)
-    name, description = require_text(node, "name", path), get_text(node, "description", path)
-    parameters, output = (read_schema(node, slots, path) for slots in (_PARAMETER_SLOTS, _RESPONSE_SLOTS))
-    return Tool(name, description, parameters, output=output, origin=origin)
 
 
 CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {
@@ -116,8 +112,7 @@ def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> l
                 entries.append({"functionDeclarations": declarations})
             declarations.append(write_declaration(tool, family, ledger))
         elif isinstance(tool, ProviderTool):
-            entry = _write_provider_tool(tool, Tool in map(type, tools), family, ledger)
-            if entry is not None:
+            if (entry := _write_provider_tool(tool, Tool in map(type, tools), family, ledger)) is not None:
                 entries.append(entry)
         elif is_foreign(tool.origin):
             ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
@@ -257,15 +252,11 @@ def _defines_required(node: Object) -> bool:
     required = node.get("required")
     if not isinstance(required, list) or ("properties" not in node and node.get("type") != "object"):
         return True
+    properties = node["properties"] if isinstance(node.get("properties"), dict) else {}
     try:
-        return all(map(_properties(node).__contains__, required))
+        return all(map(properties.__contains__, required))
     except TypeError:
         return False  # one of them is not a string
-
-
-def _properties(node: Object) -> Object:
-    properties = node.get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 _NESTED_PROPERTY_KEYS = NESTING_KEYWORDS | {"required"}
@@ -294,7 +285,7 @@ def _drop_undefined_required(node: Json, path: Path) -> Json:
     node = convert_inner_schemas(node, path, _drop_undefined_required)
     if _defines_required(node):
         return node
-    properties = _properties(node)
+    properties = node["properties"] if isinstance(node.get("properties"), dict) else {}
     required = [name for name in node["required"] if isinstance(name, str) and name in properties]
     if not required:
         return {key: value for key, value in node.items() if key != "required"}
