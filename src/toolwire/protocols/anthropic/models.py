@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -205,7 +205,13 @@ def _is_short_and_unmarked(body: Object) -> bool:
     if "cache_control" in body:
         return False
     size = 0
-    for content in (body.get("system") or "", *[message["content"] for message in body["messages"]]):
+    system = body.get("system")
+    if system:
+        if system.__class__ is not str:
+            return False
+        size = len(system)
+    for message in body["messages"]:
+        content = message["content"]
         if content.__class__ is not str:
             return False
         size += len(content)
@@ -220,7 +226,11 @@ def _add_breakpoints(body: Object, mark_request: bool, ledger: Ledger) -> Object
     """Breakpoints after the tools, after the system prompt, and for the whole request. They depend on nothing that
     comes later, so the cached prefix stays the same when the conversation continues."""
     tools = body.get("tools") or []
-    size = _add_lengths(_content_length(body.get("system")), map(_tool_size, tools))
+    size = _content_length(body.get("system"))
+    for tool in tools:
+        if size >= MIN_CACHED_CHARACTERS:
+            break
+        size += _tool_size(tool)
     marked: Object = {}
     if size >= MIN_CACHED_CHARACTERS:
         loaded = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
@@ -229,8 +239,11 @@ def _add_breakpoints(body: Object, mark_request: bool, ledger: Ledger) -> Object
         system = _as_blocks(body.get("system"))
         if count := _count_to_last_cacheable(system):
             marked["system"] = _with_breakpoint(system, count - 1)
-    contents = (_content_length(message["content"]) for message in body["messages"])
-    if mark_request and _add_lengths(size, contents) >= MIN_CACHED_CHARACTERS:
+    for message in body["messages"] if mark_request else ():
+        if size >= MIN_CACHED_CHARACTERS:
+            break
+        size += _content_length(message["content"])
+    if mark_request and size >= MIN_CACHED_CHARACTERS:
         marked["cache_control"] = dict(BREAKPOINT)
     if not marked:
         return body
@@ -250,15 +263,6 @@ def move_breakpoint_to_last_block(body: Object) -> Object:
             marked = {**message, "content": _with_breakpoint(blocks, count - 1, body["cache_control"])}
             return out | {"messages": [*messages[:number], marked, *messages[number + 1 :]]}
     return out
-
-
-def _add_lengths(size: int, lengths: Iterable[int]) -> int:
-    """The sum, counted only as far as needed."""
-    for length in lengths:
-        if size >= MIN_CACHED_CHARACTERS:
-            break
-        size += length
-    return size
 
 
 def _tool_size(tool: Object) -> int:

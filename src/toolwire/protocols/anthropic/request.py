@@ -74,8 +74,6 @@ SUPPORTED_SETTINGS = frozenset(
 )
 """The settings that Anthropic has. Its streams always report the usage."""
 
-_OTHER_SETTINGS = frozenset({"max_tokens", "parallel", "cache", "stream_usage"})
-"""Settings that `_write_settings` neither writes nor reports as lost."""
 _SETTING_KEYS = {
     "stop": "stop_sequences",
     "parallel": "tool_choice",
@@ -203,7 +201,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     choice = write_tool_choice(request, facts, bool(tools), ledger)
     if choice is not None:
         out["tool_choice"] = choice
-    if own is not None or not _OTHER_SETTINGS.issuperset(present_settings(request.settings)):
+    if own is not None or (request.settings is not NO_SETTINGS and _has_more_settings(request.settings)):
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
@@ -227,6 +225,17 @@ def _model_family(request: Request, own: Origin | None) -> Family:
 def _was_empty(own: Origin | None, key: str) -> bool:
     """Did the client send an empty value? Then it is written back."""
     return own is not None and own.wire.get(key) in ("", [])
+
+
+def _has_more_settings(settings: Settings) -> bool:
+    """Is anything set that `_write_settings` writes or reports as lost?"""
+    return settings != Settings(
+        settings.max_tokens,
+        parallel=settings.parallel,
+        cache=settings.cache,
+        stream_usage=settings.stream_usage,
+        where=settings.where,
+    )
 
 
 def _write_system(request: Request, own: Origin | None, ledger: Ledger) -> str | list[Object]:

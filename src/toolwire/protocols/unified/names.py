@@ -96,14 +96,21 @@ Fields: TypeAlias = Mapping[str, tuple[str, Callable[[Object, str, Path], Any]]]
 
 def read_fields(node: Object, path: Path, fields: Fields) -> dict[str, Any]:
     """The fields that are given; the others keep their defaults."""
-    return {field: value for key, (field, read) in fields.items() if (value := read(node, key, path)) is not None}
+    return {
+        field: value
+        for key, (field, read) in fields.items()
+        if key in node and (value := read(node, key, path)) is not None
+    }
+
+
+_KEPT_IF_EMPTY = (int, dict)
+"""The types of values that say something even if they are 0 or empty."""
 
 
 def write_fields(node: Struct, fields: Fields) -> Object:
     """The fields that say something, in their order."""
-    values = ((key, getattr(node, field)) for key, (field, _) in fields.items())
-    given = ((key, value) for key, value in values if value is not False and value not in (None, "", ()))
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in given}
+    values = [(key, getattr(node, field)) for key, (field, _) in fields.items()]
+    return {key: value for key, value in values if value or value.__class__ in _KEPT_IF_EMPTY}
 
 
 def read_word(node: Object, key: str, path: Path, words: tuple[str, ...]) -> str | None:

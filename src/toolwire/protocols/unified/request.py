@@ -95,7 +95,8 @@ def read_turn(reading: StrictReadContext, value: Json, path: Path) -> Turn:
     else:
         origin = reading.read_origin(node, path, names.TURN_KEYS)
         parts = read_content(reading, node.get("content"), (path, "content"), names.INPUT_PART_TYPES)
-    return Turn(cast(Role, role), parts, **read_fields(node, path, names.TURN_FIELDS), origin=origin)
+    name, phase = get_text(node, "name", path) or "", get_text(node, "phase", path) or ""
+    return Turn(cast(Role, role), parts, name, phase, origin)
 
 
 def check_conversation(turns: tuple[Turn, ...]) -> None:
@@ -105,10 +106,9 @@ def check_conversation(turns: tuple[Turn, ...]) -> None:
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Call):
-                if part.name not in checked_names:
-                    check_tool_name(part.name, (source_path(part), "name"))
+                if part.name not in checked_names or not 0 < len(part.id) <= names.ID_LIMIT or part.id in answered:
+                    _check_call(part, answered)
                     checked_names.add(part.name)
-                _check_call_id(part, answered)
                 answered[part.id] = False
             elif isinstance(part, Result):
                 if answered.get(part.id) is not False:
@@ -116,7 +116,8 @@ def check_conversation(turns: tuple[Turn, ...]) -> None:
                 answered[part.id] = True
 
 
-def _check_call_id(call: Call, answered: Mapping[str, bool]) -> None:
+def _check_call(call: Call, answered: Mapping[str, bool]) -> None:
+    check_tool_name(call.name, (source_path(call), "name"))
     if not 0 < len(call.id) <= names.ID_LIMIT:
         raise Malformed((source_path(call), "id"), f"an id has 1 to {names.ID_LIMIT} characters")
     if call.id in answered:
@@ -223,8 +224,11 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Json]:
 
 def _split_results(turn: Turn) -> list[tuple[Role, tuple[Part, ...]]]:
     """Split a turn: results are in messages of role "tool", other parts keep their role and order."""
-    if turn.role != "tool" and Result not in map(type, turn.parts):
+    kinds = set(map(type, turn.parts))
+    if Result not in kinds and turn.role != "tool":
         return [(turn.role, turn.parts)]
+    if kinds == {Result}:
+        return [("tool", turn.parts)]
     other: Role = "user" if turn.role == "tool" else turn.role
     groups = groupby(turn.parts, lambda part: isinstance(part, Result))
     split: list[tuple[Role, tuple[Part, ...]]] = [("tool" if results else other, tuple(run)) for results, run in groups]
@@ -238,7 +242,7 @@ def _write_turn(turn: Turn, role: Role, parts: tuple[Part, ...], ledger: Ledger)
         out = write_message(parts, ledger)
     else:
         out = {"role": role, "content": write_content(parts, ledger)}
-    return out | write_fields(turn, names.TURN_FIELDS)
+    return out | write_fields(turn, names.TURN_FIELDS) if turn.name or turn.phase else out
 
 
 def write_settings(settings: Settings, ledger: Ledger) -> Object:

@@ -53,7 +53,8 @@ def read_call(reading: LenientReadContext, value: Json, path: Path) -> Call:
         names.read_call_id(require_text(node, "id", path)),
         require_text(node, "name", path),
         "{}" if arguments is None else encode_text(expect_object(arguments, (path, "arguments"))),
-        **read_fields(node, path, names.CALL_FIELDS),
+        item_id=get_text(node, "item_id", path) or "",
+        is_async=get_bool(node, "later", path) or False,
         cache=read_cache(node, path),
         incomplete=get_bool(node, "incomplete", path) or False,
         origin=origin,
@@ -81,7 +82,8 @@ def write_call_head(call: Call, ledger: Ledger) -> Object:
         ledger.note("id-added", source_path(call), f"the call `{call.name}` got an id")
     elif id != names.CALL_ID_PREFIX + call.id:
         ledger.note("id-rewritten", source_path(call), f"the id of the call `{call.name}` was escaped")
-    return {"id": id, "name": call.name, **write_fields(call, names.CALL_FIELDS)}
+    head: Object = {"id": id, "name": call.name}
+    return head | write_fields(call, names.CALL_FIELDS) if call.item_id or call.is_async else head
 
 
 # --- the assistant message ------------------------------------------------------------------------------------------
@@ -177,9 +179,9 @@ def write_message(parts: tuple[Part, ...], ledger: Ledger) -> Object:
         message["content"] = content[0]["text"]
     if calls:
         message["tool_calls"] = calls
-    seals = ((at, write_seal(part, ledger)) for at, part in enumerate(written))
-    if sealed := [{"at": at, **seal} for at, seal in seals if seal is not None]:
-        message["seals"] = sealed
+    sealed = [(at, part) for at, part in enumerate(written) if getattr(part, "seal", None) is not None]
+    if seals := [{"at": at, **seal} for at, part in sealed if (seal := write_seal(part, ledger)) is not None]:
+        message["seals"] = seals
     return message
 
 

@@ -127,7 +127,9 @@ def write_any_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
         ledger.note("tool-dropped", source_path(tool), f"the tool `{tool.kind}` was left out")
         return None
     if isinstance(tool, ProviderTool):
-        out: Object = {"hosted": tool.tool, **names.write_fields(tool, names.PROVIDER_TOOL_FIELDS)}
+        options = names.write_fields(tool, names.PROVIDER_TOOL_FIELDS)
+        out: Object = {"hosted": tool.tool}
+        out |= {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
     else:
         out = _write_tool(tool, ledger)
     return restore_original_keys(out | write_cache(tool.cache), tool.origin, NAME)
