@@ -88,7 +88,7 @@ def write_seal(out: Object, part: Text | Reasoning | Call | Media, ledger: Ledge
 
 def _wrap(key: str, inner: Object, origin: Origin | None) -> Object:
     """A part of this type, with the unknown keys of its inner object if that was read from this protocol."""
-    if is_own(origin) and isinstance(origin.wire, dict):
+    if origin is not None and origin.protocol == NAME and isinstance(origin.wire, dict):
         original = origin.wire.get(key, origin.wire.get(to_snake_case(key)))
         if isinstance(original, dict):
             inner |= names.INNER_KEYS[key].select_unknown(original)
@@ -158,7 +158,7 @@ def _write_result(part: Result, writing: PartWriteContext) -> Object:
     result["response"] = {"error" if part.error else "output": text if part.value is None else part.value}
     if part.error and is_foreign(part.origin):
         writing.ledger.note("error-marked", source_path(part), "the result is sent under the key `error`")
-    if nested := [written for item in media if (written := _place_media(item, writing)) is not None]:
+    if media and (nested := [written for item in media if (written := _place_media(item, writing)) is not None]):
         result["parts"] = nested
     return _wrap("functionResponse", result, part.origin)
 
