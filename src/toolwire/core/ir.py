@@ -476,27 +476,25 @@ class Failure(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
-STATUS_BY_FAILURE_KIND: Mapping[str, int] = MappingProxyType(
-    {
-        "invalid": 400,
-        "context": 400,
-        "authentication": 401,
-        "billing": 402,
-        "permission": 403,
-        "not_found": 404,
-        "timeout": 408,
-        "conflict": 409,
-        "too_large": 413,
-        "unprocessable": 422,
-        "rate": 429,
-        "quota": 429,
-        "cancelled": 499,
-        "server": 500,
-        "upstream": 502,
-        "overloaded": 503,
-        "deadline": 504,
-    }
-)
+STATUS_BY_FAILURE_KIND: Mapping[str, int] = {
+    "invalid": 400,
+    "context": 400,
+    "authentication": 401,
+    "billing": 402,
+    "permission": 403,
+    "not_found": 404,
+    "timeout": 408,
+    "conflict": 409,
+    "too_large": 413,
+    "unprocessable": 422,
+    "rate": 429,
+    "quota": 429,
+    "cancelled": 499,
+    "server": 500,
+    "upstream": 502,
+    "overloaded": 503,
+    "deadline": 504,
+}
 """Every kind of failure, with the HTTP status for it if the provider gave none.
 
 "timeout": the client was too slow to send its request. "deadline": the answer took too long, at the provider or by a

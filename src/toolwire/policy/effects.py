@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -164,30 +163,28 @@ _LIST_SCHEMA: Object = {"type": "array", "items": {"type": "string"}}
 _NUMBER_SCHEMA: Object = {"type": "number"}
 _ANY_SCHEMA: Object = {}
 
-CONVERSIONS: Mapping[str, Conversion] = MappingProxyType(
-    {
-        "shell-text": Conversion(_argv_to_text, _text_to_argv, _TEXT_SCHEMA, '["bash", "-lc", COMMAND]', "COMMAND"),
-        "text-shell": Conversion(_text_to_argv, _argv_to_text, _LIST_SCHEMA, "COMMAND", '["bash", "-lc", COMMAND]'),
-        "list-text": Conversion(_join_with("\n"), _split_at("\n"), _TEXT_SCHEMA, "a list of texts", "its lines"),
-        "text-list": Conversion(_split_at("\n"), _join_with("\n"), _LIST_SCHEMA, "lines", "a list of texts"),
-        "csv": Conversion(_join_with(","), _split_at(","), _TEXT_SCHEMA, "a list of texts", "them with commas"),
-        "list-one": Conversion(_unwrap_single, _wrap_in_list, _ANY_SCHEMA, "a list", "its only item"),
-        "one-list": Conversion(_wrap_in_list, _unwrap_single, {"type": "array"}, "one value", "a list of it"),
-        "json-text": Conversion(encode_text, _parse_json_text, _TEXT_SCHEMA, "a value", "its JSON as text"),
-        **{
-            f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)
-            for client_key, model_key in permutations(("step", "content", "description"), 2)
-        },
-        "request-page": Conversion(
-            _split_off_url, _join_url, _TEXT_SCHEMA, "one request", _PAGE_FORM, split_parameter=URL_PARAMETER
-        ),
-        "page-request": Conversion(
-            _join_url, _split_off_url, _TEXT_SCHEMA, _PAGE_FORM, "one request", joined_parameter=URL_PARAMETER
-        ),
-        "seconds-milliseconds": Conversion(_to_milliseconds, _to_seconds, _NUMBER_SCHEMA, "seconds", "milliseconds"),
-        "milliseconds-seconds": Conversion(_to_seconds, _to_milliseconds, _NUMBER_SCHEMA, "milliseconds", "seconds"),
-    }
-)
+CONVERSIONS: Mapping[str, Conversion] = {
+    "shell-text": Conversion(_argv_to_text, _text_to_argv, _TEXT_SCHEMA, '["bash", "-lc", COMMAND]', "COMMAND"),
+    "text-shell": Conversion(_text_to_argv, _argv_to_text, _LIST_SCHEMA, "COMMAND", '["bash", "-lc", COMMAND]'),
+    "list-text": Conversion(_join_with("\n"), _split_at("\n"), _TEXT_SCHEMA, "a list of texts", "its lines"),
+    "text-list": Conversion(_split_at("\n"), _join_with("\n"), _LIST_SCHEMA, "lines", "a list of texts"),
+    "csv": Conversion(_join_with(","), _split_at(","), _TEXT_SCHEMA, "a list of texts", "them with commas"),
+    "list-one": Conversion(_unwrap_single, _wrap_in_list, _ANY_SCHEMA, "a list", "its only item"),
+    "one-list": Conversion(_wrap_in_list, _unwrap_single, {"type": "array"}, "one value", "a list of it"),
+    "json-text": Conversion(encode_text, _parse_json_text, _TEXT_SCHEMA, "a value", "its JSON as text"),
+    **{
+        f"{client_key}-{model_key}": _plan_conversion(client_key, model_key)
+        for client_key, model_key in permutations(("step", "content", "description"), 2)
+    },
+    "request-page": Conversion(
+        _split_off_url, _join_url, _TEXT_SCHEMA, "one request", _PAGE_FORM, split_parameter=URL_PARAMETER
+    ),
+    "page-request": Conversion(
+        _join_url, _split_off_url, _TEXT_SCHEMA, _PAGE_FORM, "one request", joined_parameter=URL_PARAMETER
+    ),
+    "seconds-milliseconds": Conversion(_to_milliseconds, _to_seconds, _NUMBER_SCHEMA, "seconds", "milliseconds"),
+    "milliseconds-seconds": Conversion(_to_seconds, _to_milliseconds, _NUMBER_SCHEMA, "milliseconds", "seconds"),
+}
 
 
 def convert_schema(client_schema: Json, conversion: Conversion) -> Json:

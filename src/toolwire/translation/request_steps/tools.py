@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -422,7 +421,7 @@ def substitute_provider_tools(
         choice = replace_fields(choice, tools=tuple(names))
     turns = tuple(new for turn in request.turns for new in _replace_in_turn(turn, given))
     request = replace_fields(request, tools=_replace_tools(request.tools, given, ledger), turns=turns, choice=choice)
-    return request, MappingProxyType({tool.name: name for name, tool in given.items()})
+    return request, {tool.name: name for name, tool in given.items()}
 
 
 def _drop_unrunnable_tools(request: Request, substitutes: Mapping[str, Tool], ledger: Ledger) -> Request:
