@@ -2,7 +2,7 @@
 
 A job stores the response and its stream piece by piece, each time with a lease: a promise to store more soon. Any
 gateway on the same store can show the response and can cancel it; the gateway that runs the job notices that when it
-stores the next piece. A job whose lease has run out has lost its gateway, and counts as failed.
+stores the next piece. A job whose lease has run out and is not renewed has lost its gateway, and counts as failed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
 POLL_SECONDS = 0.25
 """Seconds between two looks at a response that another gateway makes."""
+RENEWALS_PER_LEASE = 3
 NumberedFrame = tuple[int, bytes]
 JobCoroutine = Coroutine[object, object, None]
 
@@ -73,8 +74,9 @@ class BackgroundJob:
         return self.frames[-1][0] + 1 if self.frames else 0
 
     async def store_queued(self) -> bool | StoreDown:
+        count = len(self.frames)
         result = await self._repository.put(*self._build_entries(self.response, self.frames, has_end_event=False))
-        self._stored_frames = len(self.frames)
+        self._stored_frames = count
         return result
 
     async def abandon(self) -> None:
@@ -135,10 +137,11 @@ class BackgroundJob:
         pointers: Sequence[Entry] = (),
         appended: Sequence[Entry] = (),
     ) -> bool | StoreDown:
+        count = len(frames)  # the list grows while the store writes
         entries = self._build_entries(response, frames[self._stored_frames :], has_end_event)
         result = await self._repository.put(*entries, *pointers, required_marks=UNFINISHED_STATUSES, appended=appended)
         if result is True:
-            self._stored_frames = max(self._stored_frames, len(frames))
+            self._stored_frames = max(self._stored_frames, count)
             self.response = response
             self._end_is_stored = read_text(response, "status") not in UNFINISHED_STATUSES
         return result
@@ -207,7 +210,7 @@ class BackgroundJobs:
     async def _renew_lease(self, job: BackgroundJob) -> None:
         """Renew the lease, and notice when the response was cancelled through another gateway."""
         while True:
-            await asyncio.sleep(self._repository.lease / 3)
+            await asyncio.sleep(self._repository.lease / RENEWALS_PER_LEASE)
             if await job.store_progress() is False:
                 job.cancel()
                 return
@@ -235,7 +238,9 @@ class BackgroundJobs:
 
 async def fail_if_abandoned(repository: StateRepository, entry: Entry) -> Entry | StoreDown:
     """The entry of a response; if its lease has run out, it is stored as failed first."""
-    if entry.mark not in UNFINISHED_STATUSES or read_stored_response(entry).lease >= repository.clock():
+    if entry.mark not in UNFINISHED_STATUSES:
+        return entry
+    if not repository.has_lapsed(entry.owner, entry.id, read_stored_response(entry).lease):
         return entry
     return await store_ending(repository, entry, "failed", JOB_LOST)
 

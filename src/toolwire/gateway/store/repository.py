@@ -22,6 +22,7 @@ REACHABLE_SECONDS = 1.0
 MAX_CHAIN_LENGTH = 4096
 """The most responses that are followed back from a `previous_response_id`."""
 MAX_ID_LENGTH = 1024
+MAX_SEEN_LEASES = 4096
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 """The kinds of entries in the store."""
 
@@ -65,12 +66,16 @@ class StateRepository:
         settings: StoreSettings,
         log_event: Callable[[str, str], None],
         clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self.is_enabled = store is not None
         self.lease = settings.background_lease
         self.ttl = settings.ttl
         self.clock = clock
+        self._steady_clock = steady_clock
+        self._seen_leases: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        """Leases that have run out by the time of day, and since when this process sees them unchanged."""
         self._log_event = log_event
         self._last_reached = 0.0
         self._outage: StoreDown | None = None
@@ -96,6 +101,23 @@ class StateRepository:
             return None
         result = await self.get("", RESPONSE, ["-"])
         return result if isinstance(result, StoreDown) else None
+
+    def has_lapsed(self, owner: str, id: str, lease: float) -> bool:
+        """Does nobody renew the lease of this response any more? It must have run out by the time of day, and this
+        process must have seen it unchanged for as long as a lease lasts, by a clock that cannot be set: if the time of
+        day jumps, or differs between gateways, jobs that run are still renewed and do not fail."""
+        if lease >= self.clock():
+            return False
+        now, name = self._steady_clock(), (owner, id)
+        seen, since = self._seen_leases.pop(name, (lease, now))
+        if seen != lease:
+            since = now
+        elif now - since >= self.lease:
+            return True
+        self._seen_leases[name] = (lease, since)
+        if len(self._seen_leases) > MAX_SEEN_LEASES:
+            self._seen_leases.popitem(last=False)
+        return False
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
         return await self._run(lambda store: store.get(owner, kind, [id for id in ids if _is_valid_id(id)]))
