@@ -472,6 +472,7 @@ def _places(value: Any, place: KeyPath) -> Iterator[KeyPath]:
 
 def test_where_keys_stand() -> None:
     lines = TomlLines(TOML)
+    lines.find_keys()
     assert set(_places(tomllib.loads(TOML), ())) <= set(lines.line_numbers)
     expected = {
         ("title",): 2,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import os
 import secrets
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
-from toolwire.gateway.config.load import LiveConfig
+from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import Problem, format_problem
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.pipeline.error_replies import error_reply
@@ -43,14 +48,25 @@ class FixedConfig:
     def __init__(self, config: Config) -> None:
         self.current = config
 
-    def reload_if_changed(self, force: bool = False) -> bool:
-        return False
+    def read_if_changed(self, force: bool = False) -> Reload | None:
+        return None
+
+    def apply(self, reload: Reload) -> bool:
+        raise ValueError("a fixed configuration cannot be replaced")
+
+    def file_stamp(self) -> FileStamp:
+        return None
 
 
 class Gateway:
     """One for a process. It needs no start-up: what is missing is made with the first request."""
 
-    def __init__(self, config_source: LiveConfig | FixedConfig, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        config_source: LiveConfig | FixedConfig,
+        telemetry: Telemetry,
+        on_config_accepted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._config_source = config_source
         self._telemetry = telemetry
         self._health = ProviderHealth(self._on_provider_cooldown)
@@ -67,6 +83,8 @@ class Gateway:
         self._responses_service: ResponsesService | None = None
         self._last_config_check = self._last_store_sweep = 0.0
         self._polling_task: asyncio.Task[None] | None = None
+        self._reload_requested = asyncio.Event()
+        self._on_config_accepted = on_config_accepted
 
     @property
     def config(self) -> Config:
@@ -187,8 +205,24 @@ class Gateway:
 
     def reload_config(self, force: bool = False) -> None:
         """Read the configuration again if it has changed. Requests that have started keep the old one."""
-        if self._config_source.reload_if_changed(force):
-            self._telemetry.log_event("config_reloaded", file=str(self._config_source.current.file or ""))
+        self._apply_reload(self._config_source.read_if_changed(force))
+
+    def start_reload(self) -> None:
+        """Read the configuration again in a thread (SIGHUP): a large file takes a while."""
+        self._reload_requested.set()
+
+    def _apply_reload(self, reload: Reload | None) -> None:
+        if reload is None:
+            return
+        is_new = self._config_source.apply(reload)
+        self._telemetry.count_config_reload("accepted" if is_new else "refused")
+        file = str(self._config_source.current.file or "")
+        if is_new:
+            self._telemetry.log_event("config_reloaded", file=file)
+            self._on_config_accepted()
+        else:
+            what = "the new configuration is refused: the old one stays in force"
+            self._telemetry.log_event("config_refused", level="error", file=file, message=what)
 
     def _on_provider_cooldown(self, provider: str, is_cooling_down: bool, seconds: float) -> None:
         self._telemetry.set_cooldown(provider, is_cooling_down)
@@ -211,15 +245,38 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._telemetry.batch_on_loop(loop)
         self._current_routes(loop.time)
+        self._start_polling(loop)
+
+    def _start_polling(self, loop: asyncio.AbstractEventLoop) -> None:
         self._polling_task = loop.create_task(self._poll_config())
+        self._polling_task.add_done_callback(self._on_polling_ended)
+
+    def _on_polling_ended(self, task: asyncio.Task[None]) -> None:
+        """A bug must not end the polling for good: a key that was removed from the file would keep working."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._report_internal_error(error)
+            self._start_polling(task.get_loop())
 
     async def _poll_config(self) -> None:
+        source, seen = self._config_source, self._config_source.file_stamp()
         while True:
-            await asyncio.sleep(CONFIG_POLL_SECONDS)
-            self.reload_config()
+            forced = await self._wait_for_poll()
+            before, seen = seen, source.file_stamp()
+            # A file that has just changed may still be written: it is read when it has been the same twice.
+            if forced or seen == before:
+                self._apply_reload(await asyncio.to_thread(source.read_if_changed, forced))
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
                 await self._responses_service.repository.sweep()
+
+    async def _wait_for_poll(self) -> bool:
+        """Wait for the next poll, or less if a reload is requested: then True."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reload_requested.wait(), CONFIG_POLL_SECONDS)
+        forced = self._reload_requested.is_set()
+        self._reload_requested.clear()
+        return forced
 
     async def close(self, force: bool = False) -> None:
         """Stop. Background responses may finish, unless `force` is set."""
@@ -274,16 +331,66 @@ def app(
     routes: Mapping[str, str] = EMPTY_MAPPING,
 ) -> Gateway:
     """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places; `server`
-    overrides settings of `[server]`, and `routes` adds models by name. Raises `Problems` if the configuration has
+    overrides settings of `[server]`, and `routes` adds models by name. Raises `ConfigError` if the configuration has
     errors."""
     reporter = _StartupReporter()
     if isinstance(config, Config):
-        live: LiveConfig | FixedConfig = FixedConfig(config)
-    else:
-        live = LiveConfig(config, os.environ, reporter.report_problems, server, routes)
+        return _make_gateway(FixedConfig(config), reporter)
+    return _make_gateway(LiveConfig(config, os.environ, reporter.report_problems, server, routes), reporter)
+
+
+class WorkerConfig:
+    """Hands the configuration in force from a worker that ends to the one that replaces it, so that a file that has
+    been damaged since cannot switch off what it protected. It is in memory that all workers share."""
+
+    def __init__(self, gateway: Gateway, server: Mapping[str, object], routes: Mapping[str, str]) -> None:
+        """`gateway` is the supervisor's: its configuration is the first one."""
+        self._overrides = (server, routes)
+        self._descriptor = _open_shared_memory()
+        if isinstance(gateway._config_source, LiveConfig):
+            self._save(gateway._config_source)
+
+    def open_gateway(self) -> Gateway:
+        """The gateway of a new worker. Raises `ConfigError`."""
+        reporter = _StartupReporter()
+        accepted = self._load()
+        live = LiveConfig(None, os.environ, reporter.report_problems, *self._overrides, accepted)
+        gateway = _make_gateway(live, reporter, lambda: self._save(live))
+        self._save(live)
+        return gateway
+
+    def _save(self, live: LiveConfig) -> None:
+        data = msgspec.msgpack.encode(live.accepted_file)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, data, 0)
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+    def _load(self) -> AcceptedFile | None:
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            data = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+        return msgspec.msgpack.decode(data, type=AcceptedFile | None)
+
+
+def _open_shared_memory() -> int:
+    """A file without a name: the configuration may contain keys."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("toolwire-config")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _make_gateway(
+    live: LiveConfig | FixedConfig, reporter: _StartupReporter, on_config_accepted: Callable[[], None] = lambda: None
+) -> Gateway:
     reporter.file = str(live.current.file or "")
     shared = os.environ.get(DIRECTORY_VARIABLE)
     metrics = Metrics(Path(shared)) if shared else Metrics()
     telemetry = Telemetry(live.current.server, tracer=make_tracer(os.environ, reporter.report), metrics=metrics)
     reporter.attach(telemetry)
-    return Gateway(live, telemetry)
+    return Gateway(live, telemetry, on_config_accepted)

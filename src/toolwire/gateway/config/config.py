@@ -267,4 +267,6 @@ class Config(Struct, frozen=True, kw_only=True):
     policy: tuple[Rule, ...] = ()
     mcp: Mapping[str, McpServer] = EMPTY_MAPPING
     file: Path | None = None
+    has_key_list: bool = False
+    """Is `keys` written in `[server]`, if only as an empty list?"""
     warnings: tuple[Problem, ...] = ()

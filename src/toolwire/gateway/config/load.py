@@ -6,7 +6,9 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
@@ -30,6 +32,12 @@ from toolwire.protocols import CODECS
 
 CONFIG_FILE_NAME = "toolwire.toml"
 ROUTE_OPTION = "--route"
+MAX_PROBLEMS = 200
+"""After these, fallbacks are not checked any more."""
+MAX_FILE_BYTES = 16 * 1024 * 1024
+"""A file of 50,000 client keys has half of that."""
+MAX_FALLBACK_CHAIN = 50
+"""Rules whose fallbacks lead from one to the next. Requests follow the whole chain."""
 SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
 RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "deadlines"): "timeouts",
@@ -63,18 +71,35 @@ def load_config(
     line and win over the file.
     """
     path = Path(file) if file else find_config_file(environ)
-    text = _read_file(path) if path is not None else ""
+    return _read_config(_read_file(path) if path is not None else "", path, environ, server_overrides, routes)
+
+
+def _read_config(
+    text: str,
+    path: Path | None,
+    environ: Mapping[str, str],
+    server_overrides: Mapping[str, object],
+    routes: Mapping[str, str],
+) -> Config:
     name = str(path) if path is not None else ""
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError([_toml_problem(str(error), text)], name) from None
-    collector = ProblemCollector(TomlLines(text) if path is not None else None)
-    collector.rename_old_keys(tables, RENAMED_KEYS)
-    config = _read_sections(tables, environ, server_overrides, routes, collector, path)
+        tables, lines = _parse_toml(text, name)
+        collector = ProblemCollector(lines if path is not None else None)
+        collector.rename_old_keys(tables, RENAMED_KEYS)
+        config = _read_sections(tables, environ, server_overrides, routes, collector, path)
+    except RecursionError:
+        hint = "lists and tables can be nested only a few levels deep"
+        raise ConfigError([Problem(location="toml", message="values are nested too deeply", hint=hint)], name) from None
     if collector.has_errors:
         raise ConfigError(collector.problems, name)
     return replace(config, warnings=tuple(collector.problems))
+
+
+def _parse_toml(text: str, name: str) -> tuple[dict[str, Any], TomlLines]:
+    try:
+        return tomllib.loads(text), TomlLines(text)
+    except ValueError as error:  # an integer of thousands of digits is a ValueError, but not a TOMLDecodeError
+        raise ConfigError([_toml_problem(str(error), text)], name) from None
 
 
 def find_config_file(environ: Mapping[str, str]) -> Path | None:
@@ -91,7 +116,12 @@ def find_config_file(environ: Mapping[str, str]) -> Path | None:
 
 def _read_file(path: Path) -> str:
     try:
-        return path.read_text("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            what = f"the file has more than {MAX_FILE_BYTES:,} bytes"
+            raise ConfigError([Problem(location=str(path), message=what)], str(path))
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         hint = "see --config and $TOOLWIRE_CONFIG"
         raise ConfigError(
@@ -156,6 +186,7 @@ def _read_sections(
         policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules()) if policy != [] else (),
         mcp=read_mcp_servers(sections["mcp"], environ, collector, folder),
         file=path,
+        has_key_list="keys" in sections["server"],
     )
     _check_substitutes(config, collector)
     if all(rule.provider in providers for rule in rules):
@@ -185,7 +216,7 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
     times = place.at("timeouts").read_fields(table.get("timeouts", {}), Timeouts) or {}
     keys = _read_client_keys(table.get("keys", []), place.at("keys"))
     server = ServerSettings(**given, timeouts=Timeouts(**times), keys=keys)
-    if not is_loopback(server.host) and "keys" not in table:
+    if not is_loopback(server.host) and not table.get("keys"):
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     return server
@@ -284,9 +315,25 @@ def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCol
 
 
 def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
-    """Check that every fallback exists and that none leads back to its own rule."""
+    """Check that every fallback exists, that none leads back to its own rule, and that chains of them are short."""
     router = Router(config)
+    onward = {
+        rule.name: [
+            found.name
+            for fallback in rule.fallbacks
+            if isinstance(found := router.resolve_name(fallback, is_fallback=True), ModelRule)
+        ]
+        for rule in config.models
+    }
+    chains = _chain_lengths(onward)
     for rule in config.models:
+        if chains.get(rule.name, 0) > MAX_FALLBACK_CHAIN:
+            wrong = f"more than {MAX_FALLBACK_CHAIN} fallbacks follow one another"
+            collector.at("models", rule.name, "fallbacks").add(wrong, "list the fallbacks in one rule instead")
+            break
+    for rule in config.models:
+        if len(collector.problems) > MAX_PROBLEMS:  # each takes a search for a similar name
+            break
         for number, fallback in enumerate(rule.fallbacks):
             place = collector.at("models", rule.name, "fallbacks", number)
             found = router.resolve_name(fallback, is_fallback=True)
@@ -297,27 +344,76 @@ def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
                     place.add(f"unknown provider `{name}`", suggest_name(name, config.providers))
                 else:
                     place.add(f"the fallback `{fallback}` does not exist", suggest_name(fallback, names))
-            elif isinstance(found, ModelRule) and _leads_back(router, found, rule.name, frozenset()):
+            elif (
+                isinstance(found, ModelRule) and rule.name not in chains and _leads_back(onward, found.name, rule.name)
+            ):
                 wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
                 place.add(wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
 
 
-def _leads_back(router: Router, rule: ModelRule, start: str, seen: frozenset[str]) -> bool:
-    if rule.name == start:
-        return True
-    if rule.name in seen:
-        return False
-    onward = (router.resolve_name(fallback, is_fallback=True) for fallback in rule.fallbacks)
-    return any(
-        _leads_back(router, next_, start, seen | {rule.name}) for next_ in onward if isinstance(next_, ModelRule)
-    )
+def _chain_lengths(onward: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
+    """How many rules follow each rule; without the rules from which a circle can be reached. From the ends of the
+    chains back to their starts, so that each rule is visited once."""
+    open_ends = {name: len(followers) for name, followers in onward.items()}
+    before: dict[str, list[str]] = {}
+    for name, followers in onward.items():
+        for follower in followers:
+            before.setdefault(follower, []).append(name)
+    lengths = {name: 0 for name, count in open_ends.items() if not count}
+    ready = [*lengths]
+    while ready:
+        name = ready.pop()
+        for earlier in before.get(name, ()):
+            lengths[earlier] = max(lengths.get(earlier, 0), lengths[name] + 1)
+            open_ends[earlier] -= 1
+            if not open_ends[earlier]:
+                ready.append(earlier)
+    return {name: length for name, length in lengths.items() if not open_ends[name]}
 
+
+def _leads_back(onward: Mapping[str, Sequence[str]], first: str, start: str) -> bool:
+    waiting, seen = [first], {first}
+    while waiting and start not in seen:
+        followers = [name for name in onward.get(waiting.pop(), ()) if name not in seen]
+        seen.update(followers)
+        waiting += followers
+    return start in seen
+
+
+# --- the current configuration ------------------------------------------------------------------------------------
 
 FileStamp = tuple[int, int, int] | None
+"""Changes whenever the file changes; None without a file."""
+_TABLE_OR_END = re.compile(r"(?:[ \t\r\n]|#[^\n]*(?:\n|\Z))*(?:\[|\Z)")
+"""A text that begins with a table, after blank lines and comments."""
+
+
+class AcceptedFile(Struct, frozen=True):
+    """A configuration file that is in force, as it was read. A worker that is replaced leaves it to the next one."""
+
+    file: str
+    stamp: FileStamp
+    text: str
+
+    def __repr__(self) -> str:  # the text may contain keys
+        return f"AcceptedFile({self.file!r})"
+
+
+class Reload(Struct, frozen=True):
+    """A changed file, as a new configuration or with the reasons why it is refused."""
+
+    stamp: FileStamp
+    text: str = ""
+    config: Config | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Reload({'accepted' if self.config is not None else 'refused'})"
 
 
 class LiveConfig:
-    """The current configuration. The server calls `reload_if_changed` from time to time."""
+    """The current configuration. The server calls `reload_if_changed` from time to time; or `read_if_changed`, which a
+    thread can run because it changes nothing, and then `apply`."""
 
     def __init__(
         self,
@@ -326,36 +422,73 @@ class LiveConfig:
         report: Callable[[Sequence[Problem]], None],
         server: Mapping[str, object] = EMPTY_MAPPING,
         routes: Mapping[str, str] = EMPTY_MAPPING,
+        accepted: AcceptedFile | None = None,
     ) -> None:
-        """Raises ConfigError. `server` and `routes` are from the command line."""
-        self._file, self._environ, self._report, self._overrides = file, environ, report, (server, routes)
-        self.current: Config = load_config(file, environ, server, routes)
-        self._stamp = self._file_stamp()
+        """Raises ConfigError. `server` and `routes` are from the command line. `accepted` was in force in the process
+        that this one replaces: it stays in force if the file has become unusable since."""
+        self._environ, self._report, self._overrides = environ, report, (server, routes)
+        self._path = Path(accepted.file) if accepted else Path(file) if file else find_config_file(environ)
+        self._stamp = self._accepted_stamp = accepted.stamp if accepted is not None else self.file_stamp()
+        self._text = accepted.text if accepted else _read_file(self._path) if self._path is not None else ""
+        self.current: Config = _read_config(self._text, self._path, environ, server, routes)
         if self.current.warnings:
             report(self.current.warnings)
+        if accepted is not None:
+            self.reload_if_changed()
+
+    @property
+    def accepted_file(self) -> AcceptedFile | None:
+        """What is in force; None without a file."""
+        return AcceptedFile(str(self._path), self._accepted_stamp, self._text) if self._path is not None else None
+
+    def file_stamp(self) -> FileStamp:
+        """Changes whenever the file changes; None without a file."""
+        try:
+            found = self._path.stat() if self._path is not None else None
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
 
     def reload_if_changed(self, force: bool = False) -> bool:
         """Read the file again if it has changed; True if there is a new configuration."""
-        stamp = self._file_stamp()
-        if stamp == self._stamp and not force:
-            return False
-        self._stamp = stamp
+        reload = self.read_if_changed(force)
+        return reload is not None and self.apply(reload)
+
+    def read_if_changed(self, force: bool = False) -> Reload | None:
+        stamp = self.file_stamp()
+        if self._path is None or (stamp == self._stamp and not force):
+            return None
         try:
-            fresh = load_config(self._file or self.current.file, self._environ, *self._overrides)
-        except ConfigError as problems:
-            self._report(problems.problems)
+            text = _read_file(self._path)
+            config = _read_config(text, self._path, self._environ, *self._overrides)
+        except ConfigError as error:
+            return Reload(stamp, problems=error.problems)
+        problem = self._find_danger(text, config)
+        return Reload(stamp, text, config) if problem is None else Reload(stamp, problems=(problem,))
+
+    def apply(self, reload: Reload) -> bool:
+        """Use the new configuration; a refused file leaves the old one in force."""
+        self._stamp = reload.stamp
+        if reload.config is None:
+            self._report(reload.problems)
             return False
-        self.current = fresh
-        if fresh.warnings:
-            self._report(fresh.warnings)
+        self.current, self._text, self._accepted_stamp = reload.config, reload.text, reload.stamp
+        if self.current.warnings:
+            self._report(self.current.warnings)
         return True
 
-    def _file_stamp(self) -> FileStamp:
-        """Changes whenever the file changes; None without a file."""
-        if self.current.file is None:
+    def _find_danger(self, text: str, fresh: Config) -> Problem | None:
+        """Why a valid file must not replace the current one: it seems to be damaged, or it would let everybody in. That
+        takes a restart, or words that nobody writes by accident."""
+        what = hint = ""
+        if not self.current.server.keys:
             return None
-        try:
-            found = self.current.file.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        if not text.strip():
+            what, hint = "the file is empty", "restore it"
+        elif not fresh.server.keys and not (fresh.has_key_list and is_loopback(self.current.server.host)):
+            what = "all client keys are gone"
+            hint = "restore [[server.keys]]. To serve without keys, write `keys = []` in [server] with a local host"
+        elif self._text.startswith(text) and not _TABLE_OR_END.match(self._text, len(text)):
+            what = "the file has been cut off in the middle of a table"
+            hint = "restore it; if this is what you want, add a comment at its end"
+        return Problem(location=str(self._path), message=what, hint=hint) if what else None

@@ -185,6 +185,8 @@ _LIST_KEYS = (*MATCH_FIELDS, "keep")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _ALLOWED_PLACEHOLDERS = {"rename": ("name",), "description": ("description",), "guidance": ("tool", "shell")}
+_MAX_RENAMES = 20
+"""Renames of one tool that are followed to find a circle."""
 _EFFECTS_ON_KEPT_TOOLS = tuple(
     "rename parameters reshape hide defaults description describe_at_most schema strict validate".split()
 )
@@ -375,23 +377,35 @@ def _check_schema(rule: Rule, schema: Mapping[str, Any], place: ProblemCollector
 
 def _check_renames(rules: Sequence[tuple[ProblemCollector, Rule]]) -> None:
     """Check that no two tools get the same name, and that renames form no circle."""
-    renames = [
-        (place.at("rename"), rule, tool, rule.rename.replace("{name}", tool))
-        for place, rule in rules
-        for tool in rule.tool
-        if rule.rename and not is_glob(tool)
-    ]
-    for number, (place, rule, tool, new) in enumerate(renames):
-        for _, other, sooner, its in renames[:number]:
-            if other is not rule and its == new and sooner != tool and _can_overlap(rule, other):
-                place.add(f"`{sooner}` and `{tool}` would both be named `{new}`", f"see the rule `{other.name}`")
-                break
-        steps = {old: its for _, other, old, its in renames[: number + 1] if _can_overlap(other, rule)}
-        path = [tool]
-        while path[-1] in steps and path[-1] not in path[:-1]:
-            path.append(steps[path[-1]])
-        if len(path) > 1 and path[-1] == tool:
-            place.add(f"renames form a circle: {' → '.join(path)}", "change one of the names")
+    by_new: dict[str, list[tuple[Rule, str]]] = {}
+    by_old: dict[str, list[tuple[Rule, str]]] = {}
+    for place, rule in rules:
+        for tool in rule.tool if rule.rename else ():
+            if is_glob(tool):
+                continue
+            new = rule.rename.replace("{name}", tool)
+            for other, sooner in by_new.get(new, ()):
+                if other is not rule and sooner != tool and _can_overlap(rule, other):
+                    hint = f"see the rule `{other.name}`"
+                    place.at("rename").add(f"`{sooner}` and `{tool}` would both be named `{new}`", hint)
+                    break
+            by_new.setdefault(new, []).append((rule, tool))
+            by_old.setdefault(tool, []).append((rule, new))
+            path = _follow_renames(rule, tool, by_old)
+            if len(path) > 1 and path[-1] == tool:
+                place.at("rename").add(f"renames form a circle: {' → '.join(path)}", "change one of the names")
+
+
+def _follow_renames(rule: Rule, tool: str, by_old: Mapping[str, Sequence[tuple[Rule, str]]]) -> list[str]:
+    """The names that a tool gets one after the other, by rules that can apply together with this one; up to the first
+    name that comes again, or the limit."""
+    path = [tool]
+    while path[-1] not in path[:-1] and len(path) <= _MAX_RENAMES:
+        onward = [new for other, new in by_old.get(path[-1], ()) if _can_overlap(other, rule)]
+        if not onward:
+            break
+        path.append(onward[-1])
+    return path
 
 
 def _can_overlap(one: Rule, other: Rule) -> bool:

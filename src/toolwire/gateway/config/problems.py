@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
+from itertools import islice
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 KeyPath = tuple[str | int, ...]
+MAX_SUGGESTIONS = 100
+"""Names that a hint lists or searches. Comparing every wrong name with thousands would take minutes."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BLANKS = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -31,9 +36,14 @@ class TomlLines:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
+        self._line, self._line_counted_to = 1, 0
         self.line_numbers: dict[KeyPath, int] = {}
+        self._old_paths: dict[KeyPath, KeyPath] = {}
         self._table_counts: dict[KeyPath, int] = {}
         self._current_table: KeyPath = ()
+
+    def find_keys(self) -> None:
+        """Find the lines of all keys. They are needed only if there is a problem."""
         while self._skip_blanks():
             if self._text[self._position] == "[":
                 self._read_table_header(2 if self._text.startswith("[[", self._position) else 1)
@@ -42,15 +52,17 @@ class TomlLines:
 
     def line_of(self, path: KeyPath) -> int:
         """The line of a key, or of the nearest table around it; 0 if there is none."""
+        if not self.line_numbers:
+            with suppress(ValueError, IndexError):  # without the lines, the problem itself is still reported
+                self.find_keys()
+        for length in range(1, len(path) + 1 if self._old_paths else 1):
+            path = (*self._old_paths.get(path[:length], path[:length]), *path[length:])
         nearest = (path[:length] for length in range(len(path), 0, -1))
         return next((self.line_numbers[place] for place in nearest if place in self.line_numbers), 0)
 
-    def copy_lines(self, old: KeyPath, new: KeyPath) -> None:
+    def rename_key(self, old: KeyPath, new: KeyPath) -> None:
         """Give a renamed key, and everything below it, the lines of its old name."""
-        size = len(old)
-        self.line_numbers |= {
-            (*new, *path[size:]): line for path, line in self.line_numbers.items() if path[:size] == old
-        }
+        self._old_paths[new] = old
 
     def _read_table_header(self, brackets: int) -> None:
         line = self._current_line()
@@ -128,7 +140,9 @@ class TomlLines:
         return self._position < len(self._text)
 
     def _current_line(self) -> int:
-        return self._text.count("\n", 0, self._position) + 1
+        self._line += self._text.count("\n", self._line_counted_to, self._position)
+        self._line_counted_to = self._position
+        return self._line
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -170,15 +184,15 @@ def format_problem(problem: Problem, file: str) -> str:
 
 def nearest_name(word: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, or ""."""
-    folded = {name.lower().replace("_", "-"): name for name in known}
+    folded = {name.lower().replace("_", "-"): name for name in islice(known, MAX_SUGGESTIONS)}
     found = get_close_matches(word.lower().replace("_", "-"), folded, 1, 0.6)
     return folded[found[0]] if found else ""
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name."""
-    names = list(known)
-    near = nearest_name(word, names)
+    names = [*islice(known, MAX_SUGGESTIONS)]
+    near = nearest_name(word, names) if len(word) <= MAX_SUGGESTIONS else ""
     return f"did you mean `{near}`?" if near else f"choose from: {', '.join(names)}" if names else ""
 
 
@@ -236,14 +250,14 @@ class ProblemCollector:
         """The values of a table, checked against the fields of a Struct; None if a required one is missing or wrong.
         Keys in `excluded` are read elsewhere."""
         table = self.expect_table(value)
-        known = {field.encode_name: field for field in fields(struct_type) if field.encode_name not in excluded}
+        known = {name: field for name, field in _fields_by_name(struct_type).items() if name not in excluded}
         values: dict[str, Any] = {}
         is_complete = True
         for key, given in table.items():
             if key in known:
                 try:
                     values[known[key].name] = msgspec.convert(given, known[key].type)
-                except msgspec.ValidationError as error:
+                except (msgspec.ValidationError, OverflowError) as error:  # an integer too large for a float overflows
                     is_complete &= known[key].default is not NODEFAULT
                     self.at(key)._add_type_problem(given, known[key].type, str(error))
             elif key not in excluded:
@@ -267,7 +281,7 @@ class ProblemCollector:
                 self.at(key).add(f"`{key}` has been renamed", f"write `{name}` instead of `{key}`", "warning")
                 table[name] = table.pop(key)
                 if self._lines is not None:
-                    self._lines.copy_lines(old, (*self._path, name))
+                    self._lines.rename_key(old, (*self._path, name))
             if isinstance(table[name], dict):
                 self.at(name).rename_old_keys(table[name], renamed)
 
@@ -283,6 +297,11 @@ class ProblemCollector:
         steps = map(int, _INDEX_STEP.findall(inner_path[1])) if inner_path else ()
         text = re.sub(r"`(\w+)`", lambda word: _TYPE_NAMES.get(word[1], word[0]), error)
         self.at(*steps).add(f"`{self._path[-1]}`: {text[:1].lower()}{text[1:]}")
+
+
+@cache
+def _fields_by_name(struct_type: type[Struct]) -> Mapping[str, FieldInfo]:
+    return {field.encode_name: field for field in fields(struct_type)}
 
 
 def _matches_key_path(path: KeyPath, pattern: KeyPath) -> bool:

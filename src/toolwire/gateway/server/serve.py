@@ -16,7 +16,7 @@ from contextlib import suppress
 import uvloop
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.app import Gateway, app
+from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
@@ -43,6 +43,7 @@ def serve(
     or OSError if the port is taken."""
     gateway = app(file, server_settings, routes)
     config = gateway.config
+    shared_config = WorkerConfig(gateway, server_settings, routes) if config.server.workers > 1 else None
     with open_socket(config.server) as bound:
 
         def announce_ready() -> None:
@@ -52,10 +53,11 @@ def serve(
             urls = {provider.name: next(iter(provider.base_urls.values()), "") for provider in providers}
             announce(f"http://{shown}:{port}", tuple(rule.name for rule in config.models), urls)
 
-        def serve_worker(lifeline: int) -> None:
-            run_server(app(file, server_settings, routes), bound, lifeline=lifeline)
+        if shared_config is not None:
 
-        if config.server.workers > 1:
+            def serve_worker(lifeline: int) -> None:
+                run_server(shared_config.open_gateway(), bound, lifeline=lifeline)
+
             return _run_workers(config.server, serve_worker, announce_ready)
         run_server(gateway, bound, announce_ready, lifeline)
     return 0
@@ -94,7 +96,7 @@ async def _serve_until_stopped(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, gateway.reload_config, True)
+    loop.add_signal_handler(signal.SIGHUP, gateway.start_reload)
     if lifeline is not None:
 
         def on_lifeline_end() -> None:

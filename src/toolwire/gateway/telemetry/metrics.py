@@ -213,13 +213,18 @@ PROVIDER_COOLDOWN = Metric(
     "gauge",
     "max",
 )
+CONFIG_RELOADS = Metric(
+    "toolwire_config_reloads_total",
+    "Changed configuration files, by outcome; a refused one leaves the old configuration in force.",
+    ("outcome",),
+)
 WORKERS = Metric("toolwire_workers", "Running worker processes.", (), "gauge")
 BUILD_INFO = Metric("toolwire_build_info", "Versions of Toolwire and Python.", ("version", "python"), "gauge", "max")
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, WORKERS, BUILD_INFO
+        PROVIDER_COOLDOWN, CONFIG_RELOADS, WORKERS, BUILD_INFO
     )
 }  # fmt: skip
 
@@ -363,6 +368,9 @@ class Metrics:
 
     def count_upstream_error(self, provider: str, kind: str) -> None:
         self._values[self._cell_of(UPSTREAM_ERRORS, (provider, kind))] += 1.0
+
+    def count_config_reload(self, outcome: str) -> None:
+        self._values[self._cell_of(CONFIG_RELOADS, (outcome,))] += 1.0
 
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
         self._values[self._cell_of(PROVIDER_COOLDOWN, (provider,))] = float(is_cooling_down)

@@ -102,6 +102,9 @@ class Telemetry:
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
         self.metrics.set_cooldown(provider, is_cooling_down)
 
+    def count_config_reload(self, outcome: str) -> None:
+        self.metrics.count_config_reload(outcome)
+
     def finish_exchange(self, record: ExchangeRecord, ended: float) -> None:
         record.ended = ended
         self._finished_records.append(record)

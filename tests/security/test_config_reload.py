@@ -1,0 +1,265 @@
+"""A damaged configuration file never switches off what the running one protects: on reload, and for a new worker."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.process import TOOLWIRE, Process, serving
+from gateway.raw_exchange import CLIENT_KEY, PATIENCE, Served, ask, stage
+from toolwire.gateway.app import Gateway
+from toolwire.gateway.config import load
+from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.problems import ConfigError
+
+HASH = hashlib.sha256(CLIENT_KEY.encode()).hexdigest()
+KEYS = f'[[server.keys]]\nname = "desk"\nsha256 = "{HASH}"\nmodels = ["loopback"]\n'
+KEYED = f'[server]\nretries = 0\nallowed_hosts = ["gateway.example"]\n{KEYS}\n[translate]\nbinary_results = "summary"\n'
+AUTH = {"authorization": f"Bearer {CLIENT_KEY}"}
+
+
+class Watched:
+    """A configuration in force, its file, and what was reported."""
+
+    def __init__(self, folder: Path, text: str = KEYED) -> None:
+        self.file = folder / "toolwire.toml"
+        self.file.write_text(text)
+        self.messages: list[str] = []
+        self.live = LiveConfig(self.file, {}, lambda found: self.messages.extend(one.message for one in found))
+        self.first = self.live.current
+
+    def replace(self, data: bytes | str) -> Config:
+        self.file.write_bytes(data if isinstance(data, bytes) else data.encode())
+        self.live.reload_if_changed(force=True)
+        return self.live.current
+
+
+DAMAGED: dict[str, bytes | str] = {
+    "empty": "",
+    "blank": " \n\n\t\n",
+    "comments": "# nothing\n",
+    "byte order mark": b"\xef\xbb\xbf",
+    "NUL bytes, as after a crash": b"\0" * 512,
+    "no section server": '[translate]\nbinary_results = "summary"\n',
+    "no keys": '[server]\nretries = 0\nallowed_hosts = ["gateway.example"]\n',
+    "keys in a comment": "[server]\n# [[server.keys]]\n",
+    "explicitly no keys, and a public address": '[server]\nhost = "0.0.0.0"\nkeys = []\n',
+    "keys of another section": "[[keys]]\n",
+    "keys that are not a list": '[server]\nkeys = "none"\n',
+    "half a UTF-8 character": KEYED.encode() + b"# \xc3",
+    "nested lists": "x = " + "[" * 100_000,
+    "nested tables": "x = " + "{a = " * 5000 + "1" + "}" * 5000,
+    "dotted keys": ".".join(["a"] * 3000) + " = 1",
+    "a huge integer": "[server]\nport = " + "9" * 5000 + "\n" + KEYS,
+    "a huge number": "[server]\ncooldown = " + "9" * 400 + "\n" + KEYS,
+    "the key's list of models cut off": KEYED.partition("models")[0],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_leaves_the_old_one_in_force(tmp_path: Path, name: str) -> None:
+    watched = Watched(tmp_path)
+    assert watched.replace(DAMAGED[name]) is watched.first
+    assert watched.messages
+    assert watched.replace(KEYED + "# mended\n") is not watched.first
+
+
+@given(st.integers(0, len(KEYED)))
+def test_a_file_that_is_cut_off_anywhere_gives_nobody_more(length: int) -> None:
+    cut = KEYED[:length]
+    live = LiveConfig.__new__(LiveConfig)  # no file for each of hundreds of lengths
+    live._text, live._path = KEYED, Path("toolwire.toml")
+    live.current = load._read_config(KEYED, live._path, {}, {}, {})
+    try:
+        fresh = load._read_config(cut, live._path, {}, {}, {})
+    except ConfigError:
+        return
+    if live._find_danger(cut, fresh) is None:
+        assert [(key.sha256, key.models) for key in fresh.server.keys] == [(HASH, ("loopback",))]
+
+
+def test_a_file_that_vanished_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.file.unlink()
+    assert not watched.live.reload_if_changed()
+    watched.file.mkdir()
+    assert not watched.live.reload_if_changed()
+    assert watched.live.current is watched.first
+    assert len(watched.messages) == 2
+
+
+def test_keys_can_still_be_removed_by_saying_so(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    assert watched.replace("[server]\nkeys = []\n").server.keys == ()
+
+
+def test_one_key_of_several_can_be_removed(tmp_path: Path) -> None:
+    other = KEYS.replace("desk", "other").replace(HASH, "ab" * 32)
+    watched = Watched(tmp_path, f"{KEYED}{other}")
+    assert [key.name for key in watched.replace(KEYED).server.keys] == ["desk"]
+
+
+@pytest.mark.parametrize("text", ["", "[server]\nport = 2\n"])
+def test_without_keys_nothing_is_different(tmp_path: Path, text: str) -> None:
+    watched = Watched(tmp_path, "[server]\nport = 2\nretries = 0\n")
+    assert watched.replace(text) is not watched.first
+
+
+def test_explicitly_no_keys_on_a_public_address_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[server]\nhost = "0.0.0.0"\nkeys = []\n')
+    with pytest.raises(ConfigError, match="without keys would let anyone"):
+        load_config(file, {})
+
+
+# --- in a running gateway ---
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[tuple[Served, Path]]:
+    with stage(folder, f"retries = 0\ncooldown_after = 9999\n{KEYS}") as served:
+        yield served, folder / "toolwire.toml"
+
+
+def test_authentication_stays_on_and_the_log_and_the_metrics_say_so(tmp_path: Path) -> None:
+    with staged(tmp_path) as (served, file):
+        whole = file.read_text()
+        for refused, text in enumerate(("", "[server]\n", "x = " + "[" * 100_000), 1):
+            file.write_text(text)
+            served.gateway.reload_config(True)
+            assert ask(served.port, "GET", "/v1/models").status == 401
+            got = ask(served.port, "GET", "/metrics", headers=AUTH)
+            assert f'toolwire_config_reloads_total{{outcome="refused"}} {refused}\n'.encode() in got.data
+        events = [line for line in list(served.lines.queue) if "config_refused" in line]
+        assert len(events) == 3
+        assert all('"level":"error"' in line for line in events)
+        file.write_text(whole.replace(HASH, "0" * 64))
+        served.gateway.reload_config(True)
+        assert ask(served.port, "GET", "/v1/models", headers=AUTH).status == 401
+
+
+def test_the_file_is_read_in_a_thread_and_the_polling_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[Gateway.__module__], "CONFIG_POLL_SECONDS", 0.01)
+    threads: list[str] = []
+    done = threading.Event()
+    with staged(tmp_path) as (served, file):
+        source = served.gateway._config_source
+        read = source.read_if_changed
+
+        def watch(force: bool = False) -> object:
+            threads.append(threading.current_thread().name)
+            if len(threads) == 1:
+                raise ZeroDivisionError("a bug")
+            found = read(force)
+            if found is not None:
+                done.set()
+            return found
+
+        loop_thread = next(one for one in threading.enumerate() if "(work)" in one.name)
+        monkeypatch.setattr(source, "read_if_changed", watch)
+        file.write_text(file.read_text() + "# changed\n")
+        assert done.wait(PATIENCE)
+        assert loop_thread.name not in threads
+        assert "ZeroDivisionError" in served.lines.get(timeout=PATIENCE)
+
+
+# --- workers ---
+
+
+def _workers(process: Process, count: int) -> set[int]:
+    """Until there are as many workers as there should be, and each answers."""
+    while len(process.children()) < count:
+        pass
+    return process.children()
+
+
+@pytest.mark.parametrize("damage", ["empty", "gone", "no keys", "nested"])
+def test_a_worker_that_is_replaced_starts_with_what_was_in_force(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f"[server]\n{KEYS}")
+    with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
+        assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 200
+        # A reload that was accepted counts, too: the new worker does not go back to what the first one read.
+        file.write_text(f"[server]\n{KEYS.replace(HASH, 'ab' * 32)}")
+        process.signal(signal.SIGHUP)
+        for _ in range(2):
+            process.says('"config_reloaded"')
+        old = _workers(process, 2)
+        file.unlink() if damage == "gone" else file.write_text(
+            {"empty": "", "no keys": "[server]\nport = 1\n", "nested": "x = " + "[" * 100_000}[damage]
+        )
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        while len(process.children() - old) < 2:
+            pass
+        for _ in range(4):
+            assert ask(process.port, "GET", "/v1/models").status == 401
+            assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 401
+
+
+# --- the cost of reading ---
+
+
+def _calls(text: str, folder: Path) -> int:
+    """The calls that reading a file takes."""
+    file = folder / "toolwire.toml"
+    file.write_text(text)
+    program = (
+        "import sys\nfrom toolwire.gateway.config.load import load_config\nfrom toolwire.gateway.config.problems import ConfigError\n"
+        "calls = 0\ndef count(frame, event, arg):\n    global calls\n    calls += event in ('call', 'c_call')\n"
+        "try:\n    load_config(sys.argv[1], {})\nexcept ConfigError: pass\n"
+        "sys.setprofile(count)\ntry:\n    load_config(sys.argv[1], {})\nexcept ConfigError: pass\nsys.setprofile(None)\nprint(calls)\n"
+    )
+    return int(subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, check=True).stdout)
+
+
+def _keys(count: int, more: str = "") -> str:
+    rows = (f'[[server.keys]]\nname = "key {n}"\nsha256 = "{n:064x}"\n{more}' for n in range(1, count + 1))
+    return "".join(rows)
+
+
+LARGE = {
+    "keys": _keys,
+    "keys with a mistake": lambda count: _keys(count, "model = 1\n"),
+    "models": lambda count: "".join(f'[models.m{n}]\nprovider = "loopback"\nfallbacks = ["m0"]\n' for n in range(1, count)),
+    "a chain of fallbacks": lambda count: "".join(
+        f'[models.m{n}]\nprovider = "loopback"\nfallbacks = ["m{n + 1}"]\n' for n in range(count)
+    ),
+    "renames": lambda count: "".join(f'[[policy]]\ntool = "a{n}"\nrename = "b{n}"\n' for n in range(count)),
+    "old names": lambda count: "".join(f'[mcp.s{n}]\ncommand = "x"\nrounds = 3\n' for n in range(count)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_work_of_reading_grows_with_the_file_and_not_faster(tmp_path: Path, kind: str) -> None:
+    small, large = (_calls(LARGE[kind](count), tmp_path) for count in (500, 2000))
+    assert large < 5 * small
+
+
+def test_ten_thousand_keys_are_read_and_found(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(_keys(10_000) + KEYS)
+    config = load_config(file, {})
+    assert len(config.server.keys) == 10_001
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    got = subprocess.run(
+        [*TOOLWIRE, "check-config", "--config", "/dev/zero"], capture_output=True, timeout=60, check=False
+    )
+    assert got.returncode
+    assert b"bytes" in got.stderr
