@@ -744,6 +744,32 @@ FAULTS: dict[str, tuple[Any, s.Strictness, list[str]]] = {
         s.STRICT_WITH_OPTIONAL,
         ['/properties/a/$ref: "#/x" has no target'],
     ),
+    **{
+        f"a property called {name}, not the keyword": (
+            {
+                "type": "object",
+                "properties": {name: {"type": "array", "items": {"$ref": "#/x"}}},
+                "additionalProperties": False,
+            },
+            s.STRICT_WITH_OPTIONAL,
+            [f'/properties/{name}/items/$ref: "#/x" has no target'],
+        )
+        for name in ("$defs", "definitions", "properties", "items", "additionalProperties")
+    },
+    "a property called $defs that contains itself": (
+        {
+            "type": "object",
+            "properties": {"$defs": {"type": "array", "items": {"$ref": "#"}}},
+            "additionalProperties": False,
+        },
+        s.STRICT_WITH_OPTIONAL,
+        ["/properties/$defs/items/$ref: a schema that contains itself cannot be enforced"],
+    ),
+    "a property called additionalProperties is a schema": (
+        {"type": "object", "properties": {"additionalProperties": True}, "additionalProperties": False},
+        s.STRICT_WITH_OPTIONAL,
+        ["/properties/additionalProperties: the schema must be an object"],
+    ),
 }  # fmt: skip
 
 
@@ -765,9 +791,9 @@ def test_limits_of_strictness() -> None:
     ]
     deep: dict[str, Any] = STRING
     for _ in range(10):
-        deep = closed({"a": deep})
+        deep = closed({"properties": deep})
     assert [fault.what for fault in s.strict_problems(deep)] == ["more than 10 levels of nesting"]
-    assert not s.strict_problems(deep["properties"]["a"])
+    assert not s.strict_problems(deep["properties"]["properties"])
 
 
 STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
@@ -778,6 +804,30 @@ STRUCTURED: dict[str, tuple[Any, Any, s.Strictness]] = {
             "properties": {"a": {"type": "object", "properties": {}, "additionalProperties": False}},
             "additionalProperties": False,
         },
+        s.STRICT_ALL_REQUIRED,
+    ),
+    "a property may have the name of a keyword": (
+        {"type": "object", "properties": {"additionalProperties": {"type": "string", "minLength": 2}}},
+        {
+            "type": "object",
+            "properties": {"additionalProperties": {"type": "string", "description": "At least 2 characters."}},
+            "additionalProperties": False,
+        },
+        s.STRICT_ALL_REQUIRED,
+    ),
+    "more items than can be enforced": (
+        {"type": "array", "items": STRING, "minItems": 2},
+        {"type": "array", "items": STRING, "description": "At least 2 items."},
+        s.STRICT_WITH_OPTIONAL,
+    ),
+    "an object of any keys stays one": (
+        {"type": "object", "properties": {"a": {"type": "object"}}},
+        {"type": "object", "properties": {"a": {"type": "object"}}, "additionalProperties": False},
+        s.STRICT_WITH_OPTIONAL,
+    ),
+    "a name that only a sentence mentions": (
+        {"type": "string", "$id": "x", "not": {"$ref": "#a"}},
+        {"type": "string", "description": 'Must not match {"$ref":"#a"}.'},
         s.STRICT_ALL_REQUIRED,
     ),
     "open stays open": (

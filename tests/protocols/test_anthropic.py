@@ -68,6 +68,7 @@ from toolwire.core.sse import SseSplitter
 from toolwire.protocols.anthropic import CODEC, CONSTRAINTS
 from toolwire.protocols.anthropic.models import UNKNOWN_FAMILY, family
 from toolwire.protocols.anthropic.names import NAME
+from toolwire.protocols.anthropic.request import JSON_INSTRUCTION
 from toolwire.schema import convert_to_object_root, convert_to_standard
 
 HERE = Path(__file__).parents[1]
@@ -1197,7 +1198,12 @@ SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
         {"max_tokens": 9},
         ["no-counterpart"] * 3,
     ),
-    "json": ("claude-opus-5", Settings(max_tokens=9, format=Format("json")), {"max_tokens": 9}, ["no-counterpart"]),
+    "json": (
+        "claude-opus-5",
+        Settings(max_tokens=9, format=Format("json")),
+        {"max_tokens": 9, "system": JSON_INSTRUCTION},
+        ["format-mapped"],
+    ),
     "a schema": (
         "claude-opus-5",
         Settings(
@@ -1217,8 +1223,8 @@ SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
     "a schema, old": (
         "claude-3-7-sonnet-latest",
         Settings(max_tokens=9, format=Format("schema", {"type": "object"})),
-        {"max_tokens": 9},
-        ["no-counterpart"],
+        {"max_tokens": 9, "system": JSON_INSTRUCTION + ' It must match this JSON Schema:\n{"type":"object"}'},
+        ["format-mapped"],
     ),
     "a cache mark": (
         "m",

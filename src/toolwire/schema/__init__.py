@@ -21,6 +21,7 @@ from toolwire.schema.strict import (
     STRICT_WITH_OPTIONAL,
     Strictness,
     convert_to_strict,
+    count_optional_and_unions,
     strict_problems,
 )
 from toolwire.schema.validate import schema_problems
@@ -37,6 +38,7 @@ __all__ = [
     "convert_to_openapi_subset",
     "convert_to_standard",
     "convert_to_strict",
+    "count_optional_and_unions",
     "ensure_object_root",
     "is_flat_object",
     "missing_descriptions",

@@ -169,6 +169,21 @@ def inner_schemas(node: Object, path: Path = None) -> Iterator[tuple[Json, Path]
             yield value, (path, key)
 
 
+def holding_keyword(path: Path) -> str:
+    """The keyword that holds the schema at this path: `properties` for a property, whatever its name is. A property may
+    be called `items` or `$defs`, so the keys alone do not tell."""
+    keys: list[str | int] = []
+    while path is not None:
+        path, key = path
+        keys.append(key)
+    keyword: str | int = ""
+    while keys:
+        keyword = keys.pop()
+        if keys and (keyword in SCHEMA_MAP_KEYWORDS or isinstance(keys[-1], int)):
+            keys.pop()  # the name or the number of a schema
+    return str(keyword)
+
+
 def walk_schemas(schema: Json) -> Iterator[tuple[Object, Path]]:
     """This schema and all schemas inside it, in the order in which they are written."""
     todo: list[tuple[Json, Path]] = [(schema, None)]

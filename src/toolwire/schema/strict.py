@@ -23,6 +23,7 @@ from toolwire.schema.keywords import (
     append_sentences,
     convert_inner_schemas,
     guess_type,
+    holding_keyword,
     inner_schemas,
     keyword_sentence,
     refuse_deep_nesting,
@@ -51,6 +52,8 @@ class Strictness(Struct, frozen=True, kw_only=True):
     """The maximum number of values of all enums together."""
     max_text_length: int | None = None
     """The maximum number of characters of all names and values together."""
+    max_optional_properties: int | None = None
+    max_unions: int | None = None
 
 
 _FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
@@ -77,9 +80,12 @@ STRICT_ALL_REQUIRED: Final = Strictness(
 """OpenAI: every property is required; an optional one is a union with null."""
 
 STRICT_WITH_OPTIONAL: Final = Strictness(
-    keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"}, formats=_FORMATS | {"uri"}
+    keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"},
+    formats=_FORMATS | {"uri"},
+    max_optional_properties=24,
+    max_unions=16,
 )
-"""Anthropic: properties may be optional; no bounds and no recursion."""
+"""Anthropic: some properties may be optional; no bounds and no recursion."""
 
 _UNENFORCEABLE_PATTERN_SYNTAX: Final = ("(?=", "(?!", "(?<", "\\b", "\\B", "\\1", "\\2", "\\3", "(?P=")
 _DROPPED_ANNOTATIONS: Final = frozenset(
@@ -107,7 +113,7 @@ def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) 
                 notes.add(path, f"more than {strictness.max_levels} levels of nesting")
             inner = [(child, place, level + _adds_level(place)) for child, place in inner_schemas(node, path)]
             todo += reversed(inner)
-        elif not (isinstance(node, bool) and path is not None and path[1] == "additionalProperties"):
+        elif not (isinstance(node, bool) and holding_keyword(path) == "additionalProperties"):
             notes.add(path, "the schema must be an object")
     _check_references(schema, strictness, notes)
     _check_size(schema, strictness, notes)
@@ -116,7 +122,7 @@ def strict_problems(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED) 
 
 def _adds_level(place: Path) -> bool:
     """Whether this place counts as a level of nesting; alternatives and definitions do not."""
-    return place is not None and (place[1] == "items" or (place[0] is not None and place[0][1] == "properties"))
+    return holding_keyword(place) in ("items", "properties")
 
 
 def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
@@ -134,7 +140,7 @@ def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeL
         _check_object(node, path, strictness, notes)
     if "array" in kinds and "items" not in node:
         notes.add(path, "`items` is missing")
-    for key in ("format", "pattern", "minItems"):
+    for key in ("format", "pattern", "minItems", "allOf"):
         if key in node and not _is_enforceable_keyword(key, node[key], strictness):
             notes.add((path, key), f"`{key}` {short_json(node[key], 60)} cannot be enforced")
 
@@ -176,14 +182,13 @@ def _check_references(schema: Object, strictness: Strictness, notes: ChangeLog) 
             if id(target) not in seen:
                 seen.add(id(target))
                 todo.append((target, place, id(target)))
-        todo.extend((child, place, owner) for child, place in inner_schemas(node, path) if not _is_definition(place))
+        inner = inner_schemas(node, path)
+        todo.extend(
+            (child, place, owner) for child, place in inner if holding_keyword(place) not in DEFINITION_KEYWORDS
+        )
     if not strictness.allows_recursion:
         for place in _references_in_cycles(leads):
             notes.add(place, "a schema that contains itself cannot be enforced")
-
-
-def _is_definition(place: Path) -> bool:
-    return place is not None and place[0] is not None and place[0][1] in DEFINITION_KEYWORDS
 
 
 def _references_in_cycles(leads: dict[int, list[tuple[int, Path]]]) -> list[Path]:
@@ -207,13 +212,27 @@ def _check_size(schema: Object, strictness: Strictness, notes: ChangeLog) -> Non
             text += sum(map(len, names))
         values += len(fixed) - 1
         text += sum(len(value) for value in fixed if isinstance(value, str))
+    optional, unions = count_optional_and_unions(schema)
     for count, limit, what in (
         (properties, strictness.max_properties, "properties"),
         (values, strictness.max_enum_values, "values of enums"),
         (text, strictness.max_text_length, "characters in names and values"),
+        (optional, strictness.max_optional_properties, "optional properties"),
+        (unions, strictness.max_unions, "unions"),
     ):
         if limit is not None and count > limit:
             notes.add(None, f"{count:,} {what}; {limit:,} are the limit")
+
+
+def count_optional_and_unions(schema: Json) -> tuple[int, int]:
+    """How many properties are optional, and how many schemas are a union: Anthropic limits both."""
+    optional = unions = 0
+    for node, _ in walk_schemas(schema):
+        names = node.get("properties")
+        if isinstance(names, dict):
+            optional += len(names.keys() - string_items(node.get("required")))
+        unions += "anyOf" in node or (isinstance(node.get("type"), list) and len(node["type"]) > 1)
+    return optional, unions
 
 
 # --- conversion ---
@@ -226,20 +245,37 @@ def convert_to_strict(schema: Json, strictness: Strictness = STRICT_ALL_REQUIRED
     if all_schemas_pass(schema, lambda node: _is_strict_node(node, strictness)):
         return ConvertedSchema(schema)
     refuse_deep_nesting(schema)
+    if _uses_anchors(schema):
+        made = _make_strict(schema, strictness, _IDENTITY_KEYWORDS)
+        if _uses_anchors(made.schema):  # not if the reference became a part of a sentence
+            return made
+    return _make_strict(schema, strictness, frozenset())
+
+
+_IDENTITY_KEYWORDS: Final = frozenset({"$id", "$anchor", "$dynamicAnchor"})
+
+
+def _uses_anchors(schema: Json) -> bool:
+    return any(reference != "#" and not reference.startswith("#/") for reference in find_references(schema))
+
+
+def _make_strict(schema: Json, strictness: Strictness, kept_keywords: frozenset[str]) -> ConvertedSchema:
     notes = ChangeLog()
-    uses_anchors = any(reference != "#" and not reference.startswith("#/") for reference in find_references(schema))
-    kept_keywords = frozenset({"$id", "$anchor", "$dynamicAnchor"} if uses_anchors else ())
 
     def convert(node: Json, path: Path) -> Json:
-        if not isinstance(node, dict) or (path is not None and path[1] == "additionalProperties"):
+        if not isinstance(node, dict) or holding_keyword(path) == "additionalProperties":
             return node
         return _make_strict_node(convert_inner_schemas(node, path, convert), path, strictness, notes, kept_keywords)
 
     return ConvertedSchema(convert(schema, None), notes.changes())
 
 
+_SUSPECT_KEYWORDS: Final = frozenset({"oneOf", "allOf", "format", "pattern", "minItems"})
+"""Whether these can be enforced depends on their value."""
+
+
 def _is_strict_node(node: Object, strictness: Strictness) -> bool:
-    if not strictness.keywords.issuperset(node) or not {"oneOf", "format", "pattern"}.isdisjoint(node):
+    if not strictness.keywords.issuperset(node) or not _SUSPECT_KEYWORDS.isdisjoint(node):
         return False
     if "$ref" in node:
         return not strictness.references_stand_alone or len(node) == 1
@@ -260,6 +296,8 @@ def _make_strict_node(
     for key in node:
         if key not in out or key in kept_keywords or _is_enforceable_keyword(key, out[key], strictness):
             continue
+        if key in _IRREPLACEABLE_KEYWORDS:
+            continue
         value = out.pop(key)
         text = "" if key in _DROPPED_ANNOTATIONS else keyword_sentence(key, value)
         if text:
@@ -272,7 +310,9 @@ def _make_strict_node(
         out = _isolate_reference(out) if strictness.references_stand_alone else out
     elif "type" not in out and (guess := guess_type(out)) in ("object", "array"):
         out = {"type": guess, **out}
-    if _is_object(out) and "additionalProperties" not in out and "patternProperties" not in out:
+    # Without properties it is an object of any keys, except at the root, where it is a tool without arguments.
+    is_closable = "properties" in out or (path is None and _is_object(out))
+    if is_closable and {"additionalProperties", "patternProperties"}.isdisjoint(out):
         out["additionalProperties"] = False
     return node if out == node else out
 
@@ -286,9 +326,11 @@ def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bo
         return isinstance(value, str) and value in strictness.formats
     if key == "pattern":
         return not isinstance(value, str) or not any(part in value for part in _UNENFORCEABLE_PATTERN_SYNTAX)
+    if key == "allOf" and isinstance(value, list) and any(isinstance(part, dict) and "$ref" in part for part in value):
+        return False
     if key == "minItems" and not strictness.allows_any_min_items:
         return value in (0, 1)
-    return key in strictness.keywords or key in _IRREPLACEABLE_KEYWORDS
+    return key in strictness.keywords
 
 
 def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
@@ -296,8 +338,10 @@ def _replace_unions(out: Object, path: Path, strictness: Strictness, notes: Chan
     if "oneOf" in out and "anyOf" not in out:
         out["anyOf"] = out.pop("oneOf")
         notes.add((path, "oneOf"), "exactly one of the alternatives became any of them")
-    parts = out.get("allOf") if "allOf" not in strictness.keywords else None
-    if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], dict):
+    parts = out.get("allOf")
+    if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], dict):
+        return
+    if "allOf" not in strictness.keywords or "$ref" in parts[0]:
         rest = {key: value for key, value in out.items() if key != "allOf"}
         out.clear()
         out.update(intersect_schemas(rest, parts[0], notes.adder_at((path, "allOf"))))

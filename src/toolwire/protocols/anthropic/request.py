@@ -31,6 +31,7 @@ from toolwire.core.json_values import (
     Object,
     Path,
     Paths,
+    encode_text,
     expect_object,
     expect_text,
     get_bool,
@@ -66,8 +67,10 @@ from toolwire.protocols.anthropic.tools import (
     write_tool_choice,
     write_tools,
 )
+from toolwire.schema import convert_to_standard
 
 CONTINUE_TEXT = "Continue."
+JSON_INSTRUCTION = "Your final answer must be valid JSON only: no other text, and no code fence around it."
 
 SUPPORTED_SETTINGS = frozenset(
     "max_tokens temperature top_p top_k stop parallel thinking format user tier cache stream_usage".split()
@@ -284,7 +287,7 @@ def _write_settings(request: Request, facts: Family, out: Object, ledger: Ledger
     config = _unknown_keys(request, "output_config", names.OUTPUT_CONFIG_KEYS)
     if effort is not None:
         config["effort"] = effort
-    response_format = _write_response_format(settings, facts, ledger)
+    response_format = _write_response_format(settings, facts, out, ledger)
     if response_format is not None:
         config["format"] = response_format
     if config:
@@ -308,28 +311,38 @@ def _unknown_keys(request: Request, key: str, known: frozenset[str]) -> Object:
     return {name: value for name, value in (node or {}).items() if name not in known}
 
 
-def _write_response_format(settings: Settings, facts: Family, ledger: Ledger) -> Object | None:
+def _write_response_format(settings: Settings, facts: Family, out: Object, ledger: Ledger) -> Object | None:
+    """The format of the answer. One that Anthropic cannot enforce becomes an instruction at the end of the system
+    prompt: the client waits for JSON, and would get prose without a word about it."""
     asked = settings.format
     if asked is None or asked.kind == "text":
         return None
     where = settings.where.get("format")
     if asked.kind == "json" or asked.schema is None:
-        ledger.note("no-counterpart", where, "JSON mode without a schema was left out")
+        _add_instruction(JSON_INSTRUCTION, out)
+        ledger.note("format-mapped", where, "JSON mode became an instruction", "Anthropic needs a schema for it")
         return None
     if facts is AS_GIVEN and (wire := intact_wire(asked.origin)) is not None:
         return wire
-    if not facts.formats and facts is not AS_GIVEN:
-        ledger.note("no-counterpart", where, "the schema of the answer was left out", "this model accepts none")
-        return None
     if asked.name or asked.description or asked.strict is not None:
         ledger.note("format-mapped", where, "the name, description and strictness of the schema were left out")
-    schema = asked.schema
-    if facts is not AS_GIVEN:
+    schema, problem = asked.schema, "" if facts.formats else "this model accepts no schema"
+    if facts is not AS_GIVEN and not problem:
         schema, problem = make_strict_schema(schema, where, "the answer", ledger)
-        if problem:
-            ledger.note("no-counterpart", where, "the schema of the answer was left out", problem)
-            return None
+    if problem:
+        text = encode_text(convert_to_standard(schema).schema)
+        _add_instruction(f"{JSON_INSTRUCTION} It must match this JSON Schema:\n{text}", out)
+        ledger.note("format-mapped", where, "the schema of the answer became an instruction", problem)
+        return None
     return restore_original_keys({"type": "json_schema", "schema": schema}, asked.origin, NAME)
+
+
+def _add_instruction(text: str, out: Object) -> None:
+    system = out.get("system")
+    if isinstance(system, list):
+        out["system"] = [*system, {"type": "text", "text": text}]
+    else:
+        out["system"] = f"{system}\n\n{text}" if system else text
 
 
 def _write_sampling(request: Request, facts: Family, budgeted: bool, out: Object, ledger: Ledger) -> None:

@@ -54,6 +54,7 @@ from toolwire.schema import (
     convert_to_object_root,
     convert_to_standard,
     convert_to_strict,
+    count_optional_and_unions,
     is_flat_object,
     strict_problems,
 )
@@ -163,18 +164,32 @@ def _read_tool_name(name: str, body: Object) -> ToolName:
 def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
     written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
     all_deferred = bool(written) and all(wire.get("defer_loading") for wire in written)
-    too_many_strict = len(written) > MAX_STRICT_TOOLS < sum(bool(wire.get("strict")) for wire in written)
+    too_many_strict = _has_too_many_strict(written)
     if not (all_deferred or too_many_strict) or not all(is_foreign(tool.origin) for tool in tools):
         return written
     if all_deferred:
         for tool in tools:
             ledger.note("no-counterpart", source_path(tool), "the tool is not deferred", "no tool here could load it")
     if too_many_strict:
-        ledger.note(
-            "no-counterpart", None, "`strict` was removed from all tools", f"at most {MAX_STRICT_TOOLS} have it"
-        )
+        why = f"Anthropic allows {MAX_STRICT_TOOLS} of them, with few optional properties and unions"
+        ledger.note("no-counterpart", None, "`strict` was removed from all tools", why)
     removed = {key for key, is_removed in (("defer_loading", all_deferred), ("strict", too_many_strict)) if is_removed}
     return [{key: value for key, value in wire.items() if key not in removed} for wire in written]
+
+
+def _has_too_many_strict(written: list[Object]) -> bool:
+    """Do the strict tools exceed what Anthropic allows for all of them together?"""
+    strict = [wire for wire in written if wire.get("strict")]
+    if len(strict) < 2:
+        return False
+    counts = [count_optional_and_unions(wire.get("input_schema")) for wire in strict]
+    optional, unions = map(sum, zip(*counts, strict=True))
+    limits = STRICT_WITH_OPTIONAL
+    return (
+        len(strict) > MAX_STRICT_TOOLS
+        or optional > (limits.max_optional_properties or 0)
+        or unions > (limits.max_unions or 0)
+    )
 
 
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
