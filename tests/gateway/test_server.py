@@ -405,7 +405,7 @@ def test_what_lingers_is_cut_in_the_end(silent: bool, play: Test) -> None:
 
 
 def test_many_requests_ahead_of_their_answers(play: Test) -> None:
-    count = 40 * accepted.MAX_PIPELINED
+    count = 640
 
     async def test() -> None:
         async with run_server() as made:
@@ -453,7 +453,7 @@ def test_a_client_that_sends_ahead_for_ever_is_held_back(play: Test) -> None:
             await become(lambda: connection._is_reading_paused)
             for _ in range(100):
                 await turn()
-            assert len(connection._pipelined) < 1000
+            assert not connection._pipelined
             assert not sending.done()
             sending.cancel()
             await asyncio.wait((sending,))

@@ -206,8 +206,10 @@ def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     return headers
 
 
-MAX_BUFFERED = 1024 * 1024
+MAX_BUFFERED = 128 * 1024
 """Bytes of a body that are read ahead. After that, reading stops until the gateway asks for the body."""
+SMALL_PIECE = 1024
+"""Pieces of a body up to this size are collected in one buffer: each object costs more than a few bytes."""
 MAX_JOINED_BODY = 64 * 1024
 """A body up to this size is joined with its head, for one write."""
 LARGE_CHUNK = 16 * 1024
@@ -287,7 +289,7 @@ class HttpRequest(ClientRequest):
         """The end of the response was written, or the response was aborted."""
         self._cancel_on_disconnect: asyncio.Task[None] | None = None
         self._is_body_complete = body is not None
-        self._pieces = [body] if body else []
+        self._pieces: list[bytes | bytearray] = [body] if body else []
         self._body_size = len(body) if body else 0
         self._body_limit = MAX_BUFFERED
         self._waiter: asyncio.Future[None] | None = None
@@ -296,7 +298,13 @@ class HttpRequest(ClientRequest):
 
     def add_body(self, data: bytes) -> bool:
         """More of the body. False: stop reading for now."""
-        self._pieces.append(data)
+        pieces = self._pieces
+        if not pieces or len(data) > SMALL_PIECE:
+            pieces.append(data)
+        elif isinstance(last := pieces[-1], bytearray):
+            last += data
+        else:
+            pieces.append(bytearray(data))
         self._body_size += len(data)
         if self._body_size <= self._body_limit:
             return True

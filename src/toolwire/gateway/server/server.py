@@ -143,8 +143,14 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
 HEADER_OVERHEAD = 16
 """Bytes that each header name and value counts in addition, which limits their number."""
-MAX_PIPELINED = 16
-"""Requests that a client may send before their responses."""
+MAX_UNPARSED = 64 * 1024
+"""Bytes after the current request that are read before its answer is sent. Some are: so a client that leaves is
+noticed."""
+PARSED_SLICE = 8 * 1024
+"""Input whose end is not known yet (heads, chunked bodies) is parsed in slices of this size, to stop soon after the end
+of a request."""
+WRITE_BUFFER = 32 * 1024
+"""With more unsent bytes than this, what produces the answer waits."""
 IDLE_SECONDS, REQUEST_STALL_SECONDS, UNREAD_SECONDS = 75.0, 60.0, 300.0
 """Seconds until the server closes an idle connection, one whose request stalls, and one that does not read."""
 LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
@@ -163,10 +169,11 @@ class ClientConnection(asyncio.Protocol):
     """A client's connection: parses its requests, and answers them in their order."""
 
     __slots__ = (
-        "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data", "_head_size", "_header_rows",
-        "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused", "_is_upgrade", "_last_activity",
-        "_linger_until", "_parsed_request", "_parser", "_pipelined", "_server", "_unread_bytes", "_url", "clock",
-        "current_request", "ignores_input", "is_closing", "loop", "peer", "transport", "write_blocked", "write_queue",
+        "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
+        "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused",
+        "_is_upgrade", "_last_activity", "_linger_until", "_parsed_request", "_parser", "_pipelined", "_server",
+        "_unparsed", "_unread_bytes", "_url", "clock", "current_request", "ignores_input", "is_closing", "loop", "peer",
+        "transport", "write_blocked", "write_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -174,6 +181,11 @@ class ClientConnection(asyncio.Protocol):
         self.loop, self.clock, self.write_queue = server.loop, server.time, server.write_queue
         self._parser = HttpRequestParser(self)
         self._pipelined: deque[HttpRequest] = deque()
+        """Requests after the current one, which were in the same slice of input."""
+        self._unparsed = b""
+        """Input that is parsed when the answer before it is sent."""
+        self._body_left = 0
+        """Bytes of the body that are still to come; 0 if that is not known."""
         self._incoming_request: HttpRequest | None = None
         """The request whose body is being received."""
         self._parsed_request: HttpRequest | None = None
@@ -200,6 +212,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+        self.transport.set_write_buffer_limits(WRITE_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
         self._last_activity = self.clock()
@@ -228,6 +241,8 @@ class ClientConnection(asyncio.Protocol):
         blocked, self.write_blocked = self.write_blocked, None
         if blocked is not None and not blocked.done():
             blocked.set_result(None)
+        if self.current_request is None and not self.is_closing:
+            self._start_next_request()
 
     def data_received(self, data: bytes) -> None:
         if self.ignores_input:
@@ -236,7 +251,13 @@ class ClientConnection(asyncio.Protocol):
             return
         is_between_requests = self._incoming_request is None and not self._is_reading_head
         head = self._cached_head
-        if is_between_requests and head is not None and (length := head.match_length(data)):
+        if (
+            is_between_requests
+            and head is not None
+            and not self._must_wait()
+            and not self._unparsed
+            and (length := head.match_length(data))
+        ):
             headers = head.headers.copy()
             headers["content-length"] = length
             self._bytes_without_progress = 0
@@ -244,22 +265,30 @@ class ClientConnection(asyncio.Protocol):
             body = data[head.fixed_size + len(length) :]
             self._enqueue_request(HttpRequest(self, head.request_line, headers, head.resolved_heads, body))
             return
-        self._bytes_without_progress += len(data)
         self._cached_head = None
-        self._parse(data)
+        self._parse(self._unparsed + data if self._unparsed else data)
         request, self._parsed_request = self._parsed_request, None
         is_complete = request is not None and self._incoming_request is None and not self.ignores_input
         if is_between_requests and request is not None and is_complete:
             self._cached_head = cache_head(request, data)
 
+    def _must_wait(self) -> bool:
+        """Is there an answer that must be sent before more input is parsed?"""
+        if self.current_request is not None:
+            return self._incoming_request is not self.current_request
+        return self.write_blocked is not None
+
     def _parse(self, data: bytes) -> None:
-        rest: bytes | memoryview = data
-        while rest:
+        """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long."""
+        at, size = 0, len(data)
+        while at < size and not self._must_wait():
+            end = min(size, at + self._next_slice(data, at))
+            self._bytes_without_progress += end - at
             try:
-                self._parser.feed_data(rest)
-                break
+                self._parser.feed_data(data if end - at == size else memoryview(data)[at:end])
+                at = end
             except HttpParserUpgrade as upgrade:
-                rest = memoryview(rest)[upgrade.args[0] :]
+                at += upgrade.args[0]
                 self._continue_after_upgrade()
             except HttpParserCallbackError as error:
                 if not isinstance(error.__context__, _BadRequest):
@@ -269,8 +298,20 @@ class ClientConnection(asyncio.Protocol):
             except HttpParserError as error:
                 self._queue_error(400, f"this is not an HTTP request: {error}")
                 return
-        if self._bytes_without_progress > MAX_HEAD:
-            self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+            if self._bytes_without_progress > MAX_HEAD:
+                self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
+                return
+        self._unparsed = data[at:] if at else data
+        if at < size and size - at > MAX_UNPARSED:
+            self._pause_reading()
+
+    def _next_slice(self, data: bytes, at: int) -> int:
+        """How much to parse at once. The parser cannot stop at the end of a request, so it gets no more than the rest
+        of one where that is known: a client that sends thousands of requests at once must not get them all started."""
+        if self._incoming_request is not None:
+            return self._body_left or PARSED_SLICE
+        end = data.find(b"\r\n\r\n", at, at + PARSED_SLICE)
+        return PARSED_SLICE if end < 0 else end + 4 - at
 
     def _continue_after_upgrade(self) -> None:
         """No upgrade is supported, so this is a request like others. The parser stops after its head; a new one gets a
@@ -324,6 +365,8 @@ class ClientConnection(asyncio.Protocol):
         if "expect" in headers:
             request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
         self._incoming_request = self._parsed_request = request
+        length = headers.get("content-length", "")
+        self._body_left = int(length) if length.isdigit() else 0
         self._enqueue_request(request)
 
     def _enqueue_request(self, request: HttpRequest) -> None:
@@ -333,12 +376,11 @@ class ClientConnection(asyncio.Protocol):
             self._server.start_request(request)
         else:
             self._pipelined.append(request)
-            if len(self._pipelined) >= MAX_PIPELINED:
-                self._pause_reading()
 
     def on_body(self, data: bytes) -> None:
         self._bytes_without_progress = 0
         self._last_activity = self.clock()
+        self._body_left = max(0, self._body_left - len(data))
         if self._incoming_request is not None and not self._incoming_request.add_body(data):
             self._pause_reading()
 
@@ -360,14 +402,22 @@ class ClientConnection(asyncio.Protocol):
         self.current_request = None
         if not request.keep_alive or self.is_closing:
             self._close_after_response()
-        elif self._pipelined:
+        elif self.write_blocked is None:
+            self._start_next_request()
+
+    def _start_next_request(self) -> None:
+        """The answer before it is sent, except for what fits into a small buffer."""
+        if self._pipelined:
             self.current_request = self._pipelined.popleft()
             self._server.start_request(self.current_request)
-            if len(self._pipelined) < MAX_PIPELINED:
-                self.resume_reading()
-        elif self._error_response:
+        if self._unparsed and not self._must_wait():
+            data, self._unparsed = self._unparsed, b""
+            self._parse(data)
+        if self.is_closing:
+            return
+        if self.current_request is None and self._error_response:
             self._send_error()
-        elif self._is_reading_paused:
+        elif self._is_reading_paused and len(self._unparsed) <= MAX_UNPARSED:
             self.resume_reading()
 
     def resume_reading(self) -> None:
@@ -407,9 +457,10 @@ class ClientConnection(asyncio.Protocol):
         """Close after the last response. Closing a socket while its client still sends causes a reset, and the response
         may be lost: so first only our side is closed, and input is dropped for a while."""
         is_reading = self._is_reading_paused or self._is_reading_head or self._incoming_request is not None
-        has_input = self._has_late_data or is_reading or self._pipelined or self._error_response
+        has_input = self._has_late_data or is_reading or self._pipelined or self._unparsed or self._error_response
         self.is_closing = self.ignores_input = True
         self._pipelined.clear()
+        self._unparsed = b""
         self._incoming_request = None
         if not has_input:
             self.transport.close()
