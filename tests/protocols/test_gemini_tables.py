@@ -734,7 +734,7 @@ def test_several_candidates_are_several_choices() -> None:
         ({"contents": [5]}, "/contents/0"),
         ({"contents": [{"role": "king", "parts": []}]}, "/contents/0/role"),
         ({"contents": [{"role": 5}]}, "/contents/0/role"),
-        ({"contents": [{"parts": {}}]}, "/contents/0/parts"),
+        ({"contents": [{"parts": 5}]}, "/contents/0/parts"),
         ({"contents": [{"parts": ["a"]}]}, "/contents/0/parts/0"),
         ({"contents": [{"parts": [{"text": 5}]}]}, "/contents/0/parts/0/text"),
         ({"contents": [{"parts": [{"functionCall": 5}]}]}, "/contents/0/parts/0/functionCall"),

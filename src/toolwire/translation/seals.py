@@ -164,7 +164,7 @@ def keep_own_seals(request: Request, maker: str, constraints: Constraints, ledge
         if turn.role == "assistant":
             if constraints.seal_vendor:
                 turn = _adopt_vendor_seals(turn, maker, VENDOR_MARK + constraints.seal_vendor)
-            is_followed = not constraints.needs_part_after_reasoning or _is_followed_by_output(request.turns, number)
+            is_followed = not constraints.needs_part_after_reasoning or _is_followed(request.turns, number, ledger)
             dropped_reasoning = dropped_reasoning or (
                 constraints.needs_part_after_reasoning and any(_has_foreign_seal(part, maker) for part in turn.parts)
             )
@@ -186,12 +186,13 @@ def _drop_item_ids(turn: Turn) -> Turn:
     return replace(turn, parts=tuple(parts), origin=without_wire(turn.origin))
 
 
-def _is_followed_by_output(turns: tuple[Turn, ...], number: int) -> bool:
-    """Does output of the assistant follow its reasoning, in this turn or the next?"""
+def _is_followed(turns: tuple[Turn, ...], number: int, ledger: Ledger) -> bool:
+    """Does output of the assistant follow its reasoning, in this turn or the next? Within one protocol any turn will
+    do: OpenAI takes the reasoning of an answer that the user has interrupted, but not at the end of the input."""
     parts = turns[number].parts
     if not parts or not isinstance(parts[-1], Reasoning):
         return True
-    return number + 1 < len(turns) and turns[number + 1].role == "assistant"
+    return number + 1 < len(turns) and (ledger.is_same_protocol or turns[number + 1].role == "assistant")
 
 
 def _adopt_vendor_seals(turn: Turn, maker: str, vendor: str) -> Turn:

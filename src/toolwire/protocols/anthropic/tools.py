@@ -480,8 +480,8 @@ def _disown_part(part: Part, unsealed: set[str]) -> Part:
 def _is_unsealed_search(part: ProviderResult) -> bool:
     if part.tool != "web_search" or part.error or part.origin is None:
         return False
-    pages = part.origin.wire.get("content")
-    return not pages or any(not page.get("encrypted_content") for page in pages)
+    # A search that found nothing has nothing that could be encrypted, and Anthropic takes it back.
+    return any(not page.get("encrypted_content") for page in part.origin.wire.get("content") or ())
 
 
 def _has_unsealed_citation(part: Text) -> bool:

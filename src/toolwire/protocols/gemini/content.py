@@ -34,7 +34,6 @@ from toolwire.core.json_values import (
     expect_object,
     expect_text,
     get_bool,
-    get_list,
     get_text,
     raise_wrong_type,
     require_text,
@@ -169,12 +168,19 @@ class PartReadContext(ReadContext):
         return self.read_node(item, path, shape)[0]
 
 
-def read_parts(items: list[Json], path: Path, reading: PartReadContext, from_model: bool = False) -> list[Part]:
+def items_or_single(value: Json, path: Path) -> list[tuple[Json, Path]]:
+    """The items of a list with their paths. Google also takes a single value where it allows a list."""
+    if value.__class__ in (dict, str):
+        return [(value, path)]
+    return [] if value is None else [(item, (path, number)) for number, item in enumerate(expect_list(value, path))]
+
+
+def read_parts(value: Json, path: Path, reading: PartReadContext, from_model: bool = False) -> list[Part]:
     """All parts. A piece of an open call gives none until the call is whole, and an empty text of the model without a
     signature (the last chunk of a stream has one) gives none either."""
     parts: list[Part] = []
-    for number, item in enumerate(items):
-        part = read_part(item, (path, number), reading)
+    for item, at in items_or_single(value, path):
+        part = read_part(item, at, reading)
         if part is None or (from_model and part.__class__ is Text and not part.text and part.seal is None):
             continue
         parts.append(part)
@@ -298,7 +304,7 @@ def _read_result(node: Object, key: str, path: Path, reading: PartReadContext) -
         text = value if isinstance(value, str) else encode_text(value)
         content = (Text(text, (), None, None, Origin(NAME, (here, "response"), None, EMPTY_MAPPING, False)),)
         value = None if isinstance(value, str) else value
-    if nested := get_list(result, "parts", here):
+    if nested := result.get("parts"):
         content += tuple(read_parts(nested, (here, "parts"), reading))
     id = get_text(result, "id", here) or ""
     origin = reading.read_origin(node, path, names.PART_KEYS["functionResponse"].all_keys)

@@ -37,7 +37,6 @@ from toolwire.core.json_values import (
     expect_text,
     get_bool,
     get_int,
-    get_list,
     get_number,
     get_text,
 )
@@ -45,7 +44,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.gemini import names
-from toolwire.protocols.gemini.content import PartReadContext, read_parts
+from toolwire.protocols.gemini.content import PartReadContext, items_or_single, read_parts
 from toolwire.protocols.gemini.content_writer import PART_WRITERS, PartWriteContext, write_part
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
@@ -120,7 +119,7 @@ def _read_system(value: Json, path: Path, reading: PartReadContext) -> list[Part
     if isinstance(value, str):
         return [Text(value, origin=reading.whole_origin({"text": value}, path))]
     content = reading.read_inner_node(value, path, names.CONTENT_KEYS)
-    return read_parts(get_list(content, "parts", path) or [], (path, "parts"), reading)
+    return read_parts(content.get("parts"), (path, "parts"), reading)
 
 
 def _read_turns(value: Json, path: Path, reading: PartReadContext) -> list[Turn]:
@@ -177,8 +176,7 @@ def _read_turn(node: Object, path: Path, reading: PartReadContext, turns: list[T
     if role != "assistant" or not turns or turns[-1].role != "assistant":
         _close_open_call(reading, turns)
     continues = reading.open_call is not None
-    items = get_list(node, "parts", path)
-    parts = tuple(read_parts(items, (path, "parts"), reading)) if items else ()
+    parts = tuple(read_parts(node.get("parts"), (path, "parts"), reading))
     origin = reading.read_origin(node, path, names.CONTENT_KEYS.all_keys)
     if continues:
         # The pieces of one call came in several contents: they become one turn.
@@ -204,7 +202,7 @@ def _read_stop_sequences(node: Object, key: str, path: Path) -> tuple[str, ...] 
     if node[key] is None:
         return None
     here = (path, key)
-    return tuple([expect_text(stop, (here, number)) for number, stop in enumerate(expect_list(node[key], here))])
+    return tuple([expect_text(stop, at) for stop, at in items_or_single(node[key], here)])
 
 
 _FIELD_READERS: dict[str, Any] = {
@@ -360,6 +358,8 @@ def _write_system(parts: list[Object], origin: Origin) -> Object:
     original = _original_node(origin, "systemInstruction")
     if not isinstance(original, dict):
         return {"parts": parts}
+    if original.get("parts") in (parts, *parts[:1]):
+        return original
     role = {"role": original["role"]} if original.get("role") else {}
     return {"parts": parts} | role | names.CONTENT_KEYS.select_unknown(original)
 

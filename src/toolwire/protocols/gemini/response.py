@@ -90,8 +90,8 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContex
     content = get_object(node, "content", path)
     if content is not None:
         here = (path, "content")
-        items = get_list(reading.read_inner_node(content, here, names.CONTENT_KEYS), "parts", here)
-        parts = read_parts(items, (here, "parts"), reading, True) if items else []
+        items = reading.read_inner_node(content, here, names.CONTENT_KEYS).get("parts")
+        parts = read_parts(items, (here, "parts"), reading, True)
     whole_parts = len(parts)
     if reading.open_call is not None:
         parts.append(reading.open_call.make_call(incomplete=True))

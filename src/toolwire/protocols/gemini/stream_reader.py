@@ -55,6 +55,7 @@ from toolwire.protocols.gemini.content import (
     OpenCall,
     PartReadContext,
     is_call_fragment,
+    items_or_single,
     read_part,
     read_plain_call,
     read_seal,
@@ -248,8 +249,8 @@ class StreamReader:
         if content is not None:
             here = (path, "content")
             inner = self._read_node(content, here, names.CONTENT_KEYS)
-            for at, part in enumerate(get_list(inner, "parts", here) or ()):
-                self._read_part(candidate, part, ((here, "parts"), at))
+            for part, at in items_or_single(inner.get("parts"), (here, "parts")):
+                self._read_part(candidate, part, at)
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
             candidate.grounding = ((candidate.grounding[0] if candidate.grounding else {}) | metadata, path)

@@ -13,7 +13,6 @@ from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
-    expect_list,
     expect_object,
     expect_text,
     get_object,
@@ -21,9 +20,9 @@ from toolwire.core.json_values import (
     require_text,
 )
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import is_nonempty, items_with_paths, restore_original_keys
+from toolwire.core.provenance import is_nonempty, restore_original_keys
 from toolwire.protocols.gemini import names
-from toolwire.protocols.gemini.content import PartReadContext
+from toolwire.protocols.gemini.content import PartReadContext, items_or_single
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, to_snake_case
 from toolwire.schema.keywords import NESTING_KEYWORDS, all_schemas_pass, convert_inner_schemas
@@ -35,8 +34,8 @@ _RESPONSE_SLOTS = ("response", "responseJsonSchema")
 
 
 def read_tools(value: Json, path: Path, reading: PartReadContext) -> tuple[AnyTool, ...]:
-    """The tools of all entries. Google also accepts a single entry without an array."""
-    entries = [(value, path)] if isinstance(value, dict) else items_with_paths(expect_list(value, path), path)
+    """The tools of all entries."""
+    entries = items_or_single(value, path)
     return tuple([tool for entry, here in entries for tool in _read_tool_entry(entry, here, reading)])
 
 
@@ -47,7 +46,7 @@ def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Itera
         kind = names.TOOL_KEYS.camel_by_snake.get(key, key)
         here = (path, key)
         if kind == "functionDeclarations":
-            for item, at in items_with_paths(expect_list(value, here), here):
+            for item, at in items_or_single(value, here):
                 node, origin = reading.read_node(item, at, names.DECLARATION_KEYS)
                 name, description = require_text(node, "name", at), get_text(node, "description", at)
                 parameters, output = (read_schema(node, slots, at) for slots in (_PARAMETER_SLOTS, _RESPONSE_SLOTS))
@@ -88,7 +87,7 @@ def read_tool_choice(value: Json, path: Path, reading: PartReadContext) -> ToolC
     if mode not in CHOICE_MODES:
         raise Malformed((here, "mode"), f"expected AUTO, ANY, NONE or VALIDATED, got {mode!r}")
     names_path = (here, "allowedFunctionNames")
-    listed = items_with_paths(expect_list(config.get("allowedFunctionNames") or [], names_path), names_path)
+    listed = items_or_single(config.get("allowedFunctionNames") or [], names_path)
     tools = tuple([ToolName(expect_text(name, at)) for name, at in listed])
     if tools and mode == "ANY":
         return ToolChoice("one" if len(tools) == 1 else "allowed", tools, len(tools) > 1, origin)

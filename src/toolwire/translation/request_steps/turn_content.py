@@ -141,7 +141,10 @@ def _text_to_flag(result: Result, ledger: Ledger) -> Result:
 
 
 def move_result_media(request: Request, constraints: Constraints, options: Options, ledger: Ledger) -> Request:
-    """The request with media of results in a user turn after them, where the target needs it (Chat), or as text."""
+    """The request with media of results in a user turn after them, where the target needs it (Chat), or as text.
+    Within one protocol they stay: some servers of Chat take them, although OpenAI's specification does not."""
+    if ledger.is_same_protocol and options.binary_results != "summary":
+        return request
     turns: list[Turn] = []
     moved: list[Part] = []
     for turn in request.turns:
@@ -209,6 +212,9 @@ def _is_empty_text(part: Part, ledger: Ledger) -> bool:
         return False
     if part.text:
         ledger.note("empty-omitted", source_path(part), "text of only white space was left out")
+    elif ledger.is_same_protocol:
+        # Without a note the client's own bytes would be sent.
+        ledger.note("empty-omitted", source_path(part), "an empty text was left out")
     return True
 
 
