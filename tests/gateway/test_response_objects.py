@@ -790,7 +790,8 @@ def test_a_writer_drops_and_reports_a_foreign_summary(target: str) -> None:
 
 
 def test_translated_answers_never_share_an_id() -> None:
-    answer = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    answer = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
     ids = {translate(answer, "response", source="openai-chat", target=NAME, seed=seed).json()["id"] for seed in "abc"}
     assert len(ids) == 3
     response = CODEC.read_response({"id": "resp_1", "output": [], "status": "completed"})

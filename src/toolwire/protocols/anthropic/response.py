@@ -25,7 +25,17 @@ from toolwire.core.ir import (
     Usage,
     source_path,
 )
-from toolwire.core.json_values import Object, Path, expect_text, get_int, get_ints, get_list, get_object, get_text
+from toolwire.core.json_values import (
+    Malformed,
+    Object,
+    Path,
+    expect_text,
+    get_int,
+    get_ints,
+    get_list,
+    get_object,
+    get_text,
+)
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
 from toolwire.protocols.anthropic import names
@@ -44,7 +54,11 @@ def read_response(body: Object) -> Response:
     reading = ResponseReadContext(NAME)
     if body.get("type") == "error":
         return Response(failure=read_error(body, 0, EMPTY_MAPPING), origin=reading.whole_origin(body, None))
-    content = get_list(body, "content", None) or []
+    content = get_list(body, "content", None)
+    if content is None or not (content or any(map(body.get, ("type", "stop_reason", "usage")))):
+        if body.get("error"):
+            return Response(failure=read_error(body, 0, EMPTY_MAPPING), origin=reading.whole_origin(body, None))
+        raise Malformed(None, "this is not an Anthropic answer: `content` or `type` is missing")
     parts = read_content(content, _CONTENT_PATH, reading)
     finish = read_finish(body, None, reading)
     usage = get_object(body, "usage", None)

@@ -32,6 +32,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import (
     Json,
+    Malformed,
     Object,
     Path,
     encode_text,
@@ -68,7 +69,9 @@ def read_response(body: Object) -> Response:
     choices = [_read_candidate(item, ((None, "candidates"), number), number, reading) for number, item in candidates]
     if not choices and (blocked := read_block_reason(node, None, reading)) is not None:
         choices = [Choice(0, (), blocked)]
-    elif choices and node.get("promptFeedback") is not None:
+    elif not choices:
+        raise Malformed(None, "this is not a Gemini answer: it has neither `candidates` nor a `blockReason`")
+    elif node.get("promptFeedback") is not None:
         reading.note_unknown_field(None, "promptFeedback")
     usage = get_object(node, "usageMetadata", None)
     failures = [finish_failure(choice.finish) for choice in choices]

@@ -168,8 +168,8 @@ def read_response(body: Object) -> Response:
     failure = None
     if body.get("error") or body.get("object") == "error":
         failure = read_failure(body, 0)
-    elif body.get("choices") is None:
-        raise Malformed(None, "`choices` is missing")
+    elif not body.get("choices"):
+        raise Malformed(None, "this is not a Chat answer: `choices` is missing or empty")
     for number, item in enumerate(get_list(body, "choices", None) or ()):
         path = ((None, "choices"), number)
         node = expect_object(item, path)

@@ -169,7 +169,9 @@ class StreamReader:
         index = choices[0].get("index")
         if len(choices) != 1 or type(index) is not int or choices[0].get("finish_reason"):
             return
-        choice, delta = self._choices[index], choices[0]["delta"]
+        choice, delta = self._choices[index], choices[0].get("delta")
+        if not delta:
+            return
         if isinstance(event, ev.TextDelta):
             key = next(filter(delta.get, _TEXT_KEYS), "content")
             if delta.get(key) == event.text and _has_only(delta, key):
@@ -225,9 +227,11 @@ class StreamReader:
             if not 0 <= index < ev.MAX_CHOICES:
                 raise Malformed((path, "index"), f"no answer has {index} choices")
             choice = self._choices[index] = OpenChoice(index)
-        if node.get("delta"):
-            at = (path, "delta")
-            self._read_delta(choice, expect_object(node["delta"], at), at)
+        # Some servers send a whole answer as the only chunk: its `message` is all there is.
+        key = "message" if node.get("message") and not node.get("delta") else "delta"
+        if node.get(key):
+            at = (path, key)
+            self._read_delta(choice, expect_object(node[key], at), at)
         raw = node.get("finish_reason")
         if raw:
             finish = read_finish(str(raw), bool(choice.calls), node.get("stop_reason"), (path, "finish_reason"))

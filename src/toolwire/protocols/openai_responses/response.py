@@ -76,7 +76,9 @@ def read_response(body: Object) -> Response:
     if body.get("output") is None:
         if body.get("error"):
             return Response(failure=read_error_body(body, 0, None), origin=Origin(NAME, None, body))
-        raise Malformed(None, "`output` is missing")
+        raise Malformed(None, "this is not a Responses answer: `output` is missing")
+    if not body["output"] and body.get("status") is None and body.get("id") is None:
+        raise Malformed(None, "this is not a Responses answer: it has neither `status` nor `id`, and no output")
     parts: list[Part] = []
     for number, item in enumerate(expect_list(body["output"], (None, "output"))):
         at = ((None, "output"), number)

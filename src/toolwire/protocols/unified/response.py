@@ -228,6 +228,8 @@ def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> R
     origin = reading.read_origin(node, path, names.RESPONSE_KEYS)
     error, usage = get_object(node, "error", path), get_object(node, "usage", path)
     choice = _read_choice(reading, node, path)
+    if error is None and node.get("message") is None and not ("message" in node and node.get("id")):
+        raise Malformed(path, "this is not a unified answer: it has neither `message` nor `error`")
     return Response(
         **read_fields(node, path, names.RESPONSE_FIELDS),
         choices=() if choice is None else (choice,),
