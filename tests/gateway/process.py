@@ -23,7 +23,7 @@ TOOLWIRE = [sys.executable, "-m", "toolwire.cli"]
 class Process:
     """`toolwire serve`, and what it says."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, reads_log: bool = True) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
         environ |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         environ.pop("TOOLWIRE_CONFIG", None)
@@ -41,7 +41,7 @@ class Process:
             threading.Thread(target=_read, args=(stream, lines), daemon=True)
             for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log))
         ]
-        for reader in self._readers:
+        for reader in self._readers[: None if reads_log else 1]:
             reader.start()
         self.banner = [self.out.get(timeout=PATIENCE) for _ in range(3)]
         found = re.search(r"http://127\.0\.0\.1:(\d+)", self.banner[0])
@@ -55,13 +55,25 @@ class Process:
             if word in line:
                 return line
 
+    def says_one(self, pattern: re.Pattern[str]) -> str:
+        """The next line of the log that this pattern finds."""
+        while True:
+            line = self.log.get(timeout=PATIENCE)
+            if pattern.search(line):
+                return line
+
+    def read_log(self) -> None:
+        """Begin to read the log, where that was left out."""
+        self._readers[1].start()
+
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def ended(self) -> int:
         status = self.process.wait(PATIENCE)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            if reader.ident is not None:
+                reader.join(PATIENCE)
         return status
 
     def children(self) -> set[int]:
@@ -83,8 +95,8 @@ def _read(stream: IO[str], lines: queue.Queue[str]) -> None:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[Process]:
-    process = Process(folder, *arguments)
+def serving(folder: Path, *arguments: str, reads_log: bool = True) -> Iterator[Process]:
+    process = Process(folder, *arguments, reads_log=reads_log)
     try:
         yield process
     finally:

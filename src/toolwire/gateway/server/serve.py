@@ -20,6 +20,7 @@ from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
+from toolwire.gateway.telemetry.stderr import queue_stderr
 
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -44,7 +45,7 @@ def serve(
     gateway = app(file, server_settings, routes)
     config = gateway.config
     shared_config = WorkerConfig(gateway, server_settings, routes) if config.server.workers > 1 else None
-    with open_socket(config.server) as bound:
+    with open_socket(config.server) as bound, queue_stderr():
 
         def announce_ready() -> None:
             host, port = bound.getsockname()[:2]

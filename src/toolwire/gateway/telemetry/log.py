@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import floor
 
 import msgspec
@@ -23,6 +22,7 @@ from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import MAX_NAME, SecretFilter, printable_text, redact, redact_body, shorten_agent
+from toolwire.gateway.telemetry.stderr import STDERR
 from toolwire.protocols import CODECS
 
 
@@ -162,10 +162,7 @@ def write_json_lines(lines: Sequence[LogLine | dict[str, Json]]) -> str:
 
 
 def write_stderr(line: str) -> None:
-    """Write to stderr. If it is closed, requests must go on."""
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(line)
+    STDERR.write(line)
 
 
 LEVELS = ("debug", "info", "warn", "error")
@@ -307,7 +304,13 @@ class Log:
             if record.capture is not None:
                 lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
         if lines:
+            self._report_dropped_lines()
             self._out(self._secret_filter.clean(write_json_lines(lines) if is_json else "".join(lines)))
+
+    def _report_dropped_lines(self) -> None:
+        if self._out is write_stderr and (lost := STDERR.take_unreported()):
+            what = "standard error was not read fast enough: lines are missing here"
+            self._write_event("log_lines_dropped", {"lines": lost, "message": what}, "warn")
 
     def _debug_line(self, stamp: str, record: ExchangeRecord, fields: Fields) -> Json:
         id = printable_text(record.request_id)
@@ -319,8 +322,11 @@ class Log:
         return f"{stamp} {step}{''.join(pairs)}  request_id={_quote_value(id)}\n"
 
     def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
-        if LEVELS.index(level) < self._min_level:
-            return
+        if LEVELS.index(level) >= self._min_level:
+            self._report_dropped_lines()
+            self._write_event(kind, fields, level)
+
+    def _write_event(self, kind: str, fields: Mapping[str, object], level: str) -> None:
         stamp = self._write_time(self._clock())
         shown = {name: _write_field(value) for name, value in fields.items()}
         if self._form == "json":

@@ -218,13 +218,16 @@ CONFIG_RELOADS = Metric(
     "Changed configuration files, by outcome; a refused one leaves the old configuration in force.",
     ("outcome",),
 )
+LOG_LINES_DROPPED = Metric(
+    "toolwire_log_lines_dropped_total", "Log lines that were dropped because standard error was not read."
+)
 WORKERS = Metric("toolwire_workers", "Running worker processes.", (), "gauge")
 BUILD_INFO = Metric("toolwire_build_info", "Versions of Toolwire and Python.", ("version", "python"), "gauge", "max")
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, CONFIG_RELOADS, WORKERS, BUILD_INFO
+        PROVIDER_COOLDOWN, CONFIG_RELOADS, LOG_LINES_DROPPED, WORKERS, BUILD_INFO
     )
 }  # fmt: skip
 
@@ -288,6 +291,7 @@ class Metrics:
             if metric is REQUESTS and len(self._labelled_models) < MAX_MODELS:
                 self._labelled_models.add(series.labels[4])
         self._in_flight_cell = self._cell_of(IN_FLIGHT, ())
+        self._dropped_lines_cell = self._cell_of(LOG_LINES_DROPPED, ())
         self._values[self._cell_of(WORKERS, ())] = 1.0
         self._values[self._cell_of(BUILD_INFO, (__version__, ".".join(map(str, sys.version_info[:3]))))] = 1.0
 
@@ -371,6 +375,9 @@ class Metrics:
 
     def count_config_reload(self, outcome: str) -> None:
         self._values[self._cell_of(CONFIG_RELOADS, (outcome,))] += 1.0
+
+    def count_dropped_lines(self, lines: int) -> None:
+        self._values[self._dropped_lines_cell] += lines
 
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
         self._values[self._cell_of(PROVIDER_COOLDOWN, (provider,))] = float(is_cooling_down)

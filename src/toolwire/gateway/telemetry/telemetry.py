@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.stderr import STDERR
 
 if TYPE_CHECKING:
     from toolwire.gateway.config.config import ServerSettings
@@ -71,6 +72,7 @@ class Telemetry:
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished_records: list[ExchangeRecord] = []
+        self._counted_drops = STDERR.dropped_lines
         self.configure(server)
 
     def configure(self, server: ServerSettings, secrets: Iterable[str] = ()) -> None:
@@ -121,14 +123,16 @@ class Telemetry:
     def flush(self) -> None:
         """Process the finished requests."""
         records, self._finished_records = self._finished_records, []
-        if not records:
-            return
-        self.metrics.add_in_flight(-len(records))
-        self.metrics.count_exchanges(records)
-        if self._tracer is not None:
-            for record in records:
-                self._tracer.end_span(record)
-        self.log.log_exchanges(records)
+        if records:
+            self.metrics.add_in_flight(-len(records))
+            self.metrics.count_exchanges(records)
+            if self._tracer is not None:
+                for record in records:
+                    self._tracer.end_span(record)
+            self.log.log_exchanges(records)
+        if STDERR.dropped_lines != self._counted_drops:
+            lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
+            self.metrics.count_dropped_lines(lost)
 
     def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
         """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""
@@ -145,3 +149,4 @@ class Telemetry:
         if self._tracer is not None:
             self._tracer.close()
         self.metrics.close()
+        STDERR.drain()
