@@ -462,7 +462,7 @@ def test_pending_failed_and_cancelled_responses() -> None:
     gone = write_ended_response(begun, "cancelled", None)
     assert (read_text(gone, "status"), gone["error"], read_text(gone, "id")) == ("cancelled", None, begun["id"])
     assert write_state_fields(StateOptions(conversation="c"), "", 7) == {"conversation": {"id": "c"}}
-    assert write_state_fields(StateOptions(store=True), "", 7) == {}
+    assert write_state_fields(StateOptions(store=True), "", 7) == {"store": True}
 
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

@@ -601,7 +601,7 @@ def test_cancelling_at_the_very_end(tmp_path: Path) -> None:
         assert await store_ending(book, entry, "cancelled", None)
         assert await job.store_end(done, write_terminal_event(done, 2), *parts) is False
         assert await job.store_progress() is False
-        assert await book.get_children("me", "item", "conv_1") == []
+        assert [one async for one in book.iterate_children("me", "item", "conv_1")] == []
         told = b"".join([frame async for frame in _until_done(job)])
         assert [event["type"] for event in events(told)][-1] == "response.failed"
         await store.close()

@@ -327,6 +327,6 @@ class EndGate:
         recorder = self._call.recorder
         if self._tap is not None and self._tap.response is not None and recorder is not None:
             changes = await recorder.save_response(self._tap.response)
-            out += self._tap.release(changes or {})
+            out += self._tap.release(changes)
             self._tap, self.has_work_due = None, False
         return out

@@ -273,10 +273,11 @@ async def follow_remote_job(repository: StateRepository, entry: Entry, after: in
             return
         if not isinstance(current, StoreDown):
             current = await fail_if_abandoned(repository, current)
-        pieces = await repository.get_children(entry.owner, EVENTS, entry.id, last if last >= 0 else None)
-        if isinstance(pieces, StoreDown) or isinstance(current, StoreDown):
+        if isinstance(current, StoreDown):
             raise StreamInterrupted
-        for piece in pieces:
+        async for piece in repository.iterate_children(entry.owner, EVENTS, entry.id, last if last >= 0 else None):
+            if isinstance(piece, StoreDown):
+                raise StreamInterrupted
             last = piece.place
             # A piece may repeat frames of the one before, if the answer of the store to that one was lost.
             for number, frame in [one for one in number_frames(piece.body) if one[0] > seen]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -29,7 +30,9 @@ from toolwire.gateway.responses_state.history import (
     allows_upstream_state,
     compacts_upstream,
     expand_request,
+    history_too_large_failure,
     is_native_target,
+    is_not_stored_here,
     load_history,
     load_input_items,
     replace_body,
@@ -117,6 +120,11 @@ class OperationContext(Struct, eq=False):
     operation: StateOperation
     owner: str
     query: Mapping[str, str]
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest request that is sent to a provider, with the history in it."""
+        return self.call.runtime.config.server.max_body
 
     def set_body(self, body: bytes) -> None:
         """Set the body of the request; raises if it is not valid."""
@@ -314,7 +322,7 @@ async def _cancel_response(context: OperationContext) -> OperationResult:
 async def _list_input_items(context: OperationContext) -> OperationResult:
     entry = await _load_response(context)
     page = context.unwrap(read_page(context.query))
-    items = context.unwrap(await load_input_items(context.repository, entry))
+    items = context.unwrap(await load_input_items(context.repository, entry, context.max_bytes))
     return context.list_items(add_missing_ids(items, entry.id), page)
 
 
@@ -326,13 +334,16 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     if isinstance(targets, AttemptFailed):
         return targets.reply
     options = context.unwrap(read_state_options(body))
-    history = await load_history(context.repository, context.owner, options)
+    history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):
-        if history.status >= 500 or not (is_native_target(call, targets) and allows_upstream_state(call)):
+        is_upstream = is_not_stored_here(history) and is_native_target(call, targets) and allows_upstream_state(call)
+        if not is_upstream:
             raise context.refusal(history)
     elif options.refers_to_stored:
         body = expand_request(body, history.items, history.referenced)
         replace_body(call, body)
+        if len(call.body) > context.max_bytes:
+            raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):
         reply = await forward_native(call, targets[0], COMPACT_PATH)
         if reply is not None:
@@ -446,7 +457,7 @@ async def _resolve_items(context: OperationContext, items: list[Object]) -> list
     if not references:
         return items
     options = StateOptions(references=references)
-    history = context.unwrap(await load_history(context.repository, context.owner, options))
+    history = context.unwrap(await load_history(context.repository, context.owner, options, context.max_bytes))
     return resolve_references(items, history.referenced)
 
 
@@ -495,8 +506,20 @@ async def _delete_conversation(context: OperationContext) -> OperationResult:
 async def _list_conversation_items(context: OperationContext) -> OperationResult:
     page = context.unwrap(read_page(context.query))
     entry = await _load_conversation(context)
-    entries = context.unwrap(await context.repository.get_children(context.owner, ITEM, entry.id))
-    return context.list_items(list(map(read_stored_item, entries)), page)
+    shown: deque[Object] = deque(maxlen=page.limit + 1)  # one more, to tell whether there are more
+    is_found = not page.after
+    async for stored in context.repository.iterate_children(context.owner, ITEM, entry.id):
+        item = context.unwrap(stored)
+        is_start = item.id == page.after
+        is_found = is_found or is_start
+        if (page.descending and is_start) or (not page.descending and len(shown) > page.limit):
+            break
+        if page.descending or (is_found and not is_start):
+            shown.append(read_stored_item(item))
+    if not is_found:
+        raise context.refusal(not_found_failure("item", page.after))
+    items = [*reversed(shown)] if page.descending else [*shown]
+    return Reply(200, JSON_HEADERS, encode(write_page(items[: page.limit], len(items) > page.limit)))
 
 
 async def _add_items(context: OperationContext) -> OperationResult:

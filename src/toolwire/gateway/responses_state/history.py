@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, write_envelope
 from toolwire.core.ids import derive_id
@@ -45,6 +46,8 @@ from toolwire.gateway.server.request_body import peek_body
 from toolwire.gateway.store.repository import (
     CONVERSATION,
     ITEM,
+    MAX_CHAIN_LENGTH,
+    NOTHING_KEPT,
     RESPONSE,
     StateRepository,
     no_store_failure,
@@ -65,6 +68,8 @@ class StoredHistory(Struct, frozen=True, kw_only=True):
     """The items of the turns before it, from `previous_response_id` or `conversation`."""
     referenced: dict[str, Object]
     """The items of its `item_reference`s, by id."""
+    response_ids: frozenset[str]
+    """The ids of the responses before it."""
 
     @property
     def new_references(self) -> dict[str, Object]:
@@ -75,99 +80,195 @@ class StoredHistory(Struct, frozen=True, kw_only=True):
 
 # --- loading ----------------------------------------------------------------------------------------------------------
 
+MAX_HISTORY_ITEMS = 100_000
+REFERENCES_PER_PAGE = 8
+"""How many referenced items or responses are loaded at once; each can be as large as a request."""
+
+
+def history_too_large_failure(max_bytes: int, param: str = "") -> Failure:
+    """For a request that would be larger than any request may be, with what it refers to in it."""
+    message = (
+        f"The stored conversation that this request continues is too long: with it, the request is larger than"
+        f" {max_bytes} bytes. Continue from a summary of it in a new conversation, or raise server.max_body."
+    )
+    return Failure("context", message, 400, "context_length_exceeded", param)
+
+
+def is_not_stored_here(failure: Failure) -> bool:
+    """Is something unknown to this gateway, so that the provider may know it?"""
+    return failure.kind == "not_found" or failure.code == NOTHING_KEPT
+
+
+class _ItemBudget:
+    """How much of a history may be loaded. What is stored beside the items, such as instructions, does not count."""
+
+    def __init__(self, max_bytes: int, param: str) -> None:
+        self._max_bytes, self._param = max_bytes, param
+        self._count = self._stored_bytes = 0
+        self._unmeasured: list[Object] = []
+        self._measured_bytes = 0
+
+    def spend(self, items: list[Object], stored_bytes: int) -> Failure | None:
+        """Add these items, which have this size in the store; a failure if they are too much."""
+        self._count += len(items)
+        self._stored_bytes += stored_bytes
+        self._unmeasured += items
+        if self._stored_bytes > self._max_bytes:
+            self._measured_bytes += sum(len(encode(item)) for item in self._unmeasured)
+            self._unmeasured = []
+        if self._count <= MAX_HISTORY_ITEMS and self._measured_bytes <= self._max_bytes:
+            return None
+        return history_too_large_failure(self._max_bytes, self._param)
+
 
 async def load_history(
-    repository: StateRepository, owner: str, options: StateOptions, hint: str = ""
+    repository: StateRepository, owner: str, options: StateOptions, max_bytes: int, hint: str = ""
 ) -> StoredHistory | Failure:
-    """Load everything that a request refers to; a failure if something of it is missing."""
+    """Load everything that a request refers to; a failure if something of it is missing, or if it is too large."""
     if not repository.is_enabled and options.refers_to_stored:
         return no_store_failure(400)
     items: list[Object] | Failure | StoreDown = []
+    response_ids: set[str] = set()
     if options.previous_response_id:
-        items = await load_previous_responses(repository, owner, options.previous_response_id)
+        id = options.previous_response_id
+        items = await load_previous_responses(repository, owner, id, max_bytes, response_ids)
     elif options.conversation:
-        items = await _load_conversation_items(repository, owner, options.conversation)
+        items = await _load_conversation_items(repository, owner, options.conversation, max_bytes)
     if not isinstance(items, list):
         return store_unavailable_failure(items, hint) if isinstance(items, StoreDown) else items
-    referenced = await _load_referenced_items(repository, owner, options.references)
+    referenced = await _load_referenced_items(repository, owner, options.references, max_bytes)
     if not isinstance(referenced, dict):
         return store_unavailable_failure(referenced, hint) if isinstance(referenced, StoreDown) else referenced
-    return StoredHistory(items=items, referenced=referenced)
+    return StoredHistory(items=items, referenced=referenced, response_ids=frozenset(response_ids))
 
 
 async def load_previous_responses(
-    repository: StateRepository, owner: str, previous_response_id: str
+    repository: StateRepository, owner: str, previous_response_id: str, max_bytes: int, seen_ids: set[str]
 ) -> list[Object] | Failure | StoreDown:
-    """The input and output items of this response and of all responses before it, oldest first."""
-    entries = await repository.get_chain(owner, previous_response_id)
-    if isinstance(entries, StoreDown):
-        return entries
-    if not entries or entries[0].parent:
-        return not_found_failure("previous", entries[0].parent if entries else previous_response_id)
-    last = await fail_if_abandoned(repository, entries[-1])
-    if isinstance(last, StoreDown):
-        return last
-    if last.mark in UNFINISHED_STATUSES:
-        message = f"the response `{previous_response_id}` is still {last.mark}; wait until it has completed"
-        return Failure("conflict", message, 400, "response_not_completed")
-    entries[-1] = last
-    await repository.extend_expiring(owner, RESPONSE, [(entry.id, entry.expires) for entry in entries])
-    stored = map(read_stored_response, entries)
-    return [item for one in stored for item in (*one.items, *read_output(one.response))]
+    """The input and output items of this response and of all responses before it, oldest first. Their ids are added to
+    `seen_ids`."""
+    budget = _ItemBudget(max_bytes, "previous_response_id")
+    newest_first: list[list[Object]] = []
+    next_id = previous_response_id
+    while next_id:
+        entries = await repository.get_chain_page(owner, next_id)
+        if isinstance(entries, StoreDown):
+            return entries
+        for entry in reversed(entries):
+            if entry.id in seen_ids:  # older versions could store a response as the one before itself
+                return replace(not_found_failure("previous", entry.id), kind="invalid")
+            finished = entry if seen_ids else await _check_finished(repository, entry)
+            if not isinstance(finished, Entry):
+                return finished
+            seen_ids.add(entry.id)
+            stored = read_stored_response(finished)
+            newest_first.append([*stored.items, *read_output(stored.response)])
+            failure = budget.spend(newest_first[-1], len(entry.body))
+            if failure is not None or len(seen_ids) > MAX_CHAIN_LENGTH:
+                return failure or history_too_large_failure(max_bytes, "previous_response_id")
+        if not entries:
+            return not_found_failure("previous", next_id)
+        await repository.extend_expiring(owner, RESPONSE, [(entry.id, entry.expires) for entry in entries])
+        next_id = entries[0].parent
+    return [item for items in reversed(newest_first) for item in items]
+
+
+async def _check_finished(repository: StateRepository, entry: Entry) -> Entry | Failure | StoreDown:
+    """The entry of a response that is to be continued; a failure if it is still being made."""
+    current = await fail_if_abandoned(repository, entry)
+    if isinstance(current, StoreDown) or current.mark not in UNFINISHED_STATUSES:
+        return current
+    message = f"the response `{entry.id}` is still {current.mark}; wait until it has completed"
+    return Failure("conflict", message, 400, "response_not_completed")
 
 
 async def _load_conversation_items(
-    repository: StateRepository, owner: str, id: str
+    repository: StateRepository, owner: str, id: str, max_bytes: int
 ) -> list[Object] | Failure | StoreDown:
     conversation = await repository.get_one(owner, CONVERSATION, id)
     if not isinstance(conversation, Entry):
         return not_found_failure("conversation", id) if conversation is None else conversation
-    entries = await repository.get_children(owner, ITEM, id)
-    if isinstance(entries, StoreDown):
-        return entries
-    # All expire at the same time, so that a conversation never loses only its first items.
-    expires = min((conversation.expires, *(entry.expires for entry in entries)))
-    await repository.extend_expiring(owner, CONVERSATION, [(id, expires)])
-    await repository.extend_expiring(owner, ITEM, [(entry.id, expires) for entry in entries])
-    return [read_stored_item(entry) for entry in entries]
+    budget = _ItemBudget(max_bytes, "conversation")
+    items: list[Object] = []
+    item_ids: list[str] = []
+    expires = conversation.expires
+    async for entry in repository.iterate_children(owner, ITEM, id):
+        if isinstance(entry, StoreDown):
+            return entry
+        items.append(read_stored_item(entry))
+        failure = budget.spend(items[-1:], len(entry.body))
+        if failure is not None:
+            return failure
+        item_ids.append(entry.id)
+        expires = min(expires, entry.expires)
+    # All expire at the same time, so that a conversation never loses only its first items. It must not outlive them,
+    # so it comes last.
+    now = repository.clock()
+    await repository.extend_expiring(owner, ITEM, [(one, expires) for one in item_ids], now)
+    await repository.extend_expiring(owner, CONVERSATION, [(id, expires)], now)
+    return items
 
 
 async def _load_referenced_items(
-    repository: StateRepository, owner: str, ids: tuple[str, ...]
+    repository: StateRepository, owner: str, ids: tuple[str, ...], max_bytes: int
 ) -> dict[str, Object] | Failure | StoreDown:
     """Single items. For an output item the store has only a pointer to its response, which contains it."""
-    entries = await repository.get(owner, ITEM, ids) if ids else []
-    if isinstance(entries, StoreDown):
-        return entries
-    found = {entry.id: read_stored_item(entry) for entry in entries if entry.body}
-    pointers = {entry.id: entry.parent for entry in entries if not entry.body}
-    responses = await repository.get(owner, RESPONSE, list(dict.fromkeys(pointers.values()))) if pointers else []
-    if isinstance(responses, StoreDown):
-        return responses
-    outputs = [item for response in responses for item in read_output(read_stored_response(response).response)]
-    found |= {str(item["id"]): item for item in outputs if item.get("id") in pointers}
+    budget = _ItemBudget(max_bytes, "input")
+    found: dict[str, Object] = {}
+    pointers: dict[str, str] = {}
+    for page in _split_pages(list(ids)):
+        entries = await repository.get(owner, ITEM, page)
+        if isinstance(entries, StoreDown):
+            return entries
+        items = {entry.id: read_stored_item(entry) for entry in entries if entry.body}
+        found |= items
+        pointers |= {entry.id: entry.parent for entry in entries if not entry.body}
+        failure = budget.spend(list(items.values()), sum(len(entry.body) for entry in entries))
+        if failure is not None:
+            return failure
+    for page in _split_pages(list(dict.fromkeys(pointers.values()))):
+        responses = await repository.get(owner, RESPONSE, page)
+        if isinstance(responses, StoreDown):
+            return responses
+        outputs = [item for response in responses for item in read_output(read_stored_response(response).response)]
+        items = {str(item["id"]): item for item in outputs if item.get("id") in pointers}
+        found |= items
+        failure = budget.spend(list(items.values()), sum(len(response.body) for response in responses))
+        if failure is not None:
+            return failure
     missing = [id for id in ids if id not in found]
     return not_found_failure("item", missing[0]) if missing else found
 
 
-async def load_input_items(repository: StateRepository, entry: Entry) -> list[Object] | Failure | StoreDown:
+def _split_pages(ids: list[str]) -> list[list[str]]:
+    return [ids[start : start + REFERENCES_PER_PAGE] for start in range(0, len(ids), REFERENCES_PER_PAGE)]
+
+
+async def load_input_items(
+    repository: StateRepository, entry: Entry, max_bytes: int
+) -> list[Object] | Failure | StoreDown:
     """All items that a stored response was made from: those before its request, and those of its request."""
     stored = read_stored_response(entry)
     if entry.parent:
-        items = await load_previous_responses(repository, entry.owner, entry.parent)
+        items = await load_previous_responses(repository, entry.owner, entry.parent, max_bytes, set())
         return [*items, *stored.items] if isinstance(items, list) else items
     if not stored.conversation:
         return stored.items
-    entries = await repository.get_children(entry.owner, ITEM, stored.conversation)
-    if isinstance(entries, StoreDown):
-        return entries
-    items = [read_stored_item(one) for one in entries]
+    budget = _ItemBudget(max_bytes, "")
     output_ids = {item.get("id") for item in read_output(stored.response)}
-    end = next((number for number, item in enumerate(items) if item.get("id") in output_ids), None)
-    if end is not None:
-        return items[:end]
+    before: list[tuple[float, Object]] = []
+    async for one in repository.iterate_children(entry.owner, ITEM, stored.conversation):
+        if isinstance(one, StoreDown):
+            return one
+        item = read_stored_item(one)
+        if item.get("id") in output_ids:
+            return [earlier for _, earlier in before]
+        before.append((one.created, item))
+        failure = budget.spend([item], len(one.body))
+        if failure is not None:
+            return failure
     # The output is not in the conversation: give what was there at the time, and the request's own input.
-    return [*(item for one, item in zip(entries, items, strict=True) if one.created < entry.created), *stored.items]
+    return [*(item for created, item in before if created < entry.created), *stored.items]
 
 
 # --- putting it into the request --------------------------------------------------------------------------------------

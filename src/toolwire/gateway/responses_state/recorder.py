@@ -4,7 +4,7 @@ form that responses, conversations and items have in the store."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from toolwire.gateway.responses_state.response_objects import (
     read_text,
     replace_ids,
 )
-from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository
+from toolwire.gateway.store.repository import ITEM, RESPONSE, StateRepository, is_valid_id
 from toolwire.gateway.store.store import Entry, StoreDown
 
 
@@ -79,6 +79,7 @@ def write_state_fields(options: StateOptions, id: str = "", now: int = 0) -> dic
         "previous_response_id": options.previous_response_id,
         "background": options.background,
         "conversation": {"id": options.conversation} if options.conversation else None,
+        "store": options.store,  # some providers are not asked to store it, and say so
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -93,6 +94,10 @@ class StoringRecorder(Struct, eq=False):
     """The new input items of the request, each with an id."""
     preassigned: tuple[str, int] = ("", 0)
     """The id and the time of a background response."""
+    own_id: str = ""
+    """The id for a response to which the provider gives none, or one that an earlier response has."""
+    taken_ids: Set[str] = frozenset()
+    """Ids of earlier responses; the provider may give one of them again."""
     overrides: dict[str, Json] = {}
     """Fields of the response that differ from the provider's."""
 
@@ -100,7 +105,12 @@ class StoringRecorder(Struct, eq=False):
         self.overrides = write_state_fields(self.options, *self.preassigned)
 
     def open_tap(self) -> StreamTap:
-        return StreamTap(self.overrides)
+        return StreamTap(self.overrides, self._choose_id)
+
+    def _choose_id(self, id: str) -> str:
+        """The id for a response that the provider gave this id. A response with the id of the one before it would have
+        itself as its history."""
+        return id if id and is_valid_id(id) and id not in self.taken_ids else self.own_id
 
     async def save_reply(self, reply: Reply) -> Reply:
         """Store a whole response; returns it as the client gets it."""
@@ -110,23 +120,27 @@ class StoringRecorder(Struct, eq=False):
             response = expect_object(decode(reply.body, max_bytes=len(reply.body)), None)
         except Malformed:
             return replace(reply, headers={**reply.headers, **NOT_STORED_HEADER})
-        response = {**response, **self.overrides}
-        changes = await self.save_response(response)
-        if changes is not None:
-            headers = {**reply.headers, **NOT_STORED_HEADER}
-            return Reply(reply.status, headers, encode({**response, **changes}))
-        return replace(reply, body=encode(response)) if self.overrides else reply
+        changes = {"id": self._choose_id(read_text(response, "id")), **self.overrides}
+        changed_later = await self.save_response({**response, **changes})
+        changes |= changed_later
+        if changed_later is NOT_STORED_FIELDS:
+            reply = replace(reply, headers={**reply.headers, **NOT_STORED_HEADER})
+        is_same = all(response.get(key) == value for key, value in changes.items())
+        return reply if is_same else replace(reply, body=encode({**response, **changes}))
 
-    async def save_response(self, response: Object) -> Mapping[str, Json] | None:
-        """Store a response; returns the fields to change in it if it could not be stored."""
-        if not read_text(response, "id"):
-            return NOT_STORED_FIELDS
+    async def save_response(self, response: Object) -> Mapping[str, Json]:
+        """Store a response; returns the fields to change in it: it could not be stored, or its id is another."""
+        earlier = await self.repository.get_one(self.owner, RESPONSE, read_text(response, "id"))
+        changes: Mapping[str, Json] = {}
+        if isinstance(earlier, Entry):  # never replace the response of another request
+            changes = {"id": self.own_id}
+            response = {**response, **changes}
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
             return NOT_STORED_FIELDS
         entries = [self.response_entry(response)] if self.options.store else []
         result = await self.repository.put(*entries, *linked[0], appended=linked[1])
-        return NOT_STORED_FIELDS if isinstance(result, StoreDown) else None
+        return NOT_STORED_FIELDS if isinstance(result, StoreDown) else changes
 
     def response_entry(
         self, response: Object, background: bool = False, lease: float = 0.0, has_end_event: bool = False
@@ -194,8 +208,8 @@ class StatelessRecorder:
     def open_tap(self) -> StreamTap:
         return StreamTap(NOT_STORED_FIELDS)
 
-    async def save_response(self, response: Object) -> Mapping[str, Json] | None:
-        return None
+    async def save_response(self, response: Object) -> Mapping[str, Json]:
+        return {}
 
     async def save_reply(self, reply: Reply) -> Reply:
         try:
@@ -250,10 +264,12 @@ def _read_frame(frame: bytes) -> tuple[str, Object, str | None]:
 class StreamTap:
     """Passes complete frames on, and holds back the last event of the response and everything after it."""
 
-    def __init__(self, changes: Mapping[str, Json]) -> None:
+    def __init__(self, changes: Mapping[str, Json], choose_id: Callable[[str], str] | None = None) -> None:
+        """`changes` are the fields to set in the response; `choose_id` replaces the id that the provider gave it."""
         self.response: Object | None = None
         """The response, once its last event has come."""
         self._changes = dict(changes)
+        self._choose_id = None if "id" in changes else choose_id
         self._event_pattern = _LIFECYCLE_EVENT_PATTERN if changes else _TERMINAL_EVENT_PATTERN
         self._buffer = bytearray()
         self._held_event: tuple[bytes, Object, str | None] | None = None
@@ -309,8 +325,7 @@ class StreamTap:
         if self._held_event is None:
             return rest
         frame, node, name = self._held_event
-        changes = {**self._changes, **changes}
-        return (_write_changed_frame(node, name, changes) if changes else frame) + rest
+        return _write_changed_frame(frame, node, name, {**self._changes, **changes}) + rest
 
     def _process_frame(self, frame: bytes) -> bytes | None:
         """The frame as it goes out; None if it is the last event."""
@@ -320,11 +335,13 @@ class StreamTap:
             if _ITEM_DONE_MARK in frame:
                 self._item_done_frames.append(frame)
             return frame
+        if self._choose_id is not None:
+            self._changes["id"], self._choose_id = self._choose_id(read_text(response, "id")), None
         if kind in _TERMINAL_EVENTS:
             self._held_event = (frame, node, name)
             self.response = self._complete_response(response, kind)
             return None
-        return _write_changed_frame(node, name, self._changes) if self._changes else frame
+        return _write_changed_frame(frame, node, name, self._changes)
 
     def _complete_response(self, response: Object, kind: str) -> Object:
         """The response of the last event. If it has no output, the items of earlier events are put in."""
@@ -336,8 +353,12 @@ class StreamTap:
         return complete
 
 
-def _write_changed_frame(node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
-    return _write_frame({**node, "response": {**node["response"], **changes}}, name)
+def _write_changed_frame(frame: bytes, node: Object, name: str | None, changes: Mapping[str, Json]) -> bytes:
+    """The frame with these fields of its response changed; unchanged if it has them already."""
+    response = node["response"]
+    if all(key in response and response[key] == value for key, value in changes.items()):
+        return frame
+    return _write_frame({**node, "response": {**response, **changes}}, name)
 
 
 def _write_frame(node: Object, name: str | None) -> bytes:

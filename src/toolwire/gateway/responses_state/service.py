@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Set
 from copy import copy
 from urllib.parse import parse_qsl
 
@@ -30,7 +31,9 @@ from toolwire.gateway.responses_state.history import (
     answer_with_compaction,
     compacts_upstream,
     expand_request,
+    history_too_large_failure,
     is_native_target,
+    is_not_stored_here,
     load_history,
     replace_body,
 )
@@ -108,34 +111,44 @@ class ResponsesService:
         if not (options.store or options.refers_to_stored or options.compaction):
             return None
         call.id_seed = secrets.token_hex(12)
-        history = await load_history(self.repository, owner_of(call.caller.key), options, _stateless_hint(options))
+        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+        history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history)
         own_body = expand_request(body, [], history.new_references)
-        recorder = await self._make_recorder(call, targets, options, own_body)
+        recorder = await self._make_recorder(call, targets, options, own_body, history.response_ids)
         if recorder is None or isinstance(recorder, AttemptFailed):
             return recorder
         if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
             replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+            if len(call.body) > max_bytes:
+                return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):
             return await self._start_background_job(call, targets, pipeline, recorder, body)
         call.recorder = recorder
         return None
 
     async def _make_recorder(
-        self, call: GatewayRequest, targets: tuple[Target, ...], options: StateOptions, own_body: Object
+        self,
+        call: GatewayRequest,
+        targets: tuple[Target, ...],
+        options: StateOptions,
+        own_body: Object,
+        taken_ids: Set[str],
     ) -> StoringRecorder | StatelessRecorder | AttemptFailed | None:
         """What stores the response; None if the provider does, for a gateway without a store and without keys.
-        `own_body` has no history."""
+        `own_body` has no history. `taken_ids` are those of the responses before it."""
         if self.repository.is_enabled:
             down = await self.repository.check_reachable() if options.store else None
             if down is not None:
                 return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
             items = read_items_to_store(own_body, call.id_seed)
-            preassigned = (derive_id("resp_", call.id_seed), int(call.now)) if options.background else ("", 0)
-            return StoringRecorder(self.repository, owner_of(call.caller.key), options, items, preassigned)
+            own_id = derive_id("resp_", call.id_seed)
+            preassigned = (own_id, int(call.now)) if options.background else ("", 0)
+            owner = owner_of(call.caller.key)
+            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, taken_ids)
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None
         if options.background:
@@ -177,7 +190,8 @@ class ResponsesService:
         options = read_state_options(body) if body is not None else None
         if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
             return None
-        history = await load_history(self.repository, owner_of(call.caller.key), options, STATELESS_HINT)
+        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+        history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
         if isinstance(history, Failure):
             return _refuse_missing(call, targets, history)
         replace_body(call, expand_request(body, history.items, history.referenced))
@@ -197,6 +211,6 @@ def _read_body(call: GatewayRequest) -> Object | None:
 
 def _refuse_missing(call: GatewayRequest, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
     """Refuse a request that refers to something unknown; None if the provider may know it."""
-    if failure.status in (400, 404) and is_native_target(call, targets) and allows_upstream_state(call):
+    if is_not_stored_here(failure) and is_native_target(call, targets) and allows_upstream_state(call):
         return None
     return error_replies.gateway_error(call, failure)

@@ -19,6 +19,7 @@ from toolwire.gateway.store.postgres_pool import (
 from toolwire.gateway.store.store import (
     NO_CIPHER,
     SWEEP_TARGET_RATIO,
+    UNLIMITED,
     BodyCipher,
     Entries,
     Entry,
@@ -72,18 +73,20 @@ _APPEND = f"""INSERT INTO toolwire_entries ({_COLUMNS})
 
 # LATERAL makes each step look up one entry; with a plain join PostgreSQL may read the whole table for each step.
 _CHAIN = f"""WITH RECURSIVE chain AS (
-        SELECT {_COLUMNS}, 1 AS depth FROM toolwire_entries
+        SELECT {_COLUMNS}, 1 AS depth, octet_length(body)::bigint AS size FROM toolwire_entries
         WHERE owner = $1 AND kind = $2 AND sha256(id) = $3 AND expires > $4
         UNION ALL
-        SELECT older.*, depth + 1 FROM chain CROSS JOIN LATERAL (
+        SELECT older.*, depth + 1, size + octet_length(older.body) FROM chain CROSS JOIN LATERAL (
             SELECT {_COLUMNS} FROM toolwire_entries
             WHERE owner = $1 AND kind = $2 AND sha256(id) = sha256(chain.parent) AND expires > $4 LIMIT 1) AS older
-        WHERE depth < $5 AND chain.parent <> '')
+        WHERE depth < $5 AND size < $6 AND chain.parent <> '')
     SELECT {_COLUMNS} FROM chain ORDER BY depth DESC LIMIT $5"""
 
-_CHILDREN = f"""SELECT {_COLUMNS} FROM toolwire_entries
-    WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4 AND ($5::bigint IS NULL OR place > $5)
-    ORDER BY place, id"""
+_CHILDREN = f"""SELECT {_COLUMNS} FROM (
+        SELECT {_COLUMNS}, sum(octet_length(body)) OVER (ORDER BY place, id) - octet_length(body) AS before
+        FROM toolwire_entries
+        WHERE owner = $1 AND kind = $2 AND sha256(parent) = $3 AND expires > $4 AND ($5::bigint IS NULL OR place > $5)
+    ) AS children WHERE before < $6 ORDER BY place, id"""
 
 _DELETE = """WITH deleted AS (
         DELETE FROM toolwire_entries WHERE owner = $1 AND kind = $2 AND sha256(id) = ANY($3::bytea[])
@@ -195,11 +198,14 @@ class PostgresStore:
         name = (first.owner, first.kind, _id_digest(first.id))
         return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
-        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit)
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
+        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit, max_bytes)
 
-    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
-        return await self._fetch_entries(_CHILDREN, owner, kind, _id_digest(parent), self._clock(), after)
+    async def get_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, max_bytes: int = UNLIMITED
+    ) -> Entries:
+        digest = _id_digest(parent)
+        return await self._fetch_entries(_CHILDREN, owner, kind, digest, self._clock(), after, max_bytes)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         digests = list(map(_id_digest, ids))

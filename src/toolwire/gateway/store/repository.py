@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ REACHABLE_SECONDS = 1.0
 """How long the store counts as reachable after it answered."""
 MAX_CHAIN_LENGTH = 4096
 """The most responses that are followed back from a `previous_response_id`."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""About how many bytes of a long chain or conversation are loaded at once."""
 MAX_ID_LENGTH = 1024
 MAX_SEEN_LEASES = 4096
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
@@ -46,11 +48,15 @@ def store_unavailable_failure(down: StoreDown, hint: str = "") -> Failure:
     return Failure("overloaded", f"{message}{f'; {hint}' if hint else ''}", 503, "store_unavailable")
 
 
+NOTHING_KEPT = "nothing_kept"
+"""The error code where the gateway has no store."""
+
+
 def no_store_failure(status: int) -> Failure:
     """For a request that needs the store where the gateway has none."""
     hint = "send the whole conversation in the request, with `store: false`, and wait for the answer"
     return Failure(
-        "invalid" if status == 400 else "not_found", f"{STORE_DISABLED.reason}; {hint}", status, "nothing_kept"
+        "invalid" if status == 400 else "not_found", f"{STORE_DISABLED.reason}; {hint}", status, NOTHING_KEPT
     )
 
 
@@ -120,7 +126,7 @@ class StateRepository:
         return False
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
-        return await self._run(lambda store: store.get(owner, kind, [id for id in ids if _is_valid_id(id)]))
+        return await self._run(lambda store: store.get(owner, kind, [id for id in ids if is_valid_id(id)]))
 
     async def get_one(self, owner: str, kind: str, id: str) -> Entry | StoreDown | None:
         entries = await self.get(owner, kind, [id])
@@ -131,21 +137,35 @@ class StateRepository:
     ) -> bool | StoreDown:
         return await self._run(lambda store: store.put(entries, required_marks, appended))
 
-    async def get_chain(self, owner: str, id: str) -> Entries:
-        """The response with this id and those before it, oldest first."""
-        if not _is_valid_id(id):
+    async def get_chain_page(self, owner: str, id: str) -> Entries:
+        """The response with this id and those before it, oldest first, as far back as a page reaches."""
+        if not is_valid_id(id):
             return []
-        return await self._run(lambda store: store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH))
+        return await self._run(lambda store: store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH, PAGE_BYTES))
 
-    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
-        return await self._run(lambda store: store.get_children(owner, kind, parent, after))
+    async def iterate_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None
+    ) -> AsyncIterator[Entry | StoreDown]:
+        """The entries with this parent, ordered by place, loaded in pages. A `StoreDown` is the last."""
+        while True:
+            place = after
+            page = await self._run(lambda store: store.get_children(owner, kind, parent, place, PAGE_BYTES))  # noqa: B023
+            if isinstance(page, StoreDown):
+                yield page
+            if isinstance(page, StoreDown) or not page:
+                return
+            for entry in page:
+                yield entry
+            after = page[-1].place
 
     async def delete(self, owner: str, kind: str, *ids: str) -> int | StoreDown:
         return await self._run(lambda store: store.delete(owner, kind, ids))
 
-    async def extend_expiring(self, owner: str, kind: str, entries: Iterable[tuple[str, float]]) -> None:
+    async def extend_expiring(
+        self, owner: str, kind: str, entries: Iterable[tuple[str, float]], now: float | None = None
+    ) -> None:
         """Extend the life of those entries (id, expires) that have passed half of it, because they are still used."""
-        now = self.clock()
+        now = self.clock() if now is None else now
         old = [id for id, expires in entries if 0 < expires < now + self.ttl / 2]
         if old:
             await self._run(lambda store: store.touch(owner, kind, old, now + self.ttl))
@@ -158,7 +178,7 @@ class StateRepository:
             await self._store.close()
 
 
-def _is_valid_id(id: str) -> bool:
+def is_valid_id(id: str) -> bool:
     """Can an entry have this id? PostgreSQL does not accept NUL in text."""
     return "\x00" not in id and len(id) <= MAX_ID_LENGTH
 

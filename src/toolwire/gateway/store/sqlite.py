@@ -19,6 +19,7 @@ from msgspec import Struct
 from toolwire.gateway.store.store import (
     NO_CIPHER,
     SWEEP_TARGET_RATIO,
+    UNLIMITED,
     BodyCipher,
     Entries,
     Entry,
@@ -304,11 +305,12 @@ _PUT = f"""INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     place = excluded.place, mark = excluded.mark, created = excluded.created, expires = excluded.expires"""
 _DELETE = f"DELETE FROM entries WHERE {_BY_NAME} RETURNING expires"
 _NEXT_PLACE = "SELECT coalesce(max(place), -1) + 1 FROM entries WHERE owner = ? AND parent = ? AND kind = ?"
-_CHAIN = f"""WITH RECURSIVE chain (depth, entry, parent) AS (
-        SELECT 1, rowid, parent FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?5
+_CHAIN = f"""WITH RECURSIVE chain (depth, entry, parent, size) AS (
+        SELECT 1, rowid, parent, length(body) FROM entries WHERE owner = ?1 AND kind = ?2 AND id = ?3 AND expires > ?6
         UNION ALL
-        SELECT depth + 1, entries.rowid, entries.parent FROM chain CROSS JOIN entries
-        WHERE chain.parent <> '' AND depth < ?4 AND owner = ?1 AND kind = ?2 AND id = chain.parent AND expires > ?5
+        SELECT depth + 1, entries.rowid, entries.parent, size + length(body) FROM chain CROSS JOIN entries
+        WHERE chain.parent <> '' AND depth < ?4 AND size < ?5
+            AND owner = ?1 AND kind = ?2 AND id = chain.parent AND expires > ?6
     )
     SELECT {_COLUMNS.replace("parent", "entries.parent")}
     FROM chain CROSS JOIN entries ON entries.rowid = chain.entry ORDER BY depth DESC"""
@@ -373,17 +375,28 @@ class SqliteStore:
 
         return await self._worker.run_work(work)
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
-        return await self._fetch_entries(_CHAIN, owner, kind, id, limit)
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
+        return await self._fetch_entries(_CHAIN, owner, kind, id, limit, max_bytes)
 
-    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
-        return await self._fetch_entries(_CHILDREN, owner, parent, kind, _MIN_PLACE if after is None else after)
+    async def get_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, max_bytes: int = UNLIMITED
+    ) -> Entries:
+        place = _MIN_PLACE if after is None else after
+        return await self._fetch_entries(_CHILDREN, owner, parent, kind, place, max_bytes=max_bytes)
 
-    async def _fetch_entries(self, statement: str, *values: object) -> Entries:
-        """The entries that a statement finds; its last parameter is the current time."""
+    async def _fetch_entries(self, statement: str, *values: object, max_bytes: int = UNLIMITED) -> Entries:
+        """The entries that a statement finds, up to the one with which they reach `max_bytes`; the statement's last
+        parameter is the current time."""
 
         def work(file: sqlite3.Connection, now: float) -> list[Entry]:
-            return [_read_entry(row) for row in file.execute(statement, (*values, now))]
+            found: list[Entry] = []
+            size = 0
+            for row in file.execute(statement, (*values, now)):
+                found.append(_read_entry(row))
+                size += len(found[-1].body)
+                if size >= max_bytes:
+                    break
+            return found
 
         return self._cipher.decrypt_all(await self._worker.run_work(work, writes=False))
 

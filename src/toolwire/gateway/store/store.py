@@ -90,6 +90,10 @@ class SweepResult(Struct, frozen=True):
     crowded: int
 
 
+UNLIMITED = 2**62
+"""A `max_bytes` that no answer of a store reaches."""
+
+
 class Store(Protocol):
     """Every operation is atomic, ignores expired entries, and returns `StoreDown` instead of raising."""
 
@@ -104,12 +108,16 @@ class Store(Protocol):
         in the same transaction, after all other children of their parent: the store sets `place`, in the order of the
         list, and gives no place twice when two gateways append at the same time."""
 
-    async def get_chain(self, owner: str, kind: str, id: str, limit: int) -> Entries:
+    async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
         """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.
-        A missing ancestor ends the chain: then the first entry names a parent."""
+        A missing ancestor ends the chain, and so does the one with which the bodies reach `max_bytes`: then the first
+        entry names a parent."""
 
-    async def get_children(self, owner: str, kind: str, parent: str, after: int | None = None) -> Entries:
-        """The entries with this parent, ordered by place, starting after place `after`."""
+    async def get_children(
+        self, owner: str, kind: str, parent: str, after: int | None = None, max_bytes: int = UNLIMITED
+    ) -> Entries:
+        """The entries with this parent, ordered by place, starting after place `after`, up to the one with which the
+        bodies reach `max_bytes`."""
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         """Delete these entries, and those of other kinds whose parent is one of them; returns how many of `ids`

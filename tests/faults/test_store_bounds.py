@@ -1,0 +1,249 @@
+"""What is stored is bounded, in the store and where it is loaded: long chains of responses, ids that a provider gives
+twice, and the size of the store while it is written to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.raw_exchange import RawAnswer, Served, answer, ask, stage, write_chunked
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.core.sse import write_event_frame
+from toolwire.gateway.responses_state.recorder import StoredResponse
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Entry
+
+MAX_BODY = 200_000
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n'
+    with stage(tmp_path, f"max_body = {MAX_BODY}", store) as gateway:
+        yield gateway
+
+
+def write_response(id: str | None, text: str, **more: Any) -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    message = {
+        "id": f"msg_{text[:9]}",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [part],
+    }
+    return {
+        **({} if id is None else {"id": id}),
+        "object": "response", "created_at": 1, "model": "m", "status": "completed", "output": [message],
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **more,
+    }  # fmt: skip
+
+
+def play(id: str | None, text: str, stream: bool, **more: Any) -> bytes:
+    whole = write_response(id, text, **more)
+    if not stream:
+        return answer(200, encode_json(whole).encode())
+    start = {**whole, "status": "in_progress", "output": []}
+    item = whole["output"][0]
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": start},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": whole},
+    ]
+    frames = [
+        write_event_frame(event["type"], encode_json({**event, "sequence_number": number}).encode())
+        for number, event in enumerate(events)
+    ]
+    return write_chunked(*frames)
+
+
+def post(served: Served, path: str, **body: Any) -> RawAnswer:
+    return ask(served.port, "POST", f"/v1{path}", encode_json(body).encode())
+
+
+def read_responses(got: RawAnswer, stream: bool) -> list[Any]:
+    """The response in each event of a stream, or the whole one."""
+    assert got.status == 200, got.data
+    if not stream:
+        return [got.json()]
+    return [frame.data["response"] for frame in got.frames if "response" in frame.data]
+
+
+def sent_texts(body: bytes) -> list[str]:
+    return [
+        item["content"] if isinstance(item["content"], str) else item["content"][0]["text"]
+        for item in json.loads(body)["input"]
+    ]
+
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+# --- a provider that repeats its ids ----------------------------------------------------------------------------------
+
+
+@STREAMS
+@pytest.mark.parametrize("id", ["resp_always_this", "", None, "r" * 5000])
+def test_a_provider_that_repeats_its_ids(served: Served, stream: bool, id: Any) -> None:
+    """Every response has its own id, and its own history."""
+    scene = served.scene("openai-responses", *(play(id, f"A{number}", stream) for number in range(6)))
+    previous: dict[str, str] = {}
+    ids = []
+    for number in range(5):
+        got = post(served, "/responses", model=scene.model, input=f"Q{number}", stream=stream, **previous)
+        found = read_responses(got, stream)
+        assert len({response["id"] for response in found}) == 1
+        ids.append(found[-1]["id"])
+        previous = {"previous_response_id": ids[-1]}
+    assert len(set(ids)) == 5
+    for number in range(5):
+        assert ask(served.port, "GET", f"/v1/responses/{ids[number]}").json()["output"][0]["id"] == f"msg_A{number}"
+    turns = [text for number in range(4) for text in (f"Q{number}", f"A{number}")]
+    assert sent_texts(scene.asked[-1].body) == [*turns, "Q4"]
+    # Also from where nothing says what came before.
+    other = read_responses(post(served, "/responses", model=scene.model, input="New.", stream=stream), stream)[-1]["id"]
+    assert other not in ids
+    assert ask(served.port, "GET", f"/v1/responses/{ids[0]}").json()["output"][0]["id"] == "msg_A0"
+
+
+@pytest.mark.parametrize("cycle", [1, 2, 3])
+def test_responses_that_follow_themselves(served: Served, tmp_path: Path, cycle: int) -> None:
+    """Stores that older versions wrote can have them: they are not followed for ever."""
+
+    async def write() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        body = json.dumps({"items": [], "response": write_response("x", "A" * 1000)}).encode()
+        entries = [
+            Entry(
+                owner="",
+                kind="response",
+                id=f"r{number}",
+                parent=f"r{(number + 1) % cycle}",
+                mark="completed",
+                body=body,
+            )
+            for number in range(cycle)
+        ]
+        assert await store.put(entries) is True
+        await store.close()
+
+    scene = served.scene("openai-responses", play("resp_1", "Never.", False))
+    asyncio.run(write())
+    got = post(served, "/responses", model=scene.model, input="Hi", previous_response_id="r0")
+    assert (got.status, got.json()["error"]["code"]) == (400, "previous_response_not_found")
+    assert not scene.asked
+
+
+# --- long histories ---------------------------------------------------------------------------------------------------
+
+
+def fill_chain(file: Path, count: int, size: int, extra: int = 0) -> str:
+    """A chain of stored responses with texts of this size, and something as large beside the items of each."""
+
+    async def write() -> None:
+        store = SqliteStore(file)
+        for number in range(count):
+            response = write_response(f"r{number}", f"{number} " + "x" * size, instructions="y" * extra)
+            stored = StoredResponse(items=[], response=response)
+            parent = f"r{number - 1}" if number else ""
+            body = json.dumps({"items": stored.items, "response": stored.response}).encode()
+            entry = Entry(owner="", kind="response", id=f"r{number}", parent=parent, mark="completed", body=body)
+            assert await store.put([entry]) is True
+        await store.close()
+
+    asyncio.run(write())
+    return f"r{count - 1}"
+
+
+@STREAMS
+def test_a_chain_is_bounded_in_bytes(served: Served, tmp_path: Path, stream: bool) -> None:
+    """Nothing larger than `max_body` is sent, whatever is stored."""
+    last = fill_chain(tmp_path / "store.db", 30, 20_000)
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", stream))
+    asked = {"model": scene.model, "input": "Hi", "stream": stream}
+    got = post(served, "/responses", **asked, previous_response_id=last)
+    error = got.json()["error"]
+    assert (got.status, error["code"], error["param"]) == (400, "context_length_exceeded", "previous_response_id")
+    assert "max_body" in error["message"]
+    for path in ("/responses/compact", "/responses/input_tokens"):
+        assert post(served, path, model=scene.model, input="Hi", previous_response_id=last).status == 400
+    assert ask(served.port, "GET", f"/v1/responses/{last}/input_items").status == 400
+    assert not scene.asked
+    got = post(served, "/responses", **asked, previous_response_id="r5")
+    assert got.status == 200, got.data
+    assert len(scene.asked[0].body) <= MAX_BODY
+
+
+def test_only_what_is_sent_counts(served: Served, tmp_path: Path) -> None:
+    """Instructions and tools that a stored response repeats are not sent again."""
+    last = fill_chain(tmp_path / "store.db", 30, 1000, extra=50_000)
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", False))
+    assert post(served, "/responses", model=scene.model, input="Hi", previous_response_id=last).status == 200
+    assert len(sent_texts(scene.asked[0].body)) == 31
+
+
+def test_a_request_that_becomes_too_large_with_its_history(served: Served, tmp_path: Path) -> None:
+    last = fill_chain(tmp_path / "store.db", 8, 20_000)
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", False))
+    got = post(served, "/responses", model=scene.model, input="z" * 150_000, previous_response_id=last)
+    assert (got.status, got.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert not scene.asked
+
+
+def test_a_conversation_is_bounded_in_bytes(served: Served) -> None:
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", False))
+    room = post(served, "/conversations").json()["id"]
+    texts = []
+    for number in range(15):
+        texts.append(f"{number} " + "x" * 20_000)
+        added = [{"type": "message", "role": "user", "content": texts[-1]}]
+        assert post(served, f"/conversations/{room}/items", items=added).status == 200
+    got = post(served, "/responses", model=scene.model, input="Hi", conversation=room)
+    assert (got.status, got.json()["error"]["param"]) == (400, "conversation")
+    assert not scene.asked
+    for order, expected in (("asc", texts), ("desc", texts[::-1])):
+        listed: list[str] = []
+        after = ""
+        while True:
+            path = f"/v1/conversations/{room}/items?order={order}&limit=4{after and f'&after={after}'}"
+            page = ask(served.port, "GET", path).json()
+            listed += [item["content"][0]["text"] for item in page["data"]]
+            after = page["last_id"]
+            if not page["has_more"]:
+                break
+        assert listed == expected
+
+
+def test_references_are_bounded_in_bytes(served: Served) -> None:
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", False))
+    room = post(served, "/conversations").json()["id"]
+    ids = []
+    for _ in range(15):
+        added = [{"type": "message", "role": "user", "content": "x" * 20_000}]
+        ids.append(post(served, f"/conversations/{room}/items", items=added).json()["data"][0]["id"])
+    references = [{"type": "item_reference", "id": id} for id in ids]
+    got = post(served, "/responses", model=scene.model, input=references, store=False)
+    assert (got.status, got.json()["error"]["code"]) == (400, "context_length_exceeded")
+    got = post(served, "/responses", model=scene.model, input=references[:5], store=False)
+    assert got.status == 200, got.data
+
+
+# --- what is said about what is stored --------------------------------------------------------------------------------
+
+
+@STREAMS
+def test_what_is_kept_says_so(served: Served, stream: bool) -> None:
+    """Some providers say `store: false`, because they were not asked to store it; the gateway has stored it."""
+    scene = served.scene("openai-responses", play("resp_1", "Yes.", stream, store=False))
+    found = read_responses(post(served, "/responses", model=scene.model, input="Hi", stream=stream), stream)
+    assert {response["store"] for response in found} == {True}
+    assert ask(served.port, "GET", f"/v1/responses/{found[-1]['id']}").json()["store"] is True
+    scene = served.scene("openai-responses", play("resp_2", "Yes.", stream, store=False))
+    asked = {"model": scene.model, "input": "Hi", "stream": stream, "store": False}
+    assert {response["store"] for response in read_responses(post(served, "/responses", **asked), stream)} == {False}
+    assert ask(served.port, "GET", "/v1/responses/resp_2").status != 200
