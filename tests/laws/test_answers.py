@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from material import NAMES, PAIRS
 from toolwire import Malformed
+from toolwire.core.codec import WriteContext
+from toolwire.core.events import unfold
+from toolwire.core.ir import (
+    Call,
+    Choice,
+    Citation,
+    Failure,
+    Finish,
+    ProviderCall,
+    ProviderResult,
+    Reasoning,
+    Refusal,
+    Response,
+    Text,
+    Usage,
+)
+from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.streaming import StreamTranslation
@@ -112,3 +132,78 @@ def test_a_whole_chat_answer_as_the_only_chunk_is_read(client: str) -> None:
     translation, out = stream(client, "openai-chat", b"data: %b\n\ndata: [DONE]\n\n" % body)
     assert translation.failure is None
     assert b"hi" in out
+
+
+# --- every written stream parses, whatever strings it carries ---------------------------------------------------------
+
+HOSTILE = '\n \r\n \r \0 \x0b \x1c \x85 \u2028 \u2029 \n\ndata: {} \nevent: error " \\ \ufeff 🙂 \ud7ff \uffff :'
+hostile = st.lists(st.sampled_from(HOSTILE.split(" ")) | st.text(max_size=3), max_size=4).map("".join)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | hostile, lambda inner: st.lists(inner) | st.dictionaries(hostile, inner)
+)
+spellings = st.sampled_from([None, 0, 2, "\t", "\r\n"])
+
+
+def spell(value: Any, indent: Any) -> str:
+    text = json.dumps(value, indent="\n" if indent == "\r\n" else indent, ensure_ascii=False)
+    return text.replace("\n", "\r\n") if indent == "\r\n" else text
+
+
+arguments = st.builds(spell, st.dictionaries(hostile, values, max_size=3), spellings)
+calls = st.builds(Call, st.just("call_1"), hostile.map(lambda name: name or "f"), arguments | hostile)
+kinds = st.sampled_from(["function", "custom", "search", "local_shell", "shell", "apply_patch", "computer", "mystery"])
+parts = st.one_of(
+    st.builds(Text, hostile),
+    st.builds(Text, hostile, st.tuples(st.builds(Citation, hostile, hostile, hostile))),
+    st.builds(Refusal, hostile),
+    st.builds(Reasoning, hostile),
+    calls,
+    st.builds(lambda call, kind: Call("call_2", call.name, call.arguments, kind), calls, kinds),
+    st.builds(
+        ProviderCall, hostile, st.sampled_from(["web_search", "code_execution", "web_fetch"]), arguments | hostile
+    ),
+    st.builds(ProviderResult, hostile, st.just("web_search"), st.tuples(st.builds(Citation, hostile)), hostile),
+)
+responses = st.builds(
+    lambda id, model, parts, finish, failure: Response(
+        id, model, 1, (Choice(0, tuple(parts), finish),), Usage(1, 1), failure
+    ),
+    hostile,
+    hostile,
+    st.lists(parts, max_size=4),
+    st.builds(Finish, st.sampled_from(["stop", "calls", "length", "refusal", "other"]), hostile, hostile, hostile),
+    st.none() | st.builds(Failure, st.just("upstream"), hostile, st.just(502), hostile),
+)
+
+
+def parse_frames(data: bytes) -> list[tuple[str | None, bytes]]:
+    """Strictly: each frame is at most one `event:` line, one `data:` line and a blank line, and nothing is left over."""
+    frames = []
+    *blocks, rest = re.split(rb"\r\n\r\n|\n\n|\r\r", data)
+    assert rest == b""
+    for block in blocks:
+        lines = re.split(rb"\r\n|\n|\r", block)
+        event = lines.pop(0).removeprefix(b"event: ").decode() if lines[0].startswith(b"event: ") else None
+        (line,) = lines
+        assert line.startswith(b"data: ")
+        frames.append((event, line.removeprefix(b"data: ")))
+    return frames
+
+
+@pytest.mark.parametrize("client", NAMES)
+@given(response=responses)
+def test_every_written_stream_is_frames_of_json(client: str, response: Response) -> None:
+    writer = find_codec(client).make_stream_writer(Ledger("elsewhere", client), WriteContext())
+    out = b"".join([writer.write(event) for event in unfold(response)]) + writer.close()
+    for _, data in parse_frames(out):
+        assert data == b"[DONE]" or isinstance(json.loads(data), dict)
+        if client == "gemini":  # Google's SDK splits lines as Python does
+            assert len(data.decode().splitlines()) == 1
+
+
+@pytest.mark.parametrize("client", NAMES)
+@given(kind=hostile)
+def test_the_name_of_an_unknown_event_cannot_end_its_line(client: str, kind: str) -> None:
+    frame = json.dumps({"type": f"x{kind}", "error": None}).encode()
+    translation = Exchange(find_codec(client), find_codec("anthropic")).start_stream()
+    parse_frames(translation.feed(b"data: %b\n\n" % frame))

@@ -159,12 +159,13 @@ def decode_object_or_none(text: str) -> Object | None:
 
 
 def raw_object_or_none(text: str) -> Raw | None:
-    """Like `decode_object_or_none`, but as `Raw`, which is embedded byte for byte."""
+    """Like `decode_object_or_none`, but as `Raw`, which is embedded as it is spelled. Many models write arguments over
+    several lines: the line breaks are removed, because in a frame of a stream they would end its `data:` line."""
     try:
         _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None if text and not text.isspace() else Raw(b"{}")
-    return Raw(text.encode())
+    return Raw(msgspec.json.format(text.encode(), indent=-1) if "\n" in text or "\r" in text else text.encode())
 
 
 def is_too_deep(value: Json, limit: int = MAX_DEPTH) -> bool:

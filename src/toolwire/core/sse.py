@@ -254,8 +254,23 @@ class JsonArraySplitter:
         return [Frame(None, tail)] if tail.strip() else []
 
 
+_LINE_BREAKS = re.compile(r"[\r\n\0]+")
+_UNICODE_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+
+
 def write_event_frame(event: str, data: bytes) -> bytes:
+    """A frame with a name. Some names come from a provider's JSON, so they must not be able to end their line."""
+    if "\n" in event or "\r" in event or "\0" in event:
+        event = _LINE_BREAKS.sub(" ", event)
     return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+
+
+def escape_line_ends(data: bytes) -> bytes:
+    """JSON without the characters besides CR and LF at which Python's `str.splitlines` ends a line. Google's SDK splits
+    streams by it, and Google's servers escape these characters too."""
+    if data.isascii():
+        return data
+    return _UNICODE_LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
 
 
 def write_data_frame(data: bytes) -> bytes:

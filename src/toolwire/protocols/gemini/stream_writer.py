@@ -49,7 +49,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Object, encode
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import write_data_frame
+from toolwire.core.sse import escape_line_ends, write_data_frame
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import write_error_body
 from toolwire.protocols.gemini.models import Family
@@ -127,7 +127,7 @@ class StreamWriter:
             return b""
         self._last_frame = frame
         self._end_sent = self._end_sent or _has_end(frame.json)
-        return write_data_frame(encode(frame.json))
+        return _write_frame(frame.json)
 
     def _track_event(self, event: Event) -> bytes:
         """Remember what later chunks need; nothing is written."""
@@ -182,7 +182,8 @@ class StreamWriter:
 
     def _write_text_chunk(self, open_part: _OpenPart, text: str) -> bytes:
         thought = b',"thought":true' if isinstance(open_part.part, Reasoning) else b""
-        return _DELTA_HEAD + encode(text) + thought + self._chunk_tail(open_part.choice)
+        encoded = encode(text) if text.isascii() else escape_line_ends(encode(text))
+        return _DELTA_HEAD + encoded + thought + self._chunk_tail(open_part.choice)
 
     def _write_seal(self, event: SealDelta) -> bytes:
         self._open_parts[event.index].seal = event.seal
@@ -196,7 +197,7 @@ class StreamWriter:
         """What follows the text in every chunk of one candidate."""
         tail = self._tails.get(choice)
         if tail is None:
-            heading = encode(self._response_head())[1:]
+            heading = escape_line_ends(encode(self._response_head()))[1:]
             joint = b"}]," if len(heading) > 1 else b"}]"
             tail = self._tails[choice] = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
         return tail
@@ -251,7 +252,8 @@ class StreamWriter:
         return [] if written is None else [self._write_whole_part(written, open_part.choice)]
 
     def _write_whole_part(self, part: Object, choice: int) -> bytes:
-        return b'data: {"candidates":[{"content":{"parts":[%b%b' % (encode(part)[:-1], self._chunk_tail(choice))
+        written = escape_line_ends(encode(part))[:-1]
+        return b'data: {"candidates":[{"content":{"parts":[%b%b' % (written, self._chunk_tail(choice))
 
     # --- the end ---
 
@@ -269,7 +271,7 @@ class StreamWriter:
         usage = self._usage or self._response_start.usage
         if usage is not None:
             chunk["usageMetadata"] = write_usage(usage, self._ledger)
-        return write_data_frame(encode(chunk | self._response_head()))
+        return _write_frame(chunk | self._response_head())
 
     def _response_head(self) -> Object:
         start = self._response_start
@@ -277,7 +279,11 @@ class StreamWriter:
 
     def _write_failure(self, event: ResponseFailed) -> bytes:
         self._ended = True
-        return write_data_frame(encode(write_error_body(event.failure)))
+        return _write_frame(write_error_body(event.failure))
+
+
+def _write_frame(chunk: Object) -> bytes:
+    return write_data_frame(escape_line_ends(encode(chunk)))
 
 
 _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
