@@ -18,7 +18,7 @@ command = ["{sys.executable}", "{SERVER}"]
 env = {{ MCP_TOKEN = "$TOKEN" }}
 tools = ["add", "echo", "odd*"]
 models = ["gpt-*", "claude-*"]
-clients = ["ci"]
+protocols = ["openai-*"]
 """
 BAD = """
 [mcp.gone]
@@ -32,7 +32,7 @@ command = "x"
 env = { KEY = "$NOT_SET" }
 models = ["*"]
 """
-ROWS = """docs  up  test-tools 1.2.3  for gpt-*, claude-* of ci
+ROWS = """docs  up  test-tools 1.2.3  for gpt-*, claude-*; protocols openai-*
   docs__add                            add                   Does add.
   docs__echo                           echo                  Does echo.
   docs__odd_name_with_spaces_548f5b90  odd.name/with spaces  Does odd.name/with spaces.

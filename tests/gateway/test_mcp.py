@@ -26,12 +26,15 @@ from toolwire.gateway.config.config import Config, McpServer
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.mcp.server_connection import ConnectionTiming
-from toolwire.gateway.mcp.servers import MAX_NAME_LENGTH, McpServers, ToolInterceptor, exposed_tool_name
+from toolwire.gateway.mcp.servers import MAX_NAME_LENGTH, McpClient, McpServers, ToolInterceptor, exposed_tool_name
 
 HERE = Path(__file__).parent
 GOOD = (sys.executable, str(HERE / "mcp_server.py"))
 QUICK = ConnectionTiming(first_retry_delay=0.001, max_retry_delay=0.01, min_list_interval=0.0)
 Test = Callable[[], Awaitable[None]]
+
+
+SOMEBODY = McpClient(("m",), "c")
 
 
 def rogue(*how: str, **more: Any) -> McpServer:
@@ -59,12 +62,12 @@ class Talk:
                 return why
 
     def calls(self) -> ToolInterceptor:
-        found = self.servers.make_interceptor(("m",), ("c",))
+        found = self.servers.make_interceptor(SOMEBODY)
         assert found is not None
         return found
 
     def names(self) -> list[str]:
-        found = self.servers.make_interceptor(("m",), ("c",))
+        found = self.servers.make_interceptor(SOMEBODY)
         return [tool.name for tool in found.tools] if found is not None else []
 
     async def call(self, name: str, arguments: str = "") -> Result:
@@ -78,7 +81,7 @@ async def talking(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncI
     talk = Talk(pace)
     talk.servers.apply_config(configured(*servers))
     try:
-        await asyncio.wait_for(talk.servers.start_servers(("m",), ("c",)), PATIENCE)
+        await asyncio.wait_for(talk.servers.start_servers(SOMEBODY), PATIENCE)
         yield talk
     finally:
         await talk.servers.close()
@@ -361,27 +364,32 @@ def test_rounds_have_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "models", "clients", "given"),
+    ("settings", "client", "given"),
     [
-        ({}, ["m"], ["c"], False),
-        ({"models": ("*",)}, ["m"], [], True),
-        ({"models": ("gpt-*",)}, ["fast", "gpt-5"], ["c"], True),
-        ({"models": ("gpt-*",)}, ["claude"], ["c"], False),
-        ({"clients": ("codex*", "ci")}, ["m"], ["p", "ci"], True),
-        ({"clients": ("codex*", "ci")}, ["m"], ["p"], False),
-        ({"models": ("gpt-*",), "clients": ("ci",)}, ["gpt-5"], ["p"], False),
-        ({"models": ("gpt-*",), "clients": ("ci",)}, ["gpt-5"], ["ci"], True),
+        ({}, McpClient(("m",), "p", "k", ("codex",)), False),
+        ({"models": ("*",)}, McpClient(("m",)), True),
+        ({"models": ("gpt-*",)}, McpClient(("fast", "gpt-5")), True),
+        ({"models": ("gpt-*",)}, McpClient(("claude",)), False),
+        ({"clients": ("codex*", "p")}, McpClient(("m",), "p"), True),
+        ({"clients": ("codex*", "p")}, McpClient(("m",), "q", "", ("codex", "codex_exec")), True),
+        ({"clients": ("codex*", "p")}, McpClient(("m",), "q", "p"), False),
+        ({"models": ("gpt-*",), "protocols": ("p",)}, McpClient(("gpt-5",), "q"), False),
+        ({"models": ("gpt-*",), "protocols": ("p",)}, McpClient(("gpt-5",), "p"), True),
+        ({"keys": ("team-*",)}, McpClient(("m",), "p", "team-a"), True),
+        ({"keys": ("team-*",)}, McpClient(("m",), "team-a", "other", ("team-a",)), False),
+        ({"keys": ("*",)}, McpClient(("m",)), False),
+        ({"keys": ("k",), "agents": ("codex",)}, McpClient(("m",), "p", "k", ("codex",)), True),
+        ({"keys": ("k",), "agents": ("codex",)}, McpClient(("m",), "p", "k", ("claude-code",)), False),
+        ({"agents": ("*",)}, McpClient(("m",), "p", "k", ("codex",)), False),
     ],
 )
-def test_tools_are_given_by_model_and_client(
-    settings: dict[str, Any], models: list[str], clients: list[str], given: bool
-) -> None:
+def test_tools_are_given_by_key_model_and_protocol(settings: dict[str, Any], client: McpClient, given: bool) -> None:
     async def test() -> None:
         servers = McpServers()
         servers.apply_config(configured(rogue("plain", **{"models": (), **settings})))
         try:
-            await servers.start_servers(models, clients)
-            assert (servers.make_interceptor(models, clients) is not None) is given
+            await servers.start_servers(client)
+            assert (servers.make_interceptor(client) is not None) is given
             assert servers.server_statuses()[0].state == ("up" if given else "idle"), "nobody is started for nothing"
         finally:
             await servers.close()
@@ -395,7 +403,9 @@ def test_only_allowed_tools_are_offered() -> None:
             assert talk.names() == ["docs__add", "docs__audio", "docs__echo"]
             echo = talk.calls().tools[2]
             assert (echo.description, echo.parameters) == ("Does echo.", TOOLS["echo"])
-            there = await talk.servers.find_substitutes({"web_search": ("docs", "add"), "web_fetch": ("docs", "fail")})
+            there = await talk.servers.find_substitutes(
+                {"web_search": ("docs", "add"), "web_fetch": ("docs", "fail")}, SOMEBODY
+            )
             assert list(there) == ["web_search"]
 
     run(test)
@@ -467,7 +477,7 @@ def test_tools_of_a_server_that_stays_down_are_forgotten(tmp_path: Path) -> None
             (result,) = await kept.run_calls([Call("1", "rogue__echo")])
             assert result.error
             assert "the connection ended" in words(result)
-            await asyncio.wait_for(talk.servers.start_servers(("m",), ("c",)), 1.0)  # nobody waits for it a second time
+            await asyncio.wait_for(talk.servers.start_servers(SOMEBODY), 1.0)  # nobody waits for it a second time
 
     run(test)
 
@@ -560,7 +570,7 @@ def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) ->
         ) as talk:
             assert why in await talk.until("down")
             assert talk.names() == []
-            assert talk.servers.make_interceptor(("m",), ("c",)) is None
+            assert talk.servers.make_interceptor(SOMEBODY) is None
 
     run(test)
 
@@ -640,7 +650,7 @@ def test_a_new_configuration_starts_stops_and_keeps() -> None:
             task = asyncio.create_task(talk.calls().run_calls([Call("1", "docs__slow")]))
             _, writer, _ = await control.next()
             talk.servers.apply_config(configured(slow(environ, tools=["slow"]), rogue("plain", name="third")))
-            await talk.servers.start_servers(("m",), ("c",))
+            await talk.servers.start_servers(SOMEBODY)
             assert [name for name in talk.names() if name.startswith("docs__")] == ["docs__slow"]
             assert "third__echo" in talk.names()
             assert not any(name.startswith("other__") for name in talk.names())

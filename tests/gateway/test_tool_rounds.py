@@ -123,3 +123,23 @@ def test_calls_of_both_kinds(provider: Provider, tooled: str, source: str, targe
     assert re.search(order, last, re.DOTALL), last
     assert "the disk is full" in last
     assert "no such city" in last
+
+
+@streamed
+@pairs
+def test_a_tool_of_the_client_hides_the_servers_tool_of_that_name(
+    provider: Provider, tooled: str, source: str, target: str, stream: bool
+) -> None:
+    """The model sees one tool of that name, the client's, and the client runs its calls."""
+    own = ("test__echo", {"city": "Paris"})
+    talk = provider.script(ScriptedAnswer("", (own,)), ScriptedAnswer("It is 15 °C."))
+    task = Task(f"How is it? {talk.mark}", RESULTS, tools={"test__echo": "Repeats a city, here at the client."})
+    client = CLIENTS[source](tooled, MODELS[target], stream, task)
+    turns = client.run()
+    assert talk.refused == []
+    assert [[(call.name, call.arguments) for call in turn.calls] for turn in turns] == [[own], []]
+    assert len(talk.asked) == 2
+    for asked in talk.asked:
+        assert asked.text.count("Repeats a city, here at the client.") == 1
+        assert asked.text.count("Does echo.") == 1, "only that of the other server"
+        assert "Does add." in asked.text

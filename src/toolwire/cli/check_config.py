@@ -123,10 +123,11 @@ def mcp_row(server: McpServer) -> Row:
 
 def describe_audience(server: McpServer) -> str:
     """Which models and clients get the server's tools."""
-    if not server.models and not server.clients:
+    if not server.has_audience:
         return "no model"
-    models = ", ".join(server.models) or "all models"
-    return f"{models} of {', '.join(server.clients)}" if server.clients else models
+    limits = {"keys": server.keys, "protocols": server.protocols, "agents": server.agents, "clients": server.clients}
+    shown = [", ".join(server.models) or "all models"]
+    return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])
 
 
 # --- client keys ----------------------------------------------------------------------------------------------------

@@ -89,6 +89,9 @@ def server_document(status: ServerStatus) -> dict[str, object]:
         "server": status.version,
         "where": status.settings.display_name,
         "models": status.settings.models,
+        "keys": status.settings.keys,
+        "protocols": status.settings.protocols,
+        "agents": status.settings.agents,
         "clients": status.settings.clients,
         "tools": [
             {

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("file", nargs="?", metavar="REQUEST.json", help="the client's request (default: standard input)")
     add("--client", metavar="P", help=f"protocol of the request: {', '.join(CODECS)}")
     add("--model", default="", metavar="M", help="the requested model (default: the one in the request)")
+    add("--key", default="", metavar="NAME", help="the name of the client key that it is sent with")
     add("--agent", default="", metavar="A", help="the agent that sends it, by its name or its user agent")
     add("--provider", default="", metavar="X", help="the provider (default: the configured one for the model)")
     add("--preset", action="append", default=[], metavar="NAME", help="also apply this preset, after the file's rules")
@@ -106,7 +107,7 @@ def explain_request(config: Config, client: Codec, request: Request, args: argpa
     target = _find_target(config, args.provider, requested)
     agent, product = (args.agent, args.agent) if args.agent in load_agents() else recognise_agent(args.agent)
     provider, model = (target.provider.name, target.model) if target is not None else (args.provider, requested)
-    subject = RuleSubject(client.name, agent, provider, model, requested, product)
+    subject = RuleSubject(client.name, agent, provider, model, requested, product, args.key)
     presets = [rule for name in args.preset for rule in _find_preset(name)]
     rules = Policy((*config.policy, *presets)).active_rules(subject)
     request = replace_fields(request, model=subject.model) if subject.model != request.model else request

@@ -30,6 +30,8 @@ class RuleSubject(Struct, frozen=True):
     """The model as the client asked for it."""
     user_agent_product: str = ""
     """The first product of the `user-agent` header, in lower case and without its version."""
+    key: str = ""
+    """The name of the client key; "" without one."""
 
 
 class Match(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class Match(Struct, frozen=True, kw_only=True):
     tool: Globs = ()
     type: Globs = ()
     namespace: Globs = ()
+    key: Globs = ()
 
 
 class Reshape(Struct, frozen=True, kw_only=True):
@@ -61,8 +64,12 @@ class Rule(Struct, frozen=True, kw_only=True):
     """Its name in losses and logs; `policy 1` and so on when left out."""
     client: Globs = ()
     """Protocols of clients."""
+    key: Globs = ()
+    """Client keys by their names in this file."""
     agent: Globs = ()
-    """Agents, recognised by the `user-agent` header: a name from the guide's table, or the header's first product."""
+    """Agents, recognised by the `user-agent` header: a name from the guide's table, or the header's first product. Any
+    client can claim to be any agent. With client keys, a rule with `agent` and without `key` therefore cannot undo what
+    an earlier rule forbids."""
     provider: Globs = ()
     """Providers by their names in this file."""
     model: Globs = ()
@@ -154,6 +161,7 @@ def _any_matches_globs(names: Sequence[str], globs: Sequence[str]) -> bool:
 def matches_exchange(match: Match | Rule, subject: RuleSubject) -> bool:
     return (
         _any_matches_globs((subject.client,), match.client)
+        and _any_matches_globs((subject.key,), match.key)
         and _any_matches_globs((subject.provider,), match.provider)
         and _any_matches_globs((subject.agent, subject.user_agent_product), [glob.lower() for glob in match.agent])
         and _any_matches_globs((subject.model, subject.requested_model), match.model)

@@ -229,7 +229,11 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     """Environment variables that it needs and that are not set; it is not started without them."""
     tools: tuple[str, ...] = ("*",)
     models: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
+    """Old: protocols and agents. Only without client keys; with them it has been read as `keys` or `protocols`."""
     timeout: float = 60.0
     connect_timeout: float = 30.0
     call_visibility: Literal["hidden", "text"] = "hidden"
@@ -242,6 +246,11 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
         env = tuple((name, value.reveal()) for name, value in self.env.items())
         headers = tuple((name, value.reveal()) for name, value in self.headers.items())
         return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables
+
+    @property
+    def has_audience(self) -> bool:
+        """Is anything set that gives its tools to somebody? `agents` does not: a user agent proves nothing."""
+        return bool(self.models or self.keys or self.protocols or self.clients)
 
     @property
     def secrets(self) -> tuple[str, ...]:

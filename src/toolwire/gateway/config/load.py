@@ -176,6 +176,7 @@ def _read_sections(
         providers[LOOPBACK_NAME] = loopback_provider()
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
+    key_names = [key.name for key in server.keys]
     config = Config(
         server=server,
         providers=providers,
@@ -183,8 +184,10 @@ def _read_sections(
         translate=TranslateSettings(**translate or {}),
         store=store,
         # Presets are read only if there are rules, because they take a while.
-        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules()) if policy != [] else (),
-        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder),
+        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), key_names)
+        if policy != []
+        else (),
+        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder, key_names),
         file=path,
         has_key_list="keys" in sections["server"],
     )
@@ -206,8 +209,8 @@ def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
             place.add(f"unknown MCP server `{server}`", suggest_name(server, config.mcp) or f"add [mcp.{server}]")
     used = {server for server, _ in config.translate.substitutes.values()}
     for name, settings in config.mcp.items():
-        if not settings.models and not settings.clients and name not in used:
-            hint = 'models = ["*"] gives its tools to all models'
+        if not settings.has_audience and name not in used:
+            hint = 'models = ["*"] gives its tools to all models, keys = ["NAME"] to clients with this key'
             collector.at("mcp", name).add("no client gets these tools", hint, "warning")
 
 

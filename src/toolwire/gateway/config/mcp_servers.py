@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from toolwire.gateway.config.config import McpServer, Positive, Secret
-from toolwire.gateway.config.problems import ProblemCollector, TomlTable
+from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.mcp.servers import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import check_base_url
+from toolwire.protocols import CODECS
 
 INSTALL_HINT = "pip install 'toolwire[mcp]'"
 PositiveSeconds = Annotated[float, Meta(gt=0)]
@@ -44,11 +46,19 @@ class McpTable(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ("*",)
     """Names and patterns of the tools to offer."""
     models: tuple[str, ...] = ()
-    """Names and patterns of the models that get its tools: the client's name for the model or the provider's. If only
-    `clients` is set: all models."""
+    """Names and patterns of the models that get its tools: the client's name for the model or the provider's.
+    Default: all models, if `keys` or `protocols` is set. If none of the three is set, nobody gets its tools."""
+    keys: tuple[str, ...] = ()
+    """Names and patterns of the client keys that get its tools; nobody else does. Default: every client. Only this key
+    protects a server: a client can choose its model and protocol."""
+    protocols: tuple[str, ...] = ()
+    """Names and patterns of the protocols whose clients get its tools. Default: all protocols."""
+    agents: tuple[str, ...] = ()
+    """Names and patterns of agents, to which the other keys are limited further. Agents are recognised by the user
+    agent, which any client can claim, so this alone gives its tools to nobody. Default: all agents."""
     clients: tuple[str, ...] = ()
-    """Names and patterns of the clients that get its tools: a protocol, the name of a client key, or the agent in the
-    user agent. If only `models` is set: all clients. If neither is set: no client."""
+    """Old: use `keys`, `protocols` and `agents`. With client keys it is read as `keys`, or, if no entry is the name of
+    a key, as `protocols`; never as agents."""
     timeout: PositiveSeconds = 60.0
     """Seconds that a tool call may take."""
     connect_timeout: PositiveSeconds = 30.0
@@ -62,9 +72,13 @@ class McpTable(Struct, frozen=True, kw_only=True):
 
 
 def read_mcp_servers(
-    tables: TomlTable, environ: Mapping[str, str], collector: ProblemCollector, folder: Path
+    tables: TomlTable,
+    environ: Mapping[str, str],
+    collector: ProblemCollector,
+    folder: Path,
+    client_keys: Collection[str] = (),
 ) -> Mapping[str, McpServer]:
-    """The servers of the section, in order."""
+    """The servers of the section, in order. `client_keys` are the names of the client keys."""
     found: dict[str, McpServer] = {}
     for name, table in tables.items():
         place = collector.at("mcp", name)
@@ -75,10 +89,36 @@ def read_mcp_servers(
         if given is not None:
             server = _McpTableReader(place, environ).read_server(name, McpTable(**given), folder)
             if server is not None:
-                found[name] = server
+                found[name] = _check_audience(server, place, client_keys)
     if tables and find_spec("mcp") is None:
         collector.at("mcp").add("MCP servers need a package that is not installed", INSTALL_HINT)
     return found
+
+
+def _check_audience(server: McpServer, place: ProblemCollector, client_keys: Collection[str]) -> McpServer:
+    """Check who gets the tools, and read the old `clients` in a way that gives them to nobody by a user agent."""
+    for key, known, what in (("keys", client_keys, "client key"), ("protocols", CODECS, "protocol")):
+        for number, glob in enumerate(getattr(server, key)):
+            if not any(fnmatchcase(name, glob) for name in known):
+                place.at(key, number).add(f"there is no {what} `{glob}`", suggest_name(glob, known), "warning")
+    if not server.clients:
+        return server
+    hint = "write `keys`, `protocols` or `agents` instead: each is a list of names and patterns"
+    place.at("clients").add("`clients` is old: it mixes keys, protocols and agents", hint, "warning")
+    if not client_keys:
+        return server
+    keys = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in client_keys))
+    protocols = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in CODECS))
+    ignored = [glob for glob in server.clients if glob not in (keys or protocols)]
+    if ignored:
+        what = f"ignored: {', '.join(f'`{glob}`' for glob in ignored)}"
+        why = "a protocol beside a key, or an agent, does not give anybody tools: any client can claim it"
+        place.at("clients").add(what, why, "warning")
+    if not keys and not protocols:
+        return replace(server, clients=(), keys=server.clients)  # matches no key: nobody
+    if keys:
+        return replace(server, clients=(), keys=server.keys or keys)
+    return replace(server, clients=(), protocols=server.protocols or protocols)
 
 
 class _McpTableReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -206,9 +206,13 @@ class ReshapeTable(Struct, frozen=True, kw_only=True):
 
 
 def read_policies(
-    value: object, collector: ProblemCollector, providers: Collection[str], presets: Presets
+    value: object,
+    collector: ProblemCollector,
+    providers: Collection[str],
+    presets: Presets,
+    client_keys: Collection[str] = (),
 ) -> tuple[Rule, ...]:
-    """The rules of the file, in order, with each preset replaced by its rules."""
+    """The rules of the file, in order, with each preset replaced by its rules. `client_keys` are names of keys."""
     if not isinstance(value, list):
         collector.at(SECTION).add(f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
         return ()
@@ -220,11 +224,16 @@ def read_policies(
         if rule is None:
             continue
         named = replace(rule, name=rule.name or f"policy {number + 1}")
+        for position, glob in enumerate(rule.key):
+            if not any(matches_globs(name, (glob,)) for name in client_keys):
+                hint = suggest_name(glob, client_keys)
+                place.at("key", position).add(f"there is no client key `{glob}`", hint, "warning")
         if rule.preset:
-            found += expand_preset(named, presets.get(rule.preset, ()))
+            added = expand_preset(named, presets.get(rule.preset, ()))
         else:
-            found.append(Rule(**{name: getattr(named, name) for name in Rule.__struct_fields__}))
+            added = (Rule(**{name: getattr(named, name) for name in Rule.__struct_fields__}),)
             own.append((place, named))
+        found += [_without_agent_grants(each, found, place) for each in added] if client_keys else added
     _check_renames(own)
     return tuple(found)
 
@@ -251,6 +260,32 @@ def expand_preset(rule: Rule, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     match = Match(**{name: getattr(rule, name) for name in MATCH_FIELDS})
     within = () if match == Match() else (match,)
     return tuple(replace(each, name=f"{rule.name}: {each.name}", within=(*each.within, *within)) for each in rules)
+
+
+_STRICTNESS = ("", "off", "report", "retry", "refuse")
+_GRANTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "drop": lambda new, old: new is False and old is True,
+    "validate": lambda new, old: bool(new) and _STRICTNESS.index(new) < _STRICTNESS.index(old or "off"),
+    "strict": lambda new, old: new is False and old is True,
+    "parallel": lambda new, old: new is True and old is False,
+}
+"""Effects by which a rule can undo what an earlier rule forbids, and when it does."""
+
+
+def _without_agent_grants(rule: Rule, earlier: Sequence[Rule], place: ProblemCollector) -> Rule:
+    """The rule without what a client would gain by claiming to be another agent, which any client can do."""
+    selecting: tuple[Match | Rule, ...] = (rule, *rule.within)
+    if not any(match.agent for match in selecting) or any(match.key for match in selecting):
+        return rule
+    for name, is_grant in _GRANTS.items():
+        new = getattr(rule, name)
+        if any(is_grant(new, getattr(other, name)) and _can_overlap(rule, other) for other in earlier):
+            hint = "add `key`: any client can claim to be any agent"
+            place.at(name).add(
+                f"ignored: `{name}` would allow by the agent what an earlier rule forbids", hint, "warning"
+            )
+            rule = replace(rule, **{name: _DEFAULTS[name]})
+    return rule
 
 
 # --- one rule ---------------------------------------------------------------------------------------------------------

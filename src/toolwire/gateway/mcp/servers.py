@@ -69,6 +69,18 @@ def failed_outcome(reason: str) -> ToolOutcome:
 ServerTool: TypeAlias = "tuple[ServerConnection, OfferedTool]"
 
 
+class McpClient(Struct, frozen=True):
+    """Who asks: what selects the servers of a request."""
+
+    models: tuple[str, ...]
+    """The client's and the provider's name of the model."""
+    protocol: str = ""
+    key: str = ""
+    """The name of the client key; "" without one."""
+    agents: tuple[str, ...] = ()
+    """What the user agent claims."""
+
+
 class ServerStatus(Struct, frozen=True):
     """A server for display."""
 
@@ -123,32 +135,33 @@ class McpServers:
     def __bool__(self) -> bool:
         return bool(self._connections)
 
-    async def start_servers(self, models: Collection[str], clients: Collection[str]) -> None:
-        """Start the servers for these models and clients. The first request waits until a server has answered, at most
-        its `connect_timeout`; later requests do not wait."""
-        untried = [one for one in self._connections_for(models, clients) if not one.was_tried]
+    async def start_servers(self, client: McpClient) -> None:
+        """Start the servers for this client. The first request waits until a server has answered, at most its
+        `connect_timeout`; later requests do not wait."""
+        untried = [one for one in self._connections_for(client) if not one.was_tried]
         if untried:
             await asyncio.gather(*(connection.wait_until_tried() for connection in untried))
 
-    def _connections_for(self, models: Collection[str], clients: Collection[str]) -> list[ServerConnection]:
-        return [one for one in self._connections.values() if _is_offered_to(one.settings, models, clients)]
+    def _connections_for(self, client: McpClient) -> list[ServerConnection]:
+        return [one for one in self._connections.values() if is_offered_to(one.settings, client)]
 
     def make_interceptor(
-        self, models: Collection[str], clients: Collection[str], substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING
+        self, client: McpClient, substitutes: Mapping[str, ServerTool] = EMPTY_MAPPING
     ) -> ToolInterceptor | None:
-        """The tools for a model and a client, as listed last, to intercept and run their calls; None if there are none.
-        `models` are the client's and the provider's name of the model; `clients` are the protocol, the name of the
-        client key and the agent."""
-        connections = self._connections_for(models, clients) if self._connections else ()
+        """The tools for a client, as listed last, to intercept and run their calls; None if there are none."""
+        connections = self._connections_for(client) if self._connections else ()
         rows = {offered.tool.name: (one, offered) for one in connections for offered in one.tools}
         return ToolInterceptor(rows, substitutes) if rows or substitutes else None
 
-    async def find_substitutes(self, wanted_tools: Mapping[str, tuple[str, str]]) -> Mapping[str, ServerTool]:
-        """The configured substitutes for provider tools that are available now."""
+    async def find_substitutes(
+        self, wanted_tools: Mapping[str, tuple[str, str]], client: McpClient
+    ) -> Mapping[str, ServerTool]:
+        """The configured substitutes for provider tools that are available now. They are for every client, unless their
+        server is for certain keys."""
         found: dict[str, ServerTool] = {}
         for provider_tool, (server, name) in wanted_tools.items():
             connection = self._connections.get(server)
-            if connection is not None:
+            if connection is not None and _has_key_for(connection.settings, client):
                 await connection.wait_until_tried()
                 for offered in connection.tools:
                     if offered.name == name:
@@ -168,9 +181,22 @@ class McpServers:
         )
 
 
-def _is_offered_to(server: McpServer, models: Collection[str], clients: Collection[str]) -> bool:
-    is_limited = bool(server.models or server.clients)
-    return is_limited and _matches_any(server.models, models) and _matches_any(server.clients, clients)
+def is_offered_to(server: McpServer, client: McpClient) -> bool:
+    """Does the client get the server's tools? Every list that is set must match. What a client only claims, its user
+    agent, can take tools away, but it never gives any."""
+    return (
+        server.has_audience
+        and _has_key_for(server, client)
+        and _matches_any(server.models, client.models)
+        and _matches_any(server.protocols, (client.protocol,))
+        and _matches_any(server.agents, client.agents)
+        and _matches_any(server.clients, (client.protocol, *client.agents))
+    )
+
+
+def _has_key_for(server: McpServer, client: McpClient) -> bool:
+    """Without a key, a client matches no list of keys, not even `*`."""
+    return not server.keys or any(client.key and fnmatchcase(client.key, glob) for glob in server.keys)
 
 
 def _matches_any(globs: tuple[str, ...], names: Collection[str]) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, expect_object
-from toolwire.gateway.mcp.servers import McpServers
+from toolwire.gateway.mcp.servers import McpClient, McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request
 from toolwire.gateway.pipeline.gateway_request import (
@@ -223,14 +223,14 @@ class Pipeline:
         if not self._mcp_servers:
             return
         key = call.caller.key
-        models = (call.model, target.model)
         agents = recognise_agent(call.headers.get("user-agent", ""))
-        clients = (call.client_codec.name, key.name if key is not None else "", *agents)
-        await self._mcp_servers.start_servers(models, clients)
+        name = key.name if key is not None else ""
+        client = McpClient((call.model, target.model), call.client_codec.name, name, agents)
+        await self._mcp_servers.start_servers(client)
         has_provider_tools = any(marker in call.body for marker in call.client_codec.http.provider_tool_markers)
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
-        substitutes = await self._mcp_servers.find_substitutes(wanted)
-        call.gateway_tools = self._mcp_servers.make_interceptor(models, clients, substitutes)
+        substitutes = await self._mcp_servers.find_substitutes(wanted, client)
+        call.gateway_tools = self._mcp_servers.make_interceptor(client, substitutes)
 
 
 def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:

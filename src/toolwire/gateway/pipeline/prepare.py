@@ -125,7 +125,8 @@ def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
 
 def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
     agent, product = recognise_agent(call.headers.get("user-agent", ""))
-    return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product)
+    key = call.caller.key.name if call.caller.key is not None else ""
+    return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product, key)
 
 
 def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
