@@ -27,6 +27,10 @@ def user(text: str = "Weather in Paris?") -> Object:
 A_TOOL: Object = {"name": "get_weather", "input_schema": OBJECT}
 A_CALL: Object = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
 A_RESULT: Object = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "15 °C"}
+A_PAUSED: Object = {
+    "role": "assistant",
+    "content": [{"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}],
+}
 
 
 def anthropic_request(*messages: Object, **fields: Any) -> Object:
@@ -98,6 +102,16 @@ ANTHROPIC: list[tuple[Object, str]] = [
         "must be unique",
     ),
     (anthropic_request(user(), {"role": "assistant", "content": [A_CALL]}, user("Go on")), "without `tool_result`"),
+    (
+        anthropic_request(
+            user(),
+            {"role": "assistant", "content": [A_CALL, {**A_CALL, "id": "toolu_2"}]},
+            {"role": "user", "content": [A_RESULT]},
+            user("And?"),
+            {"role": "user", "content": [{**A_RESULT, "tool_use_id": "toolu_2"}]},
+        ),
+        "must come first",
+    ),
     (
         anthropic_request(user(), {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}, user()),
         "signature",
@@ -365,7 +379,7 @@ RESPONSES: list[tuple[Object, str]] = [
         responses_request(R_CALL, {"type": "custom_tool_call_output", "call_id": "call_1", "output": "x"}),
         "No tool call found",
     ),
-    (responses_request(R_THOUGHT, user()), "required following item"),
+    (responses_request(R_CALL, R_THOUGHT, R_RESULT), "required following item"),
     (responses_request(R_THOUGHT), "required following item"),
     (responses_request({"type": "reasoning", "id": "rs_1"}, R_CALL, R_RESULT), "summary"),
     (
@@ -406,6 +420,19 @@ GOOD = [
     ("anthropic", "", anthropic_request(user(), {"role": "assistant", "content": "Yes."}, user("And?"))),
     ("anthropic", "", anthropic_request(user(), {"role": "system", "content": "x"}, model="claude-opus-5")),
     (
+        "anthropic",
+        "",
+        anthropic_request(
+            user(),
+            {"role": "assistant", "content": [A_CALL]},
+            {"role": "assistant", "content": [{**A_CALL, "id": "toolu_2"}]},
+            {"role": "user", "content": [A_RESULT]},
+            {"role": "user", "content": [{**A_RESULT, "tool_use_id": "toolu_2"}]},
+            user("And?"),
+        ),
+    ),
+    ("anthropic", "claude-opus-5", anthropic_request(user(), A_PAUSED, model="claude-opus-5")),
+    (
         "gemini",
         "gemini-3.8-flash",
         gemini_request(
@@ -429,6 +456,7 @@ GOOD = [
     ),
     ("openai-responses", "", responses_request(user(), R_THOUGHT, R_CALL, R_RESULT, store=False, tools=[R_TOOL])),
     ("openai-responses", "", {"model": "gpt-5.5", "input": "Hi"}),
+    ("openai-responses", "", responses_request(user(), R_THOUGHT, user("Stop"), store=False)),
 ]
 
 

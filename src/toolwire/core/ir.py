@@ -414,6 +414,8 @@ class Request(Struct, frozen=True, gc=False):
     """Does the provider hold earlier turns (`previous_response_id`)? Then a result may be here without its call."""
     origin: Origin | None = None
     unknown_fields: tuple[UnknownField, ...] = ()
+    continues_last_turn: bool = False
+    """Is the last turn an answer that the provider has paused and shall continue (Anthropic `pause_turn`)?"""
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

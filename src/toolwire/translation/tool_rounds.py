@@ -372,9 +372,9 @@ def relax_tool_choice(
 def next_round_request(
     sent: Request, rounds: Rounds, constraints: Constraints, options: Options, target: str
 ) -> Request:
-    """The request that was sent, with the turns of all rounds since."""
+    """The request that was sent, with the turns of all rounds since. A paused turn is the last one, as it came."""
     ledger = Ledger("", target)
     added = turn_content.mark_failed_results(Request(turns=rounds.turns()), constraints, ledger)
     added = turn_content.move_result_media(added, constraints, options, ledger)
     added = history.pair_results(added, constraints, ledger)
-    return replace_fields(sent, turns=(*sent.turns, *added.turns))
+    return replace_fields(sent, turns=(*sent.turns, *added.turns), continues_last_turn=bool(rounds.parts))

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 from toolwire.conformance.peers.checks import (
     check_unknown_keys,
@@ -153,11 +154,17 @@ def check_roles(body: Object, model: str) -> Iterator[str]:
     if messages and messages[0].get("role") == "assistant" and not is_since(model, MODEL_FAMILIES, (4, 5)):
         yield 'messages: first message must use the "user" role'
     if messages and messages[-1].get("role") == "assistant":
-        if is_since(model, MODEL_FAMILIES, (4, 6)):
-            yield PREFILL_TEXT
         blocks = message_blocks(messages[-1])
+        if is_since(model, MODEL_FAMILIES, (4, 6)) and not _is_paused_turn(blocks):
+            yield PREFILL_TEXT
         if blocks and blocks[-1].get("type") == "text" and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
             yield "messages: final assistant content cannot end with trailing whitespace"
+
+
+def _is_paused_turn(blocks: list[Object]) -> bool:
+    """Is it the content of an answer that ended in `pause_turn`, which is sent back to be continued?"""
+    kind = str(blocks[-1].get("type")) if blocks else ""
+    return kind == "server_tool_use" or (kind != "tool_result" and kind.endswith("_tool_result"))
 
 
 def check_system_turns(body: Object, model: str) -> Iterator[str]:
@@ -289,14 +296,14 @@ BLOCK_CHECKS: dict[Json, Callable[[Object, str], Iterator[str]]] = {
 
 
 def check_pairs(body: Object, model: str) -> Iterator[str]:
-    """Each call must have one result in the next message, and each result a call in the message before."""
+    """Each call must have one result in the next turn, and each result a call in the turn before. Consecutive messages
+    of one role are one turn."""
     if model.startswith("claude-3-"):
         return  # Claude 3 does not check this
     seen: set[str] = set()
     pending: list[str] = []
-    for index, message in enumerate(objects(body.get("messages"))):
-        blocks = message_blocks(message)
-        if message.get("role") == "user":
+    for index, role, blocks in _merged_turns(body):
+        if role == "user":
             yield from _check_results(index, pending, blocks)
         elif pending:
             yield f"messages.{index}: {UNANSWERED_TEXT}: {pending}"
@@ -305,6 +312,14 @@ def check_pairs(body: Object, model: str) -> Iterator[str]:
             if id in seen:
                 yield f"messages.{index}: `tool_use` ids must be unique, {id!r}"
             seen.add(id)
+
+
+def _merged_turns(body: Object) -> Iterator[tuple[int, str, list[Object]]]:
+    """The index of the first message of each turn, its role and its blocks."""
+    messages = enumerate(objects(body.get("messages")))
+    for role, group in groupby(messages, lambda row: str(row[1].get("role"))):
+        merged = list(group)
+        yield merged[0][0], role, [block for _, message in merged for block in message_blocks(message)]
 
 
 def _check_results(index: int, pending: list[str], blocks: list[Object]) -> Iterator[str]:

@@ -154,8 +154,9 @@ def check_reasoning(body: Object, model: str) -> Iterator[str]:
             continue
         if not isinstance(item.get("summary"), list):
             yield f"Missing required parameter: 'input[{index}].summary'."
-        after = next((other for other in given[index + 1 :] if item_type(other) != "reasoning"), {"role": ""})
-        follows = item_type(after) not in CALL_BY_OUTPUT and after.get("role", "assistant") == "assistant"
+        after = next((other for other in given[index + 1 :] if item_type(other) != "reasoning"), None)
+        # The user may interrupt an answer after its reasoning.
+        follows = after is not None and item_type(after) not in CALL_BY_OUTPUT
         if item.get("id") and not follows:
             yield f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
         if body.get("store") is False and not item.get("encrypted_content"):

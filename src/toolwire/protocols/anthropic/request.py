@@ -70,6 +70,7 @@ from toolwire.protocols.anthropic.tools import (
 from toolwire.schema import convert_to_standard
 
 CONTINUE_TEXT = "Continue."
+MEDIA_LEFT_OUT = "[Media that cannot be sent were left out.]"
 JSON_INSTRUCTION = "Your final answer must be valid JSON only: no other text, and no code fence around it."
 
 SUPPORTED_SETTINGS = frozenset(
@@ -196,7 +197,8 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if system or _was_empty(own, "system"):
         out["system"] = system
     out["messages"] = write_turns(request.turns, ledger)
-    if origin is not None and own is None:
+    if origin is not None and own is None and not request.continues_last_turn:
+        _begin_with_user(out["messages"], ledger)
         _end_with_user(out["messages"], facts, ledger)
     tools = write_tools(select_allowed_tools(request, facts, ledger), ledger)
     if tools or _was_empty(own, "tools"):
@@ -246,6 +248,13 @@ def _write_system(request: Request, own: Origin | None, ledger: Ledger) -> str |
         return write_content(request.system, None, ledger) or ""
     blocks = write_parts(request.system, ledger, False)
     return blocks if isinstance(own.wire.get("system"), list) else collapse_single_text(blocks) or ""
+
+
+def _begin_with_user(messages: list[Object], ledger: Ledger) -> None:
+    """Add a user's turn where nothing is left of the first one."""
+    if not messages or messages[0]["role"] != "user":
+        messages.insert(0, {"role": "user", "content": CONTINUE_TEXT})
+        ledger.note("turn-added", None, f"a user turn `{CONTINUE_TEXT}` was added at the start")
 
 
 def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> None:
@@ -448,6 +457,10 @@ def write_turns(turns: tuple[Turn, ...], ledger: Ledger) -> list[Object]:
         if own is None and turn.role == "assistant" and Media in map(type, parts):
             parts = _drop_media(turn, ledger)
         content = write_content(parts, own, ledger)
+        if not content and own is None and turn.role == "user" and Media in map(type, parts):
+            # Without the turn the roles of its neighbours would be wrong.
+            content = MEDIA_LEFT_OUT
+            ledger.note("turn-added", source_path(turn), "a line of text stands for the media of a user turn")
         if content:
             message: Object = {"role": names.WIRE_ROLES[turn.role], "content": content}
             messages.append(message if own is None else restore_original_keys(message, own, NAME))

@@ -147,7 +147,7 @@ def normalise_call_ids(
 
 RESULT_UNAVAILABLE = "The result of this call is not available."
 CONTINUE = "Continue."
-"""The text of a user turn that is put before the first turn of the assistant."""
+"""The text of a user turn that is put before the first turn of the assistant, or after instructions alone."""
 
 
 class _CallBatch(Struct, eq=False):
@@ -423,13 +423,16 @@ def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
 
 
 def ensure_user_first(request: Request, ledger: Ledger) -> Request:
-    """The request with a user turn first, for targets that require one."""
+    """The request with a user turn first, for targets that require one: OpenAI also answers to instructions alone."""
     turns = request.turns
-    if not turns or turns[0].role == "user" or ledger.is_same_protocol:
+    if (turns and turns[0].role == "user") or ledger.is_same_protocol:
         return request
-    position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
-    if position is None or turns[position].role == "user":
+    position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), len(turns))
+    if position < len(turns) and turns[position].role == "user":
         return request
-    what = "a user turn was added before the first turn of the assistant"
-    ledger.note("turn-added", source_path(turns[position]), what)
+    if position < len(turns):
+        what = "a user turn was added before the first turn of the assistant"
+        ledger.note("turn-added", source_path(turns[position]), what)
+    else:
+        ledger.note("turn-added", None, f"a user turn `{CONTINUE}` was added, because there are only instructions")
     return replace_fields(request, turns=(*turns[:position], Turn("user", (Text(CONTINUE),)), *turns[position:]))

@@ -51,8 +51,8 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
     leading = [*takewhile(lambda turn: turn.role in _SYSTEM_ROLES, rest)]
     top = [part for turn in leading for part in turn.parts]
     is_plain_text = all(isinstance(part, Text) and part.cache is None for part in top)
-    if constraints.system_placement == "both" and not is_plain_text:
-        return request
+    if constraints.system_placement == "both" and (not is_plain_text or len(leading) == len(rest)):
+        return request if rest or not request.system else _system_as_turn(request, ledger)
     if leading:
         rest = rest[len(leading) :]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
@@ -61,6 +61,12 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
         turns = [_map_mid_system_turn(number, rest, constraints, model, ledger) for number in range(len(rest))]
         return with_turns(request, turns)
     return request
+
+
+def _system_as_turn(request: Request, ledger: Ledger) -> Request:
+    """Instructions without any turn, as a turn: OpenAI answers to instructions alone only where they are input."""
+    ledger.note("system-moved", source_path(request.system[0]), "the instructions became a message: there is no other")
+    return replace_fields(request, system=(), turns=(Turn("system", request.system),))
 
 
 def _map_mid_system_turn(

@@ -1,0 +1,136 @@
+"""Histories that are not a question and an answer in turn: instructions alone, an assistant's turn first, a paused turn."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolwire import translate
+from toolwire.conformance.peers import find_violations
+from toolwire.conformance.peers.anthropic import _unfold_block
+from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+
+MODELS = {
+    "anthropic": ("claude-opus-5-5", "claude-sonnet-4-5", "claude-3-5-haiku-20241022"),
+    "gemini": ("gemini-3.8-flash", "gemini-2.5-pro"),
+    "openai-chat": ("gpt-5.5",),
+    "openai-responses": ("gpt-5.6",),
+}
+SYSTEM, DEVELOPER = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Say hi."}
+PARTS = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+ASSISTANT, USER = {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "b"}
+SOUND = {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aaaa", "format": "wav"}}]}
+
+
+def check_accepted(source: str, body: Any) -> None:
+    for target, models in MODELS.items():
+        for model in models if target != source else ():
+            sent = translate(body, "request", source=source, target=target, model=model)
+            assert find_violations(target, sent.json(), model) == [], (target, model)
+            added = sum(map(sent.body.decode().count, ("Continue.", "[Media that")))
+            assert added == [loss.code for loss in sent.losses].count("turn-added"), (target, model)
+
+
+@given(st.lists(st.sampled_from([SYSTEM, DEVELOPER, PARTS, ASSISTANT, USER, SOUND]), min_size=1, max_size=5))
+def test_any_order_of_messages_is_accepted_and_what_is_added_is_told(messages: list[Any]) -> None:
+    check_accepted("openai-chat", {"model": "x", "messages": messages})
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("openai-responses", {"model": "x", "instructions": "Be brief."}),
+        ("openai-responses", {"model": "x", "instructions": "Be brief.", "input": []}),
+        ("openai-responses", {"model": "x", "instructions": "Be brief.", "input": [DEVELOPER]}),
+        ("openai-responses", {"model": "x", "input": [ASSISTANT, USER]}),
+        ("anthropic", {"model": "x", "max_tokens": 99, "system": "Be brief.", "messages": []}),
+        ("anthropic", {"model": "x", "max_tokens": 99, "messages": [ASSISTANT, USER]}),
+        ("gemini", {"contents": [], "systemInstruction": {"parts": [{"text": "Be brief."}]}}),
+        ("gemini", {"contents": [{"role": "model", "parts": [{"text": "hi"}]}]}),
+    ],
+)
+def test_instructions_alone_and_an_assistants_turn_first_are_accepted(source: str, body: Any) -> None:
+    check_accepted(source, body)
+
+
+@pytest.mark.parametrize("target", MODELS)
+def test_instructions_alone_arrive(target: str) -> None:
+    body = {"model": "x", "messages": [SYSTEM, DEVELOPER]}
+    sent = json.dumps(translate(body, "request", source="openai-chat", target=target, model=MODELS[target][0]).json())
+    assert "Be brief." in sent
+    assert "Say hi." in sent
+
+
+# --- a paused turn ----------------------------------------------------------------------------------------------------
+
+PAGE = {"type": "web_search_result", "url": "https://a.b", "title": "t", "encrypted_content": "EqgfCioIARgB"}
+CITED = {"type": "web_search_result_location", "cited_text": "q", "url": "https://a.b", "title": "t"}
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_01A", "name": "web_search", "input": {"query": "x"}}
+CONTENT = [
+    {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+    {"type": "text", "text": "Let me search. "},
+    SEARCH,
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01A", "content": [{**PAGE, "page_age": "1 day"}]},
+    {"type": "text", "text": "Found. ", "citations": [{**CITED, "encrypted_index": "Eo8"}]},
+    {**SEARCH, "id": "srvtoolu_01B"},
+]
+SEARCHING = {
+    "openai-responses": {"model": "m", "input": "q", "tools": [{"type": "web_search"}]},
+    "openai-chat": {"model": "m", "messages": [USER], "web_search_options": {}},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "q"}]}], "tools": [{"googleSearch": {}}]},
+}
+
+
+def paused_answer(content: list[Any]) -> Any:
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "usage": usage}
+    return {**head, "content": content, "stop_reason": "pause_turn", "stop_sequence": None}
+
+
+def as_stream(answer: Any) -> bytes:
+    events: list[Any] = [{"type": "message_start", "message": {**answer, "content": [], "stop_reason": None}}]
+    for index, block in enumerate(answer["content"]):
+        start, deltas = _unfold_block(block)
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    events.append({"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 2}})
+    return b"".join(
+        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+        for event in (*events, {"type": "message_stop"})
+    )
+
+
+@pytest.mark.parametrize("model", MODELS["anthropic"][:2])
+@pytest.mark.parametrize("client", SEARCHING)
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("length", range(3, len(CONTENT) + 1))
+def test_a_paused_turn_is_sent_back_as_it_came(model: str, client: str, streamed: bool, length: int) -> None:
+    """Anthropic continues it: a user's turn after it would be a question that nobody asked."""
+    content = CONTENT[:length]
+    exchange = Exchange(find_codec(client), find_codec("anthropic"), Options(model=model))
+    exchange.translate_request(SEARCHING[client])
+    answer = paused_answer(content)
+    rounds = exchange.add_round(as_stream(answer) if streamed else answer, streamed)
+    assert rounds is not None
+    messages = json.loads(exchange.next_request(rounds, ()))["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert messages[-1]["content"] == content
+
+
+def test_a_turn_that_pauses_twice_is_one_turn() -> None:
+    exchange = Exchange(find_codec("openai-chat"), find_codec("anthropic"), Options(model="claude-opus-5-5"))
+    exchange.translate_request(SEARCHING["openai-chat"])
+    sent: list[Any] = []
+    for content in (CONTENT[:4], CONTENT[4:]):
+        rounds = exchange.add_round(paused_answer(content))
+        assert rounds is not None
+        sent = json.loads(exchange.next_request(rounds, ()))["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant"]
+    assert sent[-1]["content"] == CONTENT
