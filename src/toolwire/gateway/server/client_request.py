@@ -212,7 +212,7 @@ SMALL_PIECE = 1024
 """Pieces of a body up to this size are collected in one buffer: each object costs more than a few bytes."""
 MAX_JOINED_BODY = 64 * 1024
 """A body up to this size is joined with its head, for one write."""
-LARGE_CHUNK = 16 * 1024
+LARGE_CHUNK = 4 * 1024
 """After a larger piece the writer must wait until it is known whether the client takes it."""
 BODILESS_STATUSES = (204, 304)
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -16,8 +16,9 @@ from toolwire.gateway.upstream.connection import (
     PHASE_BODY,
     PHASE_DONE,
     PHASE_HEAD,
-    WRITE_SLICE,
+    STREAM_READ,
     ChunkSink,
+    ReadBuffers,
     TransportError,
     UpstreamConnection,
 )
@@ -42,6 +43,7 @@ class UpstreamClient:
         self._pools: dict[Address, _ConnectionPool] = {}
         self._tls_contexts = TlsContexts()
         self._write_queue = WriteQueue(asyncio.get_running_loop())
+        self._read_buffers = ReadBuffers()
         self._is_closed = False
 
     async def send_request(
@@ -87,9 +89,10 @@ class UpstreamClient:
         await asyncio.sleep(0)
 
     async def _connect(self, pool: _ConnectionPool) -> UpstreamConnection | TransportError:
-        timeouts, peer, queue = self._timeouts, pool.peer, self._write_queue
+        timeouts, peer, queue, buffers = self._timeouts, pool.peer, self._write_queue, self._read_buffers
         connection = await pool.connect(
-            timeouts.connect, lambda: UpstreamConnection(peer, timeouts, queue, pool.idle, pool.all_connections)
+            timeouts.connect,
+            lambda: UpstreamConnection(peer, timeouts, queue, buffers, pool.idle, pool.all_connections),
         )
         if self._is_closed and isinstance(connection, UpstreamConnection):
             connection.drop()
@@ -202,7 +205,7 @@ class HttpResponse:
                     is_done = connection.phase == PHASE_DONE
                     return self._finish(connection, decompressor.finish() if is_done else connection.error)
                 compressed = connection.take_chunks()
-            data = decompressor.feed(compressed, WRITE_SLICE)
+            data = decompressor.feed(compressed, STREAM_READ)
             if isinstance(data, TransportError):
                 return self._finish(connection, data)
             if data:

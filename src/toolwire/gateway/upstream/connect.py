@@ -193,7 +193,7 @@ class ProxyTunnel(asyncio.Protocol):
 
 # --- connections ----------------------------------------------------------------------------------------------------
 
-_ProtocolT = TypeVar("_ProtocolT", bound=asyncio.Protocol)
+_ProtocolT = TypeVar("_ProtocolT", bound=asyncio.BaseProtocol)
 
 
 async def connect(

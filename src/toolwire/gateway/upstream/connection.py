@@ -28,8 +28,13 @@ IDLE_CHECKS = 8
 of the timeout late."""
 MAX_HEAD = 128 * 1024
 """Bytes of a head, and of anything else that is not body (interim answers, chunk extensions, trailers)."""
-MAX_BUFFERED = 256 * 1024
-"""With more unread bytes than this, the socket is not read until they are taken."""
+STREAM_READ, BODY_READ = 16 * 1024, 128 * 1024
+"""The most bytes that one read takes, of a stream and of a body that is read whole. What is read of a stream is
+translated and written at once, so this limits what a client that reads slowly can pile up."""
+MAX_BUFFERED = 16 * 1024
+"""With so many unread bytes, the socket is not read until they are taken."""
+MAX_PIECES = 64
+"""If one read brings more pieces of a body (tiny chunks), they are joined: each object costs more than a few bytes."""
 MAX_JOINED_BODY = 16 * 1024
 """A request body of up to this size is copied behind its head, for a single write."""
 WRITE_SLICE = 256 * 1024
@@ -71,15 +76,25 @@ class StopParsing(Exception):
     """Stops the parser: the bytes that follow are not part of this answer."""
 
 
-class UpstreamConnection(asyncio.Protocol):
+class ReadBuffers:
+    """The memory that all connections of one event loop read into: what is read is parsed and copied at once."""
+
+    __slots__ = ("body", "stream")
+
+    def __init__(self) -> None:
+        self.stream = memoryview(bytearray(STREAM_READ))
+        self.body = memoryview(bytearray(BODY_READ))
+
+
+class UpstreamConnection(asyncio.BufferedProtocol):
     """Adds and removes itself from its pool's collections, `idle` and `all_connections`."""
 
     __slots__ = (
-        "_all_connections", "_bytes_without_body", "_deadline", "_has_clean_end", "_idle", "_is_reading_paused",
-        "_is_writable", "_loop", "_parser", "_partial_headers", "_received_since_check", "_sink", "_timeouts", "_timer",
-        "_timer_at", "_tls_object", "_transport", "_waiter", "_wanted_bytes", "_write_queue", "buffered_size", "chunks",
-        "error", "has_received", "headers", "is_head_request", "is_lost", "keep_alive", "last_received", "on_body",
-        "peer", "phase", "status",
+        "__weakref__", "_all_connections", "_buffer", "_bytes_without_body", "_deadline", "_has_clean_end", "_idle",
+        "_is_reading_paused", "_is_writable", "_loop", "_parser", "_partial_headers", "_read_buffers",
+        "_received_since_check", "_sink", "_timeouts", "_timer", "_timer_at", "_tls_object", "_transport", "_waiter",
+        "_wanted_bytes", "_write_queue", "buffered_size", "chunks", "error", "has_received", "headers",
+        "is_head_request", "is_lost", "keep_alive", "last_received", "on_body", "peer", "phase", "status",
     )  # fmt: skip
 
     def __init__(
@@ -87,11 +102,13 @@ class UpstreamConnection(asyncio.Protocol):
         peer: str,
         timeouts: Timeouts,
         write_queue: WriteQueue,
+        read_buffers: ReadBuffers,
         idle: list[UpstreamConnection],
         all_connections: set[UpstreamConnection],
     ) -> None:
         self.peer = peer
         self._timeouts, self._write_queue = timeouts, write_queue
+        self._read_buffers, self._buffer = read_buffers, read_buffers.stream
         self._idle, self._all_connections = idle, all_connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -187,7 +204,6 @@ class UpstreamConnection(asyncio.Protocol):
     async def wait_for_body(self, limit: int) -> None:
         """Wait for the whole body, for more than `limit` bytes of it, or for an error."""
         if self.phase == PHASE_BODY and self.error is None and not self.has_more_than(limit):
-            self._resume_reading()
             await self._wait(limit, self._timeouts.between_bytes)
 
     def has_more_than(self, limit: int) -> bool:
@@ -208,7 +224,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self.phase != PHASE_DONE or not self.keep_alive:
             self.drop()
             return
-        if self.chunks:
+        if self.chunks or self._is_reading_paused:
             self.take_chunks()
         self.phase = PHASE_IDLE
         self._idle.append(self)
@@ -243,6 +259,8 @@ class UpstreamConnection(asyncio.Protocol):
     def _make_waiter(self, wanted_bytes: int, seconds: float) -> asyncio.Future[None]:
         """A future for the head and more than `wanted_bytes` of the body, its end, or an error; 0 seconds: no limit."""
         self._wanted_bytes, self._received_since_check = wanted_bytes, False
+        if self._is_reading_paused:
+            self._resume_reading()
         if seconds:
             now = self._loop.time()
             self._deadline = now + seconds
@@ -299,7 +317,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._has_clean_end = self._tls_object is None
         self._all_connections.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffers = self._read_buffers
+        self._buffer = buffers.stream if self._wanted_bytes < BODY_READ else buffers.body
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._buffer[:nbytes]
         sink = self._sink
         if sink is None:
             self._buffer_data(data)
@@ -322,12 +346,14 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             if not sink(body):
                 self._sink = None
+                if self.phase == PHASE_BODY:
+                    self._pause_reading()
                 self._wake()
         except BaseException:
             self.drop()
             raise
 
-    def _buffer_data(self, data: bytes) -> None:
+    def _buffer_data(self, data: memoryview) -> None:
         phase, chunks = self.phase, self.chunks
         if phase < PHASE_HEAD:  # bytes without a request: nothing that follows on this connection can be trusted
             self.keep_alive = False
@@ -349,10 +375,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._bytes_without_body = 0
         self.last_received = self._loop.time()
         self.buffered_size += size
-        may_pause = self.buffered_size > MAX_BUFFERED and not self._is_reading_paused
-        if may_pause and self.has_more_than(max(self._wanted_bytes, MAX_BUFFERED)):
-            self._is_reading_paused = True
-            self._transport.pause_reading()
+        if len(chunks) - count > MAX_PIECES:
+            chunks[count:] = [b"".join(chunks[count:])]
+        may_pause = self.buffered_size >= MAX_BUFFERED and self.phase == PHASE_BODY
+        if may_pause and self.has_more_than(max(self._wanted_bytes, 0)):
+            self._pause_reading()
         if self._waiter is not None and (
             self.phase == PHASE_DONE or (self.phase == PHASE_BODY and self.has_more_than(self._wanted_bytes))
         ):
@@ -459,6 +486,11 @@ class UpstreamConnection(asyncio.Protocol):
         if size > MAX_HEAD:
             self.phase = PHASE_HEAD
             self._count_without_body(size)
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused and not self.is_lost:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         if self._is_reading_paused and not self.is_lost:
