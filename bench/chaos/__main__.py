@@ -187,9 +187,10 @@ async def attack(provider: ChaosProvider) -> Table:
     table = Table("Hostile requests", ("request", "answer", "longest wait of a neighbour", "resident MB"))
     for name, make in ATTACKS.items():
         say(f"  {name}")
+        request = make()
         with gateway(provider.url) as (port, process):
             async with Neighbour(port) as neighbour:
-                response = await send(port, make(), 60)
+                response = await send(port, request, 60)
                 answer = "none within 60 s" if response is None else f"status {response.status}"
             table.rows.append((name, answer, milliseconds(neighbour.longest), megabytes(process.resident())))
     return table

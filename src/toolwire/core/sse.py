@@ -48,6 +48,8 @@ class SseSplitter:
         self._last_event_name: str | None = None
         self._last_head = b"data: "
         """The bytes before the data of the last frame, and its event name: mostly the same in the next frame."""
+        self._has_cr = False
+        """Does the buffer end with a CR?"""
         self._max_frame = max_frame
         self._data_size = 0
 
@@ -94,16 +96,19 @@ class SseSplitter:
         return [frame for line in (*lines, b"") if (frame := self._read_line(line)) is not None]
 
     def _split_frames(self, data: bytes) -> list[Frame]:
-        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
+        has_cr = data.find(b"\r") >= 0
+        if not has_cr and data.find(b"\n") < 0:
             return []
-        held = bytes(self._buffer)
-        if not self._data_lines and self._event_name is None and held.find(b"\r") < 0:
-            # Without a CR, frames end at "\n\n"; a partial frame stays in the buffer.
-            *blocks, rest = held.split(b"\n\n")
+        if not (has_cr or self._has_cr or self._data_lines) and self._event_name is None:
+            # Without a CR, frames end at "\n\n"; a partial frame stays in the buffer. Only new bytes are searched.
+            if self._buffer.find(b"\n\n", max(0, len(self._buffer) - len(data) - 1)) < 0:
+                return []
+            *blocks, rest = bytes(self._buffer).split(b"\n\n")
             self._buffer = bytearray(rest)
             return [frame for block in blocks if (frame := self._read_block(block)) is not None]
         # A CR at the very end may be half of a CRLF: keep it for the next bytes.
-        half = held.endswith(b"\r")
+        held = bytes(self._buffer)
+        self._has_cr = half = held.endswith(b"\r")
         held = (held[:-1] if half else held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = held.split(b"\n")
         self._buffer = bytearray(rest + b"\r" if half else rest)

@@ -28,6 +28,7 @@ from toolwire.gateway.responses_state.endpoints import NotStoredHere, StateOpera
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.upstream.connection import TransportError
@@ -145,7 +146,7 @@ class Routes:
 
     async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         call.record.operation = "count_tokens"
-        failed = self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
+        failed = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
         call.stream = False
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         targets = failed or self._pipeline.route_request(call)
@@ -255,8 +256,8 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     if endpoint is None:
         raise ValueError(f"{call.client_codec.name} has no endpoint for token counts")
     try:
-        body = endpoint.read_body(expect_object(decode(call.body), None))
-        request = call.client_codec.read_request(body)
+        body = await run_by_size(len(call.body), lambda: endpoint.read_body(expect_object(decode(call.body), None)))
+        request = await run_by_size(len(call.body), lambda: call.client_codec.read_request(body))
     except Malformed as bad:
         return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
     codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
@@ -269,7 +270,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     record.usage_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
-    estimate = tokens.estimate_tokens(request)
+    estimate = await run_by_size(len(call.body), lambda: tokens.estimate_tokens(request))
     return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
 
 
@@ -289,7 +290,8 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
     )
     exchange = Exchange(call.client_codec, upstream.codec, options)
     try:
-        translated = expect_object(decode(exchange.translate_request(body).body), None)
+        translation = await run_by_size(len(call.body), lambda: exchange.translate_request(body))
+        translated = expect_object(decode(translation.body), None)
     except Malformed:
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))

@@ -41,6 +41,7 @@ from toolwire.schema.keywords import (
     is_number,
     short_json,
 )
+from toolwire.schema.patterns import MAX_PATTERN, compile_pattern
 
 # --- schemas --------------------------------------------------------------------------------------------------------
 
@@ -157,6 +158,8 @@ _ECMASCRIPT_ONLY: Final = ("\\p{", "\\P{", "\\u{", "\\k<", "\\c", "(?<", "[^]", 
 def _check_pattern(value: Json) -> str:
     if not isinstance(value, str):
         return _check_text(value)
+    if len(value) > MAX_PATTERN:
+        return ""
     try:
         re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
@@ -203,15 +206,21 @@ _SCHEMA_CHECKS: Final[Mapping[str, Check]] = {
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
+_MAX_STEPS = 50_000
+"""Pairs of a value and a schema that one check looks at."""
 Found = Iterator[tuple[Path, str]]
 """The mismatches between a value and a schema."""
 
 
 def value_problems(value: Json, schema: Json) -> list[str]:
-    """Why the value does not match the schema: a text for each problem, with its JSON Pointer; empty if it matches."""
+    """Why the value does not match the schema: a text for each problem, with its JSON Pointer. A check
+    with too many steps finds nothing: a schema that refers to itself in two alternatives doubles them at each level."""
     if is_too_deep(value):
         return [f"nested too deeply; {MAX_DEPTH} levels are the limit"]
-    mismatches = _Validator(schema).find_mismatches(value, schema, None, 0)
+    validator = _Validator(schema)
+    mismatches = list(validator.find_mismatches(value, schema, None, 0))
+    if not validator.steps_left:
+        return []
     return list(dict.fromkeys(f"{json_pointer(path) or 'the arguments'}: {what}" for path, what in mismatches))
 
 
@@ -224,12 +233,14 @@ def fix_whole_numbers(value: Json, schema: Json) -> tuple[Json, bool]:
 class _Validator:
     def __init__(self, root: Json) -> None:
         self.lookup = ReferenceLookup(root)
+        self.steps_left = _MAX_STEPS
 
     def find_mismatches(self, value: Json, schema: Json, path: Path, depth: int) -> Found:
         if schema is False:
             yield path, "no value is allowed here"
-        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self.steps_left:
             return
+        self.steps_left -= 1
         for target in self._reference_targets(schema):
             yield from self.find_mismatches(value, target, path, depth + 1)
         for key, (kind, check) in _KEYWORD_CHECKS.items():
@@ -248,8 +259,9 @@ class _Validator:
     # --- whole numbers ---
 
     def fix_whole_numbers(self, value: Json, schema: Json, depth: int) -> Json:
-        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self.steps_left:
             return value
+        self.steps_left -= 1
         for inner in self._applicable_schemas(value, schema, depth):
             value = self.fix_whole_numbers(value, inner, depth + 1)
         if isinstance(value, (float, Raw)):
@@ -297,13 +309,13 @@ class _Validator:
 
     def check_pattern(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
         pattern = schema["pattern"]
-        shape = _compile_pattern(pattern) if isinstance(pattern, str) else None
-        if shape is not None and not shape.search(value):
+        occurs_in = compile_pattern(pattern) if isinstance(pattern, str) else None
+        if occurs_in is not None and not occurs_in(value):
             yield path, f"{short_json(value, 60)} does not match {short_json(pattern, 60)}"
 
     def check_unique_items(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
-        items = value if schema["uniqueItems"] is True else []
-        if any(_is_equal(one, other) for at, one in enumerate(items) for other in items[:at]):
+        keys = {_number_value(item) if is_number(item) else (type(item), canonical_key(item)) for item in value}
+        if schema["uniqueItems"] is True and len(keys) < len(value):
             yield path, "an item is repeated"
 
     def check_required(self, value: Json, schema: Object, path: Path, depth: int) -> Found:
@@ -461,17 +473,10 @@ def _make_size_check(kind: type[str] | type[list[Json]] | type[Object], key: str
     return kind, check
 
 
-def _compile_pattern(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, Warning):
-        return None
-
-
 def _pattern_schemas(schema: Object, name: str) -> Iterator[Json]:
     for pattern, inner in _object_or_empty(schema.get("patternProperties")).items():
-        shape = _compile_pattern(pattern)
-        if shape is not None and shape.search(name):
+        occurs_in = compile_pattern(pattern)
+        if occurs_in is not None and occurs_in(name):
             yield inner
 
 

@@ -130,7 +130,8 @@ def plan_calls(tools: Sequence[Tool], values: TextValues, is_required: bool, is_
 def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parallel: bool) -> list[Tool]:
     """The tools that the text names, or else those that share most words with it."""
     usable = [tool for tool in tools if tool.name.lower() not in _STOP_WORDS]
-    named = [tool for tool in usable if re.search(rf"(?i)(?<![\w-]){re.escape(tool.name)}(?![\w-])", text)]
+    lower = text.lower()
+    named = [tool for tool in usable if _has_word(lower, tool.name.lower())]
     if named or not tools:
         return named
     if _ALL_TOOLS.search(text):
@@ -149,6 +150,17 @@ def _choose_tools(tools: Sequence[Tool], text: str, is_required: bool, is_parall
             chosen.add(index)
             words |= shared[index]
     return [tools[index] for index in sorted(chosen)]
+
+
+def _has_word(text: str, name: str) -> bool:
+    """Does the text contain the name, and not as a part of a longer one?"""
+    at = text.find(name)
+    while at >= 0:
+        around = (text[at - 1 : at] if at else "") + text[at + len(name) : at + len(name) + 1]
+        if not any(character.isalnum() or character in "_-" for character in around):
+            return True
+        at = text.find(name, at + 1)
+    return False
 
 
 def _stems(text: str) -> frozenset[str]:
@@ -200,8 +212,6 @@ _PATTERN_SAMPLES: Final = (
     "0000000000000000000000000000000000000000 {} [] USD 1:1"
 ).split()
 """Texts to try for a parameter with a `pattern`."""
-_NESTED_QUANTIFIER = re.compile(r"[+*}]\)*[+*{]")
-"""Such a pattern may take exponential time, so it is ignored."""
 _BOOLEAN_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _TYPE_KEYWORDS: Final = (
     ("object", ("properties", "required", "additionalProperties", "minProperties")),
@@ -273,9 +283,6 @@ def _is_valid(value: Json, node: Object) -> bool:
     look, _ = _FORMATS.get(str(node.get("format", "")), ("", ""))
     if look and isinstance(value, str) and not re.fullmatch(look, value):
         return False
-    pattern = node.get("pattern")
-    if isinstance(pattern, str) and _NESTED_QUANTIFIER.search(pattern):
-        node = {key: inner for key, inner in node.items() if key != "pattern"}
     return not value_problems(value, node)
 
 

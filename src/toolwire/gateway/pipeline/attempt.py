@@ -29,6 +29,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
@@ -80,7 +81,8 @@ def send_request(
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
-    return answer_request(upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
+    asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
+    return await run_by_size(len(body), partial(answer_request, *asked))
 
 
 async def _capture_exchange(
@@ -149,7 +151,8 @@ async def _read_whole_response(
         if prepared.is_passthrough and not is_stream:
             return _pass_response(call, upstream, headers, data)
         exchange = prepared.exchange
-        translation = exchange.translate_streamed_response(data) if is_stream else exchange.translate_response(data)
+        translate = exchange.translate_streamed_response if is_stream else exchange.translate_response
+        translation = await run_by_size(len(data), partial(translate, data))
     except Malformed as bad:
         return error_replies.unreadable_response(call, upstream, bad)
     record.usage, record.response_model = translation.usage, translation.model

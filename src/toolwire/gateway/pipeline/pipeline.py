@@ -35,7 +35,8 @@ from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.request_body import peek_body
+from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.server.request_body import MAX_VALUES, Peek, has_too_many_values, peek_body
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
 from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.protocols import CODECS
@@ -70,7 +71,7 @@ class Pipeline:
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
         body = request.buffered_body(self._max_body) or await request.read_body(self._max_body)
-        targets = self.read_request(call, endpoint, body) or self.route_request(call)
+        targets = await self.read_request(call, endpoint, body) or self.route_request(call)
         if not isinstance(targets, tuple):
             await relay_answer(request, call, targets)
             return
@@ -78,7 +79,7 @@ class Pipeline:
         answer = await self._add_state_and_tools(call, targets) or await self.request_answer(call, targets)
         await relay_answer(request, call, answer)
 
-    def read_request(
+    async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
     ) -> AttemptFailed | None:
         """Fill in what the body asks for. A failure if it cannot be read."""
@@ -90,15 +91,21 @@ class Pipeline:
             record.request_body = body
         if telemetry.wants_capture:
             record.capture = ExchangeCapture(body)
-        peek = self._responses_service.peek_body(call.client_codec, body) or peek_body(body)
-        if peek is None:
-            return error_replies.gateway_error(call, _describe_malformed_body(call.client_codec, body))
+        peek = await run_by_size(len(body), lambda: self._peek_body(call.client_codec, body))
+        if isinstance(peek, Failure):
+            return error_replies.gateway_error(call, peek)
         call.body, call.peek = body, peek
         call.model = record.requested_model = endpoint.model or peek.model
         if peek.stream if endpoint.stream is None else endpoint.stream:
             call.stream = record.stream = True
         call.framing = endpoint.framing
         return None
+
+    def _peek_body(self, codec: Codec, body: bytes) -> Peek | Failure:
+        if has_too_many_values(body):
+            return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
+        peek = self._responses_service.peek_body(codec, body) or peek_body(body)
+        return _describe_malformed_body(codec, body) if peek is None else peek
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         found = self.runtime.router.route(call.model, call.caller.key)

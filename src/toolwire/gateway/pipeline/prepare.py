@@ -21,6 +21,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import has_ambiguous_model, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.translation.exchange import Exchange
@@ -45,13 +46,15 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
     exchange = _make_exchange(call, upstream)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
+    size = len(call.body)
     try:
-        if exchange.uses_memory and (ids := exchange.memory_keys(call.body)) and call.signature_store is not None:
+        ids = await run_by_size(size, lambda: exchange.memory_keys(call.body)) if exchange.uses_memory else None
+        if ids and call.signature_store is not None:
             loaded = await call.signature_store.load_signatures(ids)
             if isinstance(loaded, Failure):
                 return error_replies.gateway_error(call, loaded)
             stored = loaded
-        translation = exchange.translate_request(call.body, stored)
+        translation = await run_by_size(size, lambda: exchange.translate_request(call.body, stored))
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger, codes = translation.ledger, translation.ledger.codes

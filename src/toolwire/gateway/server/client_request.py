@@ -9,6 +9,7 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -18,6 +19,7 @@ from msgspec import Struct
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
+from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
 from toolwire.gateway.server.write_queue import Write
 
@@ -69,7 +71,7 @@ class ClientRequest(ABC):
         if data is None:
             return body_too_large(limit)
         encoding = self.headers.get("content-encoding")
-        return decompress_body(data, encoding, limit) if encoding else data
+        return data if not encoding else await run_by_size(limit, partial(decompress_body, data, encoding, limit))
 
     async def send_reply(
         self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING

@@ -97,7 +97,30 @@ def has_ambiguous_model(body: bytes) -> bool:
     return at < 0 or body.find(_MODEL_KEY, at + 1) >= 0
 
 
+# --- how much there is to read ---
+
+MAX_VALUES = 250_000
+"""JSON values in a request. The longest conversations of agents have some ten thousand; decoding more than this would
+stop the event loop for too long, because Python does nothing else meanwhile."""
+_OTHER_BYTES = bytes(set(range(256)) - set(b"{[,"))
+
+
+def has_too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
+    """Are there more values than the limit? Mostly decided by counting bytes that begin or separate values."""
+    if len(body) < 2 * limit or len(body.translate(None, _OTHER_BYTES)) <= limit:
+        return False
+    if body.count(b'"') - body.count(b'\\"') > 4 * limit:
+        return True  # each value has at most a key and a string, with two quotes each
+    # Text may contain many such bytes, for instance a table with commas: count only what is outside of strings.
+    outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    return len(outside.translate(None, _OTHER_BYTES)) > limit
+
+
 # --- decompression ---
+
+_MAX_ENCODINGS = 2
+_MAX_MEMBERS = 16
+"""Compressed parts one after another, which gzip and zstd allow. Each costs a copy of the rest of the body."""
 
 
 _DECOMPRESSORS: Mapping[str, Callable[[], zlib._Decompress | zstd.ZstdDecompressor]] = {
@@ -110,16 +133,21 @@ _DECOMPRESSORS: Mapping[str, Callable[[], zlib._Decompress | zstd.ZstdDecompress
 
 def decompress_body(body: bytes, encoding: str, limit: int) -> bytes | Failure:
     """The body without its content encodings, the last applied first; never more than `limit` bytes."""
-    for name in reversed([word.strip().lower() for word in encoding.split(",")]):
-        if name in ("", "identity"):
-            continue
+    named = [name for word in encoding.split(",", 64) if (name := word.strip().lower()) not in ("", "identity")]
+    if len(named) > _MAX_ENCODINGS:
+        return Failure("invalid", f"the body has {len(named)} content encodings; use at most {_MAX_ENCODINGS}", 415)
+    for name in reversed(named):
         make_decompressor = _DECOMPRESSORS.get(name)
         if make_decompressor is None:
             message = f"unknown content-encoding `{name[:40]}`; use gzip, deflate, zstd or none"
             return Failure("invalid", message, 415)
         out = bytearray()
+        members = 0
         try:
             while body:
+                members += 1
+                if members > _MAX_MEMBERS:
+                    raise zlib.error(f"it has more than {_MAX_MEMBERS} parts")
                 decompressor = make_decompressor()
                 out += decompressor.decompress(body, limit + 1 - len(out))
                 if len(out) > limit:

@@ -25,6 +25,7 @@ from toolwire.gateway.upstream.connection import (
 
 Headers = Sequence[tuple[str, str]]
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+_INPUT_SLICE = 16 * 1024
 MAX_CACHED_HEADS = 256
 MAX_CACHED_HEAD_LENGTH = 4096
 _CONNECTION_HEADERS = frozenset(
@@ -235,12 +236,15 @@ class Decompressor:
 
     def feed(self, data: bytes, max_bytes: int) -> bytes | TransportError:
         """At most `max_bytes` of output; the rest waits for the next call."""
-        data = self._tail + data if self._tail else data
+        view = memoryview(self._tail + data if self._tail else data)
         pieces: list[bytes] = []
-        left = max_bytes
+        left, at = max_bytes, 0
         try:
-            while left and (data or self.has_pending):
-                piece, data = self._decompress_step(data, left)
+            while left and (at < len(view) or self.has_pending):
+                # In slices: at the end of a gzip member zlib copies what is behind it, and there may be many members.
+                slice = view[at : at + _INPUT_SLICE]
+                piece, unused = self._decompress_step(slice, left)
+                at += len(slice) - len(unused)
                 pieces.append(piece)
                 left -= len(piece)
                 # zlib may hold back output because of the limit, though it has consumed all input.
@@ -248,8 +252,8 @@ class Decompressor:
         except zlib.error:
             message = f"{self._peer} sent a body that is not compressed as its content-encoding says"
             return TransportError("protocol", message)
-        self._tail = data
-        self.has_pending = bool(data) or not left
+        self._tail = bytes(view[at:])
+        self.has_pending = at < len(view) or not left
         return b"".join(pieces)
 
     def finish(self) -> TransportError | None:
@@ -257,9 +261,10 @@ class Decompressor:
             return None
         return TransportError("connection-closed", f"{self._peer} sent a compressed body that ends too early")
 
-    def _decompress_step(self, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+    def _decompress_step(self, data: memoryview, max_bytes: int) -> tuple[bytes, bytes]:
+        """The output, and the input that was not used."""
         stream = self._decompressor
-        if stream is None or (stream.eof and data[:1] == b"\x1f" and not self._is_deflate):
+        if stream is None or (stream.eof and data[:1].tobytes() == b"\x1f" and not self._is_deflate):
             # "deflate" means the zlib format, but some servers send raw deflate; the first byte tells which.
             deflate_bits = zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
             stream = zlib.decompressobj(deflate_bits if self._is_deflate else 16 + zlib.MAX_WBITS)

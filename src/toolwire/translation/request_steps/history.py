@@ -196,20 +196,19 @@ def _repair_broken_steps(turns: tuple[Turn, ...], constraints: Constraints, ledg
 
 def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
     """Split before each turn of the assistant after another role. A late result joins the steps since its call."""
-    steps: list[tuple[Turn, ...]] = [()]
-    owners: dict[str, int] = {}
+    starts = [0]
+    call_turns: dict[str, int] = {}
     for number, turn in enumerate(turns):
         if turn.role == "assistant" and number and turns[number - 1].role != "assistant":
-            steps.append(())
+            starts.append(number)
         for part in turn.parts:
             if type(part) is Call:
-                owners[part.id] = len(steps) - 1
-            elif type(part) is Result and owners.get(part.id, len(steps)) < len(steps) - 1:
-                first = owners[part.id]
-                steps[first:] = [tuple(turn for step in steps[first:] for turn in step)]
-                owners.update({id: first for id, owner in owners.items() if owner > first})
-        steps[-1] += (turn,)
-    return steps
+                call_turns[part.id] = number
+            elif type(part) is Result:
+                called = call_turns.get(part.id, number)
+                while starts[-1] > called:
+                    starts.pop()
+    return [turns[start:end] for start, end in zip(starts, [*starts[1:], len(turns)], strict=True)]
 
 
 def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:

@@ -180,17 +180,17 @@ def _unchanged_names(
 def _drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
     """The request without tools that repeat an earlier one; every target refuses the same name twice."""
     seen: dict[tuple[str, str], Tool] = {}
-    duplicates: list[Tool] = []
-    for tool in request.tools:
+    duplicates: dict[int, Tool] = {}
+    for number, tool in enumerate(request.tools):
         if isinstance(tool, Tool):
             first = seen.setdefault((tool.namespace, tool.name), tool)
             if first is not tool and (first.parameters, first.kind) == (tool.parameters, tool.kind):
-                duplicates.append(tool)
+                duplicates[number] = tool
     if not duplicates:
         return request
-    for tool in duplicates:
+    for tool in duplicates.values():
         ledger.note("tools-merged", source_path(tool), f"`{tool.name}` was declared twice with the same parameters")
-    kept = [tool for tool in request.tools if not any(tool is one for one in duplicates)]
+    kept = [tool for number, tool in enumerate(request.tools) if number not in duplicates]
     return replace_fields(request, tools=tuple(kept))
 
 

@@ -1,0 +1,244 @@
+"""Small requests that used to take minutes: every step needs time in proportion to its input, or is bounded.
+
+Nothing here is measured. The inputs are so large that a step of quadratic or exponential time would never end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
+from toolwire import translate
+from toolwire.core.ir import Failure
+from toolwire.core.sse import SseSplitter
+from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.server.request_body import MAX_VALUES, decompress_body, has_too_many_values
+from toolwire.gateway.upstream.client import Decompressor
+from toolwire.schema.patterns import compile_pattern
+from toolwire.schema.validate import value_problems
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MEMBERS = 1_000_000
+PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+
+
+# --- compressed bodies --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoding", "empty"),
+    [("gzip", gzip.compress(b"", mtime=0)), ("zstd", zstd.compress(b"")), ("deflate", zlib.compress(b""))],
+    ids=["gzip", "zstd", "deflate"],
+)
+def test_many_compressed_parts_are_refused(encoding: str, empty: bytes) -> None:
+    """Each part costs a copy of the rest of the body."""
+    found = decompress_body(empty * MEMBERS, encoding, 1000)
+    assert isinstance(found, Failure)
+    assert (found.status, "more than 16 parts" in found.message) == (400, True)
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_some_compressed_parts_are_read(count: int) -> None:
+    assert decompress_body(gzip.compress(b"abc") * count, "gzip", 1000) == b"abc" * count
+
+
+@pytest.mark.parametrize("layers", [3, 4, 10, 60, 100, 5000])
+def test_many_layers_of_compression_are_refused(layers: int) -> None:
+    """228 bytes could be made of layers that each grow to the limit."""
+    found = decompress_body(b"x", ", ".join(["gzip"] * layers), 1000)
+    assert isinstance(found, Failure)
+    assert found.status == 415
+
+
+def test_a_providers_many_gzip_members_are_read_in_linear_time() -> None:
+    empty = gzip.compress(b"", mtime=0)
+    decompressor = Decompressor("gzip", "provider")
+    found = decompressor.feed(empty * 300_000 + gzip.compress(b"done"), 100)
+    assert (found, decompressor.finish()) == (b"done", None)
+
+
+# --- streams ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_frame_of_many_lines_is_read_in_linear_time(end: str) -> None:
+    """Every new line used to copy and search all that came before it."""
+    line, lines = f"data: {'x' * 500}{end}".encode(), 60_000
+    splitter = SseSplitter()
+    frames = [frame for _ in range(lines) for frame in splitter.feed(line)]
+    frames += splitter.feed(end.encode()) + splitter.close()
+    assert [len(frame.data) for frame in frames] == [lines * 501 - 1]
+
+
+# --- patterns and schemas -----------------------------------------------------------------------------------------------
+
+EVIL = [
+    "^(a|a)*b$",
+    "^(a+)+$",
+    "^(a*)*b$",
+    "(a|aa)+b",
+    "^(([a-z])+.)+[A-Z]([a-z])+$",
+    "a*a*a*a*a*a*a*a*a*a*a*a*b",
+    "(.*,){30}P",
+    "^(a?){40}a{40}$",
+    "(?:(?:(?:a+)+)+)+b",
+    "^(?:a|b|ab)*c$",
+]
+
+
+@pytest.mark.parametrize("pattern", EVIL)
+def test_patterns_are_matched_in_linear_time(pattern: str) -> None:
+    text = "a" * 50_000
+    assert value_problems(text + "!", {"pattern": pattern}) or compile_pattern(pattern) is not None
+    value_problems({"x": text}, {"properties": {"x": {"pattern": pattern}}, "patternProperties": {pattern: False}})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "occurs"),
+    [
+        (r"^\d{3}$", "123", True),
+        (r"^\d{3}$", "1234", False),
+        (r"^\u0041$", "A", True),
+        (r"^\u{1F642}$", "🙂", True),
+        (r"^\p{L}+$", "größe", True),
+        (r"(?<year>\d{4})", "in 2026", True),
+        (r"^[\w.-]+@[\w.-]+$", "me@example.com", True),
+        (r"b", "abc", True),
+        (r"^b", "abc", False),
+    ],
+)
+def test_patterns_mean_what_json_schema_says(pattern: str, text: str, occurs: bool) -> None:
+    matches = compile_pattern(pattern)
+    assert matches is not None
+    assert matches(text) is occurs
+    assert bool(value_problems(text, {"pattern": pattern})) is not occurs
+
+
+@pytest.mark.parametrize("pattern", [r"(?=a)b", r"(a)\1", r"(?<!a)b", "x" * 5000, "["])
+def test_what_cannot_be_matched_in_linear_time_is_not_checked(pattern: str) -> None:
+    assert compile_pattern(pattern) is None
+    assert value_problems("anything", {"pattern": pattern}) == []
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
+def test_a_schema_that_refers_to_itself_twice_ends(keyword: str) -> None:
+    schema = {keyword: [{"$ref": "#"}, {"$ref": "#"}, {"type": "integer", "not": {"$ref": "#"}}]}
+    assert value_problems("text", schema) == []
+
+
+def test_unique_items_are_compared_in_linear_time() -> None:
+    items: list[Any] = [[number] for number in range(100_000)]
+    assert value_problems(items, {"uniqueItems": True}) == []
+    assert value_problems([*items, [0]], {"uniqueItems": True}) == ["the arguments: an item is repeated"]
+    assert value_problems([1, 1.0], {"uniqueItems": True}) == ["the arguments: an item is repeated"]
+    assert value_problems([1, True, "1", None, 0, False], {"uniqueItems": True}) == []
+
+
+# --- histories and tools ------------------------------------------------------------------------------------------------
+
+
+def chat(*messages: object, **more: object) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "a"}, *messages], **more}
+
+
+def call(id: str) -> dict[str, Any]:
+    function = {"name": "t", "arguments": "{}"}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+
+
+def late_results(count: int) -> dict[str, Any]:
+    """Each call is answered after the next one."""
+    messages: list[Any] = [call("c0")]
+    for number in range(1, count):
+        messages += [{"role": "user", "content": "go on"}, call(f"c{number}")]
+        messages.append({"role": "tool", "tool_call_id": f"c{number - 1}", "content": "x"})
+    return chat(*messages)
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "one tool again and again": chat(
+        tools=[{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}] * 40_000
+    ),
+    "results behind the next call": late_results(20_000),
+    "results without a call": chat(
+        *({"role": "tool", "tool_call_id": f"c{number}", "content": "x"} for number in range(20_000))
+    ),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("body", LARGE.values(), ids=list(LARGE))
+def test_large_requests_are_translated_in_linear_time(body: dict[str, Any], target: str) -> None:
+    assert translate(body, "request", source="openai-chat", target=target).body
+
+
+# --- how much is read at all --------------------------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('ab,{["\\\n', max_size=6),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('ab,{["\\', max_size=3), inner, max_size=5),
+)
+
+
+def count_marks(value: Any) -> int:
+    """Every `{`, `[` and `,` outside of strings."""
+    if isinstance(value, (dict, list)):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(len(value) - 1, 0) + sum(map(count_marks, inner))
+    return 0
+
+
+@given(value=values, limit=st.integers(1, 12), indent=st.none() | st.integers(0, 2))
+@example(value=['"', "\\", '\\"', ",,,{"], limit=4, indent=None)
+def test_values_are_counted_outside_of_strings(value: Any, limit: int, indent: int | None) -> None:
+    body = json.dumps(value, indent=indent).encode()
+    counted = count_marks(value)
+    assert has_too_many_values(body, limit) is (counted > limit and len(body) >= 2 * limit)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("work"), "") as staged:
+        yield staged
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_request_of_too_many_values_is_refused(served: Served, client: str) -> None:
+    scene = served.scene("openai-chat")
+    body = {**request_of(client, scene.model, False), "padding": [[]] * (MAX_VALUES // 2 + 1)}
+    got = ask(served.port, "POST", path_of(client, scene.model, False), json.dumps(body).encode())
+    assert (got.status, scene.asked) == (413, [])
+    assert f"more than {MAX_VALUES:,} JSON values" in error_of(client, got)["message"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_large_text_with_many_commas_is_served(served: Served, client: str) -> None:
+    """A table as text is large, but it is one value."""
+    scene = served.scene("anthropic", whole("anthropic"))
+    request = request_of(client, scene.model, False)
+    text = json.dumps(request).replace("Hi", "1,2,3,{[" * 100_000)
+    got = ask(served.port, "POST", path_of(client, scene.model, False), text.encode())
+    assert (got.status, text_of(client, got, False)) == (200, "Hello there.")
+
+
+def test_large_work_is_done_in_a_thread() -> None:
+    async def work(size: int) -> str:
+        return await run_by_size(size, lambda: threading.current_thread().name)
+
+    assert asyncio.run(work(LARGE_BODY)).startswith("toolwire-large-work")
+    assert asyncio.run(work(LARGE_BODY - 1)) == threading.current_thread().name
