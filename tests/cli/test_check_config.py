@@ -16,7 +16,7 @@ from toolwire.gateway.config.load import load_config
 GOOD = """
 [[server.keys]]
 name = "ci"
-sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+sha256 = "dbfc93fc9b0178455673a3bd50c368d32c8b386da6e46989b9a16a0e2f36bf2e"
 models = ["claude-*"]
 [providers.deepseek]
 api_key_env = "TEAM_KEY"

@@ -21,7 +21,7 @@ from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry
 
-KEY = ClientKey(name="ci", sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+KEY = ClientKey(name="ci", sha256="dbfc93fc9b0178455673a3bd50c368d32c8b386da6e46989b9a16a0e2f36bf2e")
 OWNER = owner_of(KEY)
 CLIENTS = f'[[server.keys]]\nname = "ci"\nsha256 = "{KEY.sha256}"\n'
 ENTRIES = (

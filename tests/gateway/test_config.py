@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import tomllib
@@ -18,7 +19,7 @@ from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, Toml
 from toolwire.gateway.config.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
 
-HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+HASH = hashlib.sha256(b"tw-a-client-key-0123456789").hexdigest()
 LAB = '[providers.lab]\nprotocols = ["openai-chat"]\nbase_url = "https://llm.example.com/v1"\n'
 KEYS = {"LAB_KEY": "sk-lab", "HOME": "/nowhere"}
 

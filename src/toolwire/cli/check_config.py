@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from toolwire.cli import CommandError, terminal
 from toolwire.gateway.config import store
 from toolwire.gateway.config.config import Config, McpServer, ModelRule, Provider
-from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.load import guessable_hashes, load_config
 from toolwire.gateway.config.problems import ConfigError, Problem, format_problem
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
@@ -141,6 +141,8 @@ def print_key_hash() -> int:
         raise CommandError("the key is empty", 'pipe it in: `printf %s "$KEY" | toolwire check-config --hash-key`')
     if len(key) < MIN_KEY_LENGTH:
         sys.stderr.write(f"warning: a key of fewer than {MIN_KEY_LENGTH} characters can be guessed from its hash\n")
+    if hashlib.sha256(key.encode()).hexdigest() in guessable_hashes():
+        raise CommandError("everybody would try this key first", "create a random one: `openssl rand -hex 32`")
     digest = hashlib.sha256(key.encode()).hexdigest()
     sys.stdout.write(f'[[server.keys]]\nname = "NAME"\nsha256 = "{digest}"\nmodels = ["*"]\n')
     return 0

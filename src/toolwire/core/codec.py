@@ -235,7 +235,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Headers in which clients of this protocol send their key."""
     credential_query_key: str = ""
     forwarded_headers: tuple[str, ...] = ()
-    """Client headers that are forwarded to a provider of the same protocol. A name may end in `*`."""
+    """Client headers that are forwarded to a provider of the same protocol. A name may end in `*`. Those that choose an
+    account are forwarded only with the client's own credential."""
     extra_headers: Callable[[str, bytes, Mapping[str, str]], tuple[tuple[str, str], ...]] = lambda *_: ()
     """Headers that a request needs besides the key (Anthropic's `anthropic-version`), from the model's name, the body,
     and the client's headers (empty when the client speaks another protocol)."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +31,7 @@ from toolwire.gateway.config.problems import (
 from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, known_servers, loopback_provider
 from toolwire.gateway.config.store import read_store
 from toolwire.gateway.pipeline.route import Router
-from toolwire.gateway.upstream.address import is_loopback
+from toolwire.gateway.upstream.address import is_loopback, is_private
 from toolwire.protocols import CODECS
 
 CONFIG_FILE_NAME = "toolwire.toml"
@@ -54,6 +58,13 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
 }
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_PLACEHOLDER_KEYS = tuple(
+    """key api-key apikey my-key my-api-key your-key your-api-key client-key secret my-secret password passwd token test
+    testing example demo dummy default changeme change-me replace-me todo none null undefined nil empty anything no-key
+    not-needed toolwire admin root user guest public open ollama lm-studio vllm sk-1234 sk-key sk-test sk-xxx xxx xxxx 0
+    1 1234 12345 123456 12345678 123456789 1234567890 abc abc123 qwerty letmein foo bar foobar hello""".split()
+)
+_PLAIN_HTTP = ("the key is sent over plain HTTP: everybody on the way can read it", "use an address with https://")
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
 """How the messages of `tomllib` about duplicates begin."""
@@ -192,6 +203,7 @@ def _read_sections(
         has_key_list="keys" in sections["server"],
     )
     _check_substitutes(config, collector)
+    _check_exposure(config, collector)
     if all(rule.provider in providers for rule in rules):
         _check_fallbacks(config, collector)
         return _add_routes(config, routes, collector)
@@ -236,17 +248,67 @@ def _read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKe
         if given is None:
             continue
         key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
+        hint = "create it with `toolwire check-config --hash-key`"
         if not _SHA256.fullmatch(key.sha256):
-            hint = "create it with `toolwire check-config --hash-key`"
             place.at(number, "sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
+        elif key.sha256 in guessable_hashes():
+            what = "the hash of an empty key, or of one that everybody would try first"
+            place.at(number, "sha256").add(what, hint)
         elif key.sha256 in hashes:
             place.at(number, "sha256").add("this key is listed twice", "give each client a key of its own")
+        if not key.name.strip() or not key.name.isprintable():
+            place.at(number, "name").add("the name of a key must have letters, and no control characters")
         if key.name in keys:
             hint = "the log identifies clients by these names"
             place.at(number, "name").add(f"two keys have the name `{key.name}`", hint)
         keys[key.name] = key
         hashes.add(key.sha256)
     return tuple(keys.values())
+
+
+@cache
+def guessable_hashes() -> frozenset[str]:
+    """The hashes of no key at all, of white space (`echo "$KEY" | sha256sum` without such a variable), and of keys that
+    stand in examples."""
+    blanks = ["".join(chars) for count in range(5) for chars in product(" \t\r\n", repeat=count)]
+    spelled = {form for word in _PLACEHOLDER_KEYS for form in (word, word.replace("-", "_"))}
+    words = {form for word in spelled for form in (word, word.upper(), word.title(), word.capitalize())}
+    texts = [
+        *blanks,
+        *(f"{start}{word}{end}" for word in words for start in ("", "Bearer ") for end in ("", "\n", "\r\n")),
+    ]
+    return frozenset(hashlib.sha256(text.encode()).hexdigest() for text in (*texts, "Bearer", "Bearer ", "Bearer \n"))
+
+
+def _check_exposure(config: Config, collector: ProblemCollector) -> None:
+    """Warn of settings that could give something away: keys in plain text on a network, names without keys."""
+    server = config.server
+    if server.allowed_hosts and not server.keys:
+        what = "other names for the gateway, but no client keys"
+        hint = "a proxy on this machine, or a web page under such a name, could use the gateway: add [[server.keys]]"
+        collector.at("server", "allowed_hosts").add(what, hint, "warning")
+    hashes = {key.sha256: number for number, key in enumerate(server.keys)}
+    for provider in config.providers.values():
+        place = collector.at("providers", provider.name)
+        for url in {url for url in provider.base_urls.values() if provider.api_key or provider.forward_auth}:
+            if _is_exposed(url):
+                place.at("base_url").add(*_PLAIN_HTTP, "warning")
+        number = hashes.get(hashlib.sha256(provider.api_key.reveal().encode()).hexdigest())
+        if provider.api_key and number is not None:
+            what = f"this is the key of the provider `{provider.name}`"
+            hint = "clients must not have the provider's key: create another one"
+            collector.at("server", "keys", number, "sha256").add(what, hint)
+    for name, mcp_server in config.mcp.items():
+        if mcp_server.headers and _is_exposed(mcp_server.url.reveal()):
+            collector.at("mcp", name, "url").add(*_PLAIN_HTTP, "warning")
+
+
+def _is_exposed(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "") and not is_private(parts.hostname or "")
+    except ValueError:
+        return False  # has its own error
 
 
 # --- models -------------------------------------------------------------------------------------------------------

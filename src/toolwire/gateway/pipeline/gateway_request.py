@@ -77,7 +77,11 @@ class Runtime:
         self.router = Router(config)
         self.access = AccessControl(config.server)
         self.policy = Policy(config.policy)
-        self.forwarded_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+        self.forwarded_headers = {
+            codec.name: HeaderTable(codec.http.forwarded_headers, False) for codec in CODECS.values()
+        }
+        self.own_account_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+        """The headers of a client whose own credential is forwarded."""
         self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
         speakers = Counter(
             protocol

@@ -3,6 +3,7 @@ clients (`x-toolwire-losses`), and the coding agent that a user agent names (`ag
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
@@ -29,6 +30,13 @@ _MAX_CACHED_UPSTREAMS = 16
 _MAX_CACHED_NAME_SETS, _MAX_CACHED_NAME_LENGTH = 256, 2048
 """Sets of header names that a table caches, and the letters in one of them."""
 _NO_HEADERS: Mapping[str, str] = {}
+_ACCOUNT_HEADER = re.compile(
+    r"(?:^|[-_])(?:org|organi[sz]ation|project|workspace|account|tenant|billing|actor|user[-_]?(?:id|profile|project)"
+    r"|idempotency|authorization|api[-_]?key|cookie)(?:[-_]|$)|^x-goog-request-params$"
+)
+"""Headers that say for which account, organisation or project a request is, or which earlier request it repeats (two
+clients could choose the same `idempotency-key`). They go only with the client's own credential: with the gateway's key
+a client would choose among the operator's projects. The operator can set them with `headers` of the provider."""
 
 
 def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
@@ -51,7 +59,8 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
         return cached[1]
     if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
         call.upstream_headers.clear()
-    headers = runtime.forwarded_headers[codec.name].select(call.headers) if same_protocol else {}
+    tables = runtime.own_account_headers if upstream.provider.forward_auth else runtime.forwarded_headers
+    headers = tables[codec.name].select(call.headers) if same_protocol else {}
     headers |= {**dict(needed), **upstream.headers}
     if upstream.provider.forward_auth:
         name, value = codec.http.write_credential(call.caller.provider_credential)
@@ -98,15 +107,19 @@ class HeaderTable:
     """Header names, of which some end in `*` and match every name that begins so. Peers send the same names again and
     again, so the matches of a set of names are cached."""
 
-    __slots__ = ("_exact_names", "_matched_sets", "_prefixes")
+    __slots__ = ("_exact_names", "_has_account_headers", "_matched_sets", "_prefixes")
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], has_account_headers: bool = True) -> None:
+        """Without `has_account_headers`, headers that choose an account do not match."""
         listed = list(names)
+        self._has_account_headers = has_account_headers
         self._exact_names = frozenset(name for name in listed if not name.endswith("*"))
         self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
         self._matched_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def contains(self, name: str) -> bool:
+        if not self._has_account_headers and _ACCOUNT_HEADER.search(name):
+            return False
         return name in self._exact_names or name.startswith(self._prefixes)
 
     def select(self, headers: Mapping[str, str]) -> dict[str, str]:

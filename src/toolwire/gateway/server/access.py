@@ -19,6 +19,7 @@ GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
+_FORWARDED_HEADERS = ("x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip")
 _is_local = lru_cache(_MAX_CACHED)(is_loopback)
 
 
@@ -49,7 +50,7 @@ class AccessControl:
         credential = self._find_credential(headers, query)
         if self._client_keys:
             return self._admit_with_key(headers, credential)
-        if peer and not _is_local(peer):
+        if (peer and not _is_local(peer)) or _is_forwarded(headers):
             what = "without client keys only clients on this machine are served; add [[server.keys]]"
             return Failure("permission", what, 403)
         if "origin" in headers and not self._names_known_host(headers["origin"]):
@@ -91,6 +92,26 @@ class AccessControl:
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts
+
+
+def _is_forwarded(headers: Mapping[str, str]) -> bool:
+    """Does a proxy on this machine say that the client is on another one?"""
+    for name in _FORWARDED_HEADERS:
+        value = headers.get(name)
+        if value is not None and not all(_is_local_hop(hop) for hop in value.split(",")):
+            return True
+    return False
+
+
+def _is_local_hop(hop: str) -> bool:
+    """Is this the address of this machine, as in `127.0.0.1`, `[::1]:80` or `for="[::1]";proto=http`?"""
+    fields = [field.strip() for field in hop.split(";")]
+    address = next((field[4:] for field in fields if field.lower().startswith("for=")), fields[0]).strip('"')
+    if address.startswith("["):
+        address = address[1:].partition("]")[0]
+    elif address.count(":") == 1:
+        address = address.partition(":")[0]
+    return _is_local(address)
 
 
 def _strip_bearer(value: str) -> str:

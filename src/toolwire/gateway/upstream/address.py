@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from msgspec import Struct
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _VERSION_SEGMENT = re.compile(r"v\d+(?:\.\d+)?(?:(?:alpha|beta)\d*)?")
+_PRIVATE_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".intranet", ".corp", ".home")
 _FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -107,11 +108,27 @@ def is_loopback(host: str) -> bool:
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
+    address = _read_address(name)
+    return address is not None and address.is_loopback
+
+
+def is_private(host: str) -> bool:
+    """Is this a name or address of the local network, as far as one can tell? Names without a dot are those of
+    containers and of machines nearby."""
+    name = host.strip("[]").rstrip(".").lower()
+    address = _read_address(name)
+    if address is not None:
+        return not address.is_global
+    return "." not in name or name.endswith(_PRIVATE_DOMAINS)
+
+
+def _read_address(name: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:
-        return False
-    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def _bracket_ipv6(host: str) -> str:

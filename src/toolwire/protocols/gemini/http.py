@@ -242,7 +242,8 @@ HTTP = Http(
     credential_query_key="key",
     # Not `x-goog-*`: the API key is such a header.
     forwarded_headers=tuple(
-        "x-goog-api-client x-goog-request-params x-goog-ext-* x-gemini-* x-server-timeout user-agent".split()
+        """x-goog-api-client x-goog-request-params x-goog-user-project x-goog-ext-* x-gemini-* x-server-timeout
+        user-agent""".split()
     ),
     returned_headers=("retry-after", "x-gemini-*", "x-request-id"),
     write_model_list=write_model_list,
