@@ -149,11 +149,15 @@ class Gateway:
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
         """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
         codec = self._protocol_detector.guess_codec(request.path, request.query, request.headers)
-        self._report_internal_error(error)
+        self.report_error(error)
         failure = Failure("server", "internal error in the gateway; its log says where", 500)
         await request.send_reply(error_reply(codec, failure))
 
-    def _report_internal_error(self, error: BaseException) -> None:
+    def log_event(self, kind: str, *, level: LogLevel = "info", **fields: object) -> None:
+        self._telemetry.log_event(kind, level=level, **fields)
+
+    def report_error(self, error: BaseException) -> None:
+        """Log an error that should not happen, with its place."""
         frames = list(traceback.walk_tb(error.__traceback__))
         place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
         text = f"{type(error).__name__}: {error}"
@@ -182,7 +186,7 @@ class Gateway:
         self._mcp_servers.apply_config(config)
         service = self._open_responses_service(config)
         runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id)
-        pipeline = Pipeline(runtime, service, self._mcp_servers, self._report_internal_error)
+        pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
 
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
@@ -255,7 +259,7 @@ class Gateway:
         """A bug must not end the polling for good: a key that was removed from the file would keep working."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._report_internal_error(error)
+            self.report_error(error)
             self._start_polling(task.get_loop())
 
     async def _poll_config(self) -> None:

@@ -9,9 +9,8 @@ import shutil
 import signal
 import socket
 import tempfile
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import uvloop
 
@@ -19,16 +18,13 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
 from toolwire.gateway.telemetry.stderr import queue_stderr
 
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)
 """Requests make many objects that die at once, so the garbage collector runs seldom."""
-MIN_WORKER_SECONDS = 1.0
-"""A worker that dies earlier is replaced only after a pause."""
-ServeWorker = Callable[[int], None]
-"""Serves until a signal, or until the other end of the given file descriptor is closed: then the supervisor is gone."""
 Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
 """Called once the gateway serves: with its URL, the names of the models, and the providers with their URLs."""
 
@@ -56,10 +52,19 @@ def serve(
 
         if shared_config is not None:
 
-            def serve_worker(lifeline: int) -> None:
-                run_server(shared_config.open_gateway(), bound, lifeline=lifeline)
+            def serve_worker(context: WorkerContext) -> None:
+                run_server(shared_config.open_gateway(), bound, context.on_ready, context.lifeline)
 
-            return _run_workers(config.server, serve_worker, announce_ready)
+            with _share_metrics():
+                supervisor = WorkerSupervisor(
+                    config.server.workers,
+                    serve_worker,
+                    gateway.log_event,
+                    gateway.report_error,
+                    announce_ready,
+                    bound.close,  # so that new connections are refused as soon as the last worker accepts none
+                )
+                return supervisor.supervise()
         run_server(gateway, bound, announce_ready, lifeline)
     return 0
 
@@ -125,69 +130,14 @@ async def _serve_until_stopped(
     await gateway.close(forced.is_set())
 
 
-def _run_workers(server: ServerSettings, serve_worker: ServeWorker, ready: Callable[[], None]) -> int:
-    """Run several processes on one port until a signal. They share a directory for their metrics."""
+@contextmanager
+def _share_metrics() -> Iterator[None]:
+    """A directory for the metrics of all workers."""
     directory = "" if os.environ.get(DIRECTORY_VARIABLE) else tempfile.mkdtemp(prefix="toolwire-")
     if directory:
         os.environ[DIRECTORY_VARIABLE] = directory
     try:
-        supervisor = _WorkerSupervisor(server.workers, serve_worker)
-        ready()
-        return supervisor.supervise()
+        yield
     finally:
         if directory:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-class _WorkerSupervisor:
-    """Forks the workers, replaces one that dies, and forwards signals to all."""
-
-    def __init__(self, count: int, serve_worker: ServeWorker) -> None:
-        self._serve_worker = serve_worker
-        self._lifeline, self._lifeline_write_end = os.pipe()
-        self._started_at: dict[int, float] = {}
-        self._stopping = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop_workers)
-        signal.signal(signal.SIGHUP, self._forward_signal)
-        for _ in range(count):
-            self._fork_worker()
-
-    def _fork_worker(self) -> None:
-        pid = os.fork()
-        if pid:
-            self._started_at[pid] = time.monotonic()
-            if self._stopping:  # a signal came during the fork
-                os.kill(pid, signal.SIGTERM)
-            return
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reads the configuration anyway
-        os.close(self._lifeline_write_end)
-        status = 1
-        try:
-            self._serve_worker(self._lifeline)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _stop_workers(self, number: int, _frame: object) -> None:
-        self._stopping = True
-        self._forward_signal(number, None)
-
-    def _forward_signal(self, number: int, _frame: object) -> None:
-        for pid in tuple(self._started_at):
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def supervise(self) -> int:
-        while self._started_at:
-            pid, _ = os.wait()
-            started = self._started_at.pop(pid, None)
-            if started is None or self._stopping:
-                continue
-            if time.monotonic() - started < MIN_WORKER_SECONDS:
-                time.sleep(MIN_WORKER_SECONDS)
-            if not self._stopping:
-                self._fork_worker()
-        return 0
