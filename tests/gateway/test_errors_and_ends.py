@@ -157,14 +157,21 @@ def test_an_overflow_has_the_words_that_agents_look_for(
     if client == "anthropic":
         assert "prompt is too long" in error["message"]
     elif client == "gemini":
-        assert any(
-            words in error["message"]
-            for words in ("exceeds the maximum number of tokens", "context length", "context window")
-        )
+        assert "exceeds the maximum number of tokens" in error["message"]
     elif client == "unified":
         assert error["type"] == "context_window"
     else:
         assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("provider", [name for name in PROVIDERS if name != "anthropic"])
+def test_anthropics_tool_runner_hears_that_its_thread_is_not_there(served: Served, provider: str) -> None:
+    """Then it sends the whole conversation again; at any other error it gives up."""
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    scene = served.scene(provider)
+    got = call(served, "anthropic", scene.model, False, thread=thread)
+    error = error_of("anthropic", got)
+    assert (got.status, error["type"], error["details"]) == (404, "not_found_error", {"error_code": "thread_not_found"})
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -1537,7 +1537,9 @@ def test_errors_read(body: Any, status: int, kind: str) -> None:
     assert failure.kind == kind
     assert failure.message
     sent = CODEC.write_error(failure)
-    if isinstance(body, dict) and "error" in body:
+    if kind == "context":
+        assert sent.body["error"]["code"] == "context_length_exceeded"
+    elif isinstance(body, dict) and "error" in body:
         assert sent.body is body
     again = CODEC.write_error(strip_origins(failure))
     assert isinstance(again.body["error"]["message"], str)

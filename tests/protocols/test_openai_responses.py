@@ -1317,7 +1317,9 @@ def test_errors_are_read(body: Any, status: int, kind: str, message: str) -> Non
     failure = CODEC.read_error(body, status, {"Retry-After": "3"})
     assert (failure.kind, failure.message, failure.status, failure.retry_after) == (kind, message, status, 3.0)
     sent = CODEC.write_error(failure)
-    if isinstance(body, dict) and "error" in body:
+    if kind == "context":
+        assert sent.body["error"]["code"] == "context_length_exceeded"
+    elif isinstance(body, dict) and "error" in body:
         assert sent.body is body
         assert sent.status == status
 

@@ -1,4 +1,5 @@
-"""What all protocols share about failures: HTTP statuses, how long to wait, and streams that end early."""
+"""What all protocols share about failures: HTTP statuses, how long to wait, streams that end early, and prompts that do
+not fit into the model's context."""
 
 from __future__ import annotations
 
@@ -57,3 +58,62 @@ def write_retry_after(seconds: float | None) -> dict[str, str]:
     if seconds != int(seconds):
         headers["retry-after-ms"] = str(math.ceil(seconds * 1000))
     return headers
+
+
+# --- prompts that are too long ----------------------------------------------------------------------------------------
+
+CONTEXT_CODE = "context_length_exceeded"
+"""The code that OpenAI gives such an error. Agents shorten their history when they see it, or the vendor's words."""
+OVERFLOW_KINDS = frozenset({"invalid", "too_large", "unprocessable", "server", "upstream"})
+"""Kinds of failures that may be an overflow in truth: servers answer with statuses of all kinds."""
+
+_OVERFLOW = re.compile(
+    r"prompt (?:is )?too long|input is too long|too many (?:input )?tokens|reduce the length|too large for model with"
+    r"|context[ _-]?(?:length|window|size|limit)|maximum (?:context|prompt) length|exceeded model token limit"
+    r"|token count.{0,60}exceeds|maximum.{0,12}tokens.{0,40}exceed|maximum number of (?:input )?tokens"
+    r"|longer than the max(?:imum)?[ _]model[ _]len|exceeds? the max_model_len|maximum allowed input length"
+    r"|input tokens exceed|range of input length should be|exceed_context_size",
+    re.IGNORECASE,
+)
+"""How OpenAI, Anthropic, Google, Bedrock, xAI, Groq, Mistral, Moonshot, OpenRouter, Copilot, DashScope, vLLM,
+llama.cpp, LM Studio and Ollama say that a prompt does not fit."""
+
+_USED, _LIMIT = r"(?P<used>[\d,]+)", r"(?P<limit>[\d,]+)"
+_OVERFLOW_COUNTS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"too long: {_USED} tokens? > {_LIMIT}",
+        rf"context limit: {_USED} \+ [\d,]+ > {_LIMIT}",
+        rf"maximum (?:context|prompt) length is {_LIMIT}.{{0,60}}?"
+        rf"(?:resulted in|requested(?: about)?|contains|has) {_USED}",
+        rf"token count (?:of )?\(?{_USED}\)? exceeds the (?:limit of|maximum number of tokens allowed) \(?{_LIMIT}",
+        rf"request \({_USED} tokens\) exceeds the available context size \({_LIMIT}",
+        rf"token limit: {_LIMIT} \(requested: {_USED}",
+        rf"contains {_USED} tokens.{{0,60}}?model with {_LIMIT} maximum",
+        rf"length {_USED}\) is longer than the maximum model length of {_LIMIT}",
+        rf"exceed the configured limit of {_LIMIT} tokens\. Your messages resulted in {_USED}",
+    )
+)
+
+
+def is_context_overflow(message: str) -> bool:
+    """Does the message of an error say that the prompt does not fit into the model's context?"""
+    return _OVERFLOW.search(message) is not None
+
+
+def read_overflow_counts(message: str) -> tuple[int, int] | None:
+    """The tokens of the prompt and of the context, where the message names both."""
+    for pattern in _OVERFLOW_COUNTS:
+        found = pattern.search(message)
+        if found is not None:
+            used, limit = (int(found[name].replace(",", "") or 0) for name in ("used", "limit"))
+            return (used, limit) if used > limit > 0 else None
+    return None
+
+
+def word_overflow(message: str, with_counts: str, without_counts: str) -> str:
+    """The message of an overflow in a vendor's words, with the provider's own in brackets. `with_counts` has the fields
+    `{used}` and `{limit}`."""
+    counts = read_overflow_counts(message)
+    words = without_counts if counts is None else with_counts.format(used=counts[0], limit=counts[1])
+    return f"{words} ({message})" if message else words

@@ -121,10 +121,12 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
     without them would look right and be wrong."""
     what = f"the provider `{upstream.provider.name}` does not have the earlier turns that this request refers to"
     hint = "send the whole conversation, without ids of stored responses, conversations or items (`store: false`)"
+    code = "previous_response_not_found"
     if has_unreadable_summary:
         what = "this request holds a compacted history that can only be read by the provider that made it"
         hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
-    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found"))
+        code = "invalid_encrypted_content"
+    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, code))
 
 
 def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:

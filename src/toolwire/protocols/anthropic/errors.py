@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.errors import (
+    CONTEXT_CODE,
+    OVERFLOW_KINDS,
+    failure_kind_for_status,
+    is_context_overflow,
+    read_overflow_counts,
+    read_retry_after,
+    word_overflow,
+    write_retry_after,
+)
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
 from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import ReadContext
-from toolwire.protocols.anthropic.names import ERROR_BODY_KEYS, NAME, intact_wire
+from toolwire.protocols.anthropic.names import ERROR_BODY_KEYS, NAME, intact_wire, is_own
 
 KIND_BY_ERROR_TYPE: Mapping[str, tuple[str, int]] = {
     "invalid_request_error": ("invalid", 400),
@@ -38,8 +49,13 @@ ERROR_BY_KIND: Mapping[str, tuple[str, int]] = {
 """The error type and the HTTP status that are written for each kind of failure."""
 
 CONTEXT_OVERFLOW = "prompt is too long"
-CONTEXT_OVERFLOWS = (CONTEXT_OVERFLOW, "exceed context limit", "context window", "input is too long")
 """How Anthropic says that a prompt does not fit: only in the message, there is no error type for it."""
+
+
+MISSING_TURNS = "previous_response_not_found"
+THREAD_NOT_FOUND = "thread_not_found"
+"""The code for a `thread` that the provider does not have, in place of OpenAI's MISSING_TURNS: Anthropic's tool runner
+waits for it, and then sends the whole conversation."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
@@ -56,7 +72,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     error_type, message = _text_field(error, "type"), _text_field(error, "message")
     message = message or error_type or "the provider gave no reason"
     kind, usual_status = KIND_BY_ERROR_TYPE.get(error_type, (failure_kind_for_status(status), status))
-    if kind in ("invalid", "too_large") and any(words in message.lower() for words in CONTEXT_OVERFLOWS):
+    if kind in OVERFLOW_KINDS and is_context_overflow(message):
         kind = "context"
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else None
@@ -76,15 +92,19 @@ def _text_field(node: Object, key: str) -> str:
 
 
 def write_error(failure: Failure) -> ErrorReply:
+    if failure.code == MISSING_TURNS and not is_own(failure.origin):
+        failure = replace(failure, kind="not_found", code=THREAD_NOT_FOUND, status=404)
     error_type, usual_status = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     body = intact_wire(failure.origin)
     if body is None or "error" not in body:
         message = failure.message or failure.code or error_type
         if failure.kind == "context" and CONTEXT_OVERFLOW not in message.lower():
-            # Claude Code shortens its history when it reads these words.
-            message = f"{CONTEXT_OVERFLOW}: {message}"
+            # Claude Code shortens its history when it reads these words, and by how much the numbers say.
+            words = f"{CONTEXT_OVERFLOW}: {{used}} tokens > {{limit}} maximum"
+            counted = read_overflow_counts(message) is not None
+            message = word_overflow(message, words, "") if counted else f"{CONTEXT_OVERFLOW}: {message}"
         error: Object = {"type": error_type, "message": message}
-        if failure.code and failure.code not in KIND_BY_ERROR_TYPE:
+        if failure.code and failure.code not in KIND_BY_ERROR_TYPE and failure.code != CONTEXT_CODE:
             error["details"] = {"error_code": failure.code}
         body = {"type": "error", "error": error}
     return ErrorReply(_error_status(failure, usual_status), body, write_retry_after(failure.retry_after))

@@ -197,7 +197,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if system or _was_empty(own, "system"):
         out["system"] = system
     out["messages"] = write_turns(request.turns, ledger)
-    if origin is not None and own is None and not request.continues_last_turn:
+    if origin is not None and own is None and request.turns and not request.continues_last_turn:
         _begin_with_user(out["messages"], ledger)
         _end_with_user(out["messages"], facts, ledger)
     tools = write_tools(select_allowed_tools(request, facts, ledger), ledger)

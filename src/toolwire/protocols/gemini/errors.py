@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.errors import (
+    OVERFLOW_KINDS,
+    failure_kind_for_status,
+    is_context_overflow,
+    read_retry_after,
+    word_overflow,
+    write_retry_after,
+)
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, encode_text
 from toolwire.protocols.gemini.names import NAME, is_own
@@ -46,10 +53,9 @@ KIND_BY_STATUS_NAME: Mapping[str, str] = {
 """The kind of failure that each of Google's status names stands for."""
 
 CONTEXT_OVERFLOW = "The input token count exceeds the maximum number of tokens allowed"
-_CONTEXT_OVERFLOW = re.compile(
-    r"input token count.*exceeds|exceeds the maximum number of (?:input )?tokens|context (?:length|window)",
-    re.IGNORECASE,
-)
+_COUNTED_OVERFLOW = "The input token count ({used}) exceeds the maximum number of tokens allowed ({limit})."
+_OWN_OVERFLOW = re.compile(r"input token count.{0,40}exceeds the maximum", re.IGNORECASE)
+"""Google's own words, by which clients recognise an overflow."""
 _RPC_TYPE_PREFIX = "type.googleapis.com/google.rpc."
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)s?")
 
@@ -89,9 +95,11 @@ def _failure_kind(status_name: str, status: int, message: str, details: list[Obj
     if kind == "invalid":
         if any(item.get("reason") == "API_KEY_INVALID" for item in details):
             return "authentication"
-        if _CONTEXT_OVERFLOW.search(message):
+        if is_context_overflow(message):
             return "context"
         return "too_large" if status == 413 else kind
+    if kind in OVERFLOW_KINDS and is_context_overflow(message):
+        return "context"
     if kind == "rate" and any("PerDay" in encode_text(item) for item in details):
         return "quota"
     return kind
@@ -110,8 +118,8 @@ def write_error(failure: Failure) -> ErrorReply:
 def write_error_body(failure: Failure) -> Object:
     status = _error_status(failure)
     message = failure.message
-    if failure.kind == "context" and not _CONTEXT_OVERFLOW.search(message):
-        message = f"{CONTEXT_OVERFLOW}: {message}"
+    if failure.kind == "context" and not _OWN_OVERFLOW.search(message):
+        message = word_overflow(message, _COUNTED_OVERFLOW, CONTEXT_OVERFLOW)
     status_name = STATUS_BY_KIND.get(failure.kind, STATUS_BY_KIND["server"])[1]
     if KIND_BY_STATUS_NAME.get(failure.code) == failure.kind:
         status_name = failure.code

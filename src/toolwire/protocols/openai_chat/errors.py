@@ -6,7 +6,16 @@ import re
 from collections.abc import Mapping
 
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import failure_kind_for_status, read_retry_after, read_retry_after_message, write_retry_after
+from toolwire.core.errors import (
+    CONTEXT_CODE,
+    OVERFLOW_KINDS,
+    failure_kind_for_status,
+    is_context_overflow,
+    read_retry_after,
+    read_retry_after_message,
+    word_overflow,
+    write_retry_after,
+)
 from toolwire.core.ir import EMPTY_MAPPING, STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object
 from toolwire.core.provenance import is_verbatim
@@ -14,7 +23,7 @@ from toolwire.protocols.openai_chat.names import NAME
 
 ERROR_BY_KIND: Mapping[str, tuple[str, str | None]] = {
     "invalid": ("invalid_request_error", None),
-    "context": ("invalid_request_error", "context_length_exceeded"),
+    "context": ("invalid_request_error", CONTEXT_CODE),
     "authentication": ("invalid_request_error", "invalid_api_key"),
     "billing": ("insufficient_quota", "credit_balance_exhausted"),
     "permission": ("invalid_request_error", "permission_denied"),
@@ -43,10 +52,14 @@ KIND_BY_CODE: Mapping[str, str] = {code: kind for kind, (_, code) in ERROR_BY_KI
 }  # fmt: skip
 """The kind of failure that a `code` or `type` stands for: those that are written, and those that are only read."""
 
-_CONTEXT_OVERFLOW = re.compile(
-    r"context.{0,20}(length|window|limit)|prompt is too long|too many (input )?tokens|maximum.{0,12}tokens.{0,40}exceed"
-    r"|reduce the length|input is too long|exceeds? the (model|maximum).{0,20}(context|token)",
-    re.IGNORECASE,
+_COUNTED_OVERFLOW = (
+    "This model's maximum context length is {limit} tokens. However, your messages resulted in {used} tokens. Please "
+    "reduce the length of the messages."
+)
+_OVERFLOW = "Your input exceeds the context window of this model. Please reduce the length of the messages."
+"""OpenAI's own words, by which clients recognise an overflow."""
+_OWN_OVERFLOW = re.compile(
+    r"maximum context length is \d+ tokens|exceeds the context window|reduce the length of the messages"
 )
 
 
@@ -104,7 +117,7 @@ def _failure_kind(code: str, type_: str, message: str, status: int) -> str:
         kind = (failure_kind_for_status(status) if status else kind) or "server"
     if kind == "quota" and status == 402:
         return "billing"
-    if kind in ("invalid", "too_large") and code != "content_filter" and _CONTEXT_OVERFLOW.search(message):
+    if kind in OVERFLOW_KINDS and code != "content_filter" and is_context_overflow(f"{type_} {message}"):
         return "context"
     return kind
 
@@ -113,16 +126,27 @@ def write_error_body(failure: Failure) -> Object:
     """The error object, the same as a body and in a stream."""
     if is_verbatim(failure.origin, NAME):
         wire: Object = failure.origin.wire  # type: ignore[union-attr]
-        return wire
+        error = wire.get("error")
+        if failure.kind != "context" or (isinstance(error, dict) and error.get("code") == CONTEXT_CODE):
+            return wire
+        # A compatible server that says it in other words: agents look for OpenAI's.
+        given = error if isinstance(error, dict) else {}
+        return {**wire, "error": {**given, "message": overflow_message(failure.message), "code": CONTEXT_CODE}}
     type_, code = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
-    fields = {"message": failure.message, "type": type_, "param": failure.param or None}
+    message = overflow_message(failure.message) if failure.kind == "context" else failure.message
+    fields = {"message": message, "type": type_, "param": failure.param or None}
     return {"error": fields | {"code": code or own_code or None}}
+
+
+def overflow_message(message: str) -> str:
+    return message if _OWN_OVERFLOW.search(message) else word_overflow(message, _COUNTED_OVERFLOW, _OVERFLOW)
 
 
 _ERROR_STATUSES = frozenset((400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 426, 429, 499, 500, 502, 503, 504))
 
 
 def write_error(failure: Failure) -> ErrorReply:
-    status = failure.status if failure.status in _ERROR_STATUSES else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
+    has_status = failure.status in _ERROR_STATUSES and failure.kind != "context"
+    status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
     return ErrorReply(status, write_error_body(failure), write_retry_after(failure.retry_after))

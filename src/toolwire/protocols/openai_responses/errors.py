@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import FAILURE_KIND_BY_STATUS, read_retry_after, read_retry_after_message, write_retry_after
+from toolwire.core.errors import (
+    CONTEXT_CODE,
+    FAILURE_KIND_BY_STATUS,
+    OVERFLOW_KINDS,
+    is_context_overflow,
+    read_retry_after,
+    read_retry_after_message,
+    word_overflow,
+    write_retry_after,
+)
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
 from toolwire.core.json_values import Json, Object, Path, encode_text
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
 ERROR_BY_KIND: Mapping[str, tuple[str, str]] = {
-    "context": ("invalid_request_error", "context_length_exceeded"),
+    "context": ("invalid_request_error", CONTEXT_CODE),
     "authentication": ("invalid_request_error", "invalid_api_key"),
     "billing": ("insufficient_quota", "insufficient_quota"),
     "quota": ("insufficient_quota", "insufficient_quota"),
@@ -54,7 +64,7 @@ VAGUE_STATUSES = frozenset({0, 200, 400, 500})
 """Statuses that say less than the error's `type`."""
 
 STREAM_CODE_BY_KIND: Mapping[str, str] = {
-    "context": "context_length_exceeded",
+    "context": CONTEXT_CODE,
     "rate": "rate_limit_exceeded",
     "quota": "insufficient_quota",
     "billing": "insufficient_quota",
@@ -64,6 +74,9 @@ STREAM_CODE_BY_KIND: Mapping[str, str] = {
 }
 """The codes by which Codex decides whether to try again. All other kinds are `server_error`, after which it does. After
 `server_is_overloaded` it gives up at once, but at other providers an overload lasts only moments."""
+
+OVERFLOW = "Your input exceeds the context window of this model. Please adjust your input and try again."
+_OWN_OVERFLOW = re.compile(r"exceeds the context window|maximum context length is \d+ tokens")
 
 DEFAULT_RETRY_AFTER = 5.0
 """Seconds to wait after a rate limit error without `retry-after`: without a time Codex gives up."""
@@ -96,12 +109,16 @@ def _text_field(node: Object, key: str) -> str:
 
 
 def _failure_kind(code: str, error_type: str, status: int, message: str) -> str:
+    kind = _declared_kind(code, error_type, status)
+    return "context" if kind in OVERFLOW_KINDS and is_context_overflow(f"{error_type} {message}") else kind
+
+
+def _declared_kind(code: str, error_type: str, status: int) -> str:
+    """The kind that the code, the type and the status say."""
     if code in KIND_BY_CODE:
         return KIND_BY_CODE[code]
     if error_type == "insufficient_quota" or code.endswith("_spend_limit_exceeded"):
         return "quota"
-    if "maximum context length" in message or "context window" in message:
-        return "context"
     if status in VAGUE_STATUSES and error_type in KIND_BY_TYPE:
         return KIND_BY_TYPE[error_type]
     if status in FAILURE_KIND_BY_STATUS:
@@ -138,21 +155,34 @@ def wrong_type_failure(param: str, wanted: str, value: Json) -> Failure:
 def write_error(failure: Failure) -> ErrorReply:
     default = DEFAULT_RETRY_AFTER if failure.kind == "rate" else None
     headers = write_retry_after(default if failure.retry_after is None else failure.retry_after)
-    status = failure.status if failure.status in ERROR_STATUSES else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
+    has_status = failure.status in ERROR_STATUSES and failure.kind != "context"
+    status = failure.status if has_status else STATUS_BY_FAILURE_KIND.get(failure.kind, 500)
     wire = intact_wire(failure.origin)
-    if wire is not None and "error" in wire and "sequence_number" not in wire:
+    if wire is not None and "error" in wire and "sequence_number" not in wire and not _is_worded_otherwise(failure):
         return ErrorReply(failure.status or status, wire, headers)
     if failure.kind == "billing":
         status = STATUS_BY_FAILURE_KIND["quota"]
     type_, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
     code = code or failure.code
-    error = {"message": failure.message, "type": type_, "param": failure.param or None, "code": code or None}
+    error = {"message": _message(failure), "type": type_, "param": failure.param or None, "code": code or None}
     return ErrorReply(status, {"error": error}, headers)
+
+
+def _message(failure: Failure) -> str:
+    """The message, of an overflow in OpenAI's words, by which clients recognise it."""
+    if failure.kind != "context" or _OWN_OVERFLOW.search(failure.message):
+        return failure.message
+    return word_overflow(failure.message, OVERFLOW, OVERFLOW)
+
+
+def _is_worded_otherwise(failure: Failure) -> bool:
+    """Is it the overflow of a compatible server that does not say so with OpenAI's code?"""
+    return failure.kind == "context" and failure.code != CONTEXT_CODE
 
 
 def write_stream_error(failure: Failure) -> Object:
     """The `error` of a failed answer, with the codes and the words "try again in" that Codex reads."""
-    message = failure.message
+    message = _message(failure)
     if failure.kind == "rate" and failure.retry_after is not None and "try again in" not in message:
         message = f"{message} Please try again in {failure.retry_after:g}s."
     own_code = failure.code if failure.code in KIND_BY_CODE and is_own(failure.origin) else ""

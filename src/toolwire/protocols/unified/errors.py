@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.errors import CONTEXT_CODE, failure_kind_for_status, read_retry_after, write_retry_after
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
 from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, intact_wire, write_call_id
@@ -23,9 +23,6 @@ HINTS: Mapping[str, str] = {
     "stream_truncated": "send the request again; what came before is not the whole answer",
 }
 """The `hint` for a code or a kind of failure."""
-
-CONTEXT_CODE = "context_length_exceeded"
-"""The code that clients look for; providers do not always send it."""
 
 
 def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:

@@ -424,7 +424,7 @@ def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
 def ensure_user_first(request: Request, ledger: Ledger) -> Request:
     """The request with a user turn first, for targets that require one: OpenAI also answers to instructions alone."""
     turns = request.turns
-    if (turns and turns[0].role == "user") or ledger.is_same_protocol:
+    if ledger.is_same_protocol or (turns[0].role == "user" if turns else not request.system):
         return request
     position = next((n for n, turn in enumerate(turns) if turn.role not in ("system", "developer")), len(turns))
     if position < len(turns) and turns[position].role == "user":
