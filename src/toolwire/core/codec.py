@@ -79,6 +79,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     convert_tool_schema: Callable[[Json, str], ConvertedSchema] | None = None
     """Converts the JSON Schema of a tool for this model, where the protocol takes only a subset of it (Gemini) or needs
     an object at the root (OpenAI). Parameters may get other names."""
+    convert_strict_schema: Callable[[Json], tuple[ConvertedSchema, str]] | None = None
+    """Converts the schema of a strict tool, where the protocol has rules for those (OpenAI): the schema and "", or the
+    schema without strictness and why it cannot be strict."""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     needs_result_for_every_call: bool = True

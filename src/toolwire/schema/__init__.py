@@ -1,20 +1,29 @@
 """JSON Schema and its dialects: conversions that report their changes, and checks. All are pure functions.
 
-`convert_to_standard` reads any dialect into JSON Schema 2020-12. `convert_to_object_root` (OpenAI, Anthropic),
-`convert_to_openapi_subset` (Gemini), `convert_to_strict` and `add_descriptions` write what a provider demands.
-`schema_problems`, `strict_problems` and `missing_descriptions` only check. Only a schema
-that is nested too deeply raises an exception, `Malformed`.
+`convert_to_standard` reads any dialect into JSON Schema 2020-12. `convert_to_openai_parameters`,
+`convert_to_openai_strict`, `convert_to_anthropic_input`, `convert_to_openapi_subset` (Gemini), `convert_to_strict` and
+`add_descriptions` write what a provider demands. `schema_problems`, `strict_problems` and `missing_descriptions` only
+check. Only a schema that is nested too deeply raises an exception, `Malformed`.
 """
 
 from toolwire.schema.keywords import ConvertedSchema, SchemaChange, add_descriptions, missing_descriptions
 from toolwire.schema.object_root import (
-    convert_arguments,
     convert_to_object_root,
     ensure_object_root,
-    is_flat_object,
-    restore_arguments,
 )
 from toolwire.schema.openapi_subset import convert_to_openapi_subset
+from toolwire.schema.repair import (
+    ANY_ARGUMENTS,
+    accept_any_if_too_deep,
+    convert_arguments,
+    convert_to_anthropic_input,
+    convert_to_openai_parameters,
+    convert_to_openai_strict,
+    drop_absent_nulls,
+    drop_invalid_keywords,
+    drop_undefined_references,
+    restore_arguments,
+)
 from toolwire.schema.standard import convert_to_standard
 from toolwire.schema.strict import (
     STRICT_ALL_REQUIRED,
@@ -27,20 +36,27 @@ from toolwire.schema.strict import (
 from toolwire.schema.validate import schema_problems
 
 __all__ = [
+    "ANY_ARGUMENTS",
     "STRICT_ALL_REQUIRED",
     "STRICT_WITH_OPTIONAL",
     "ConvertedSchema",
     "SchemaChange",
     "Strictness",
+    "accept_any_if_too_deep",
     "add_descriptions",
     "convert_arguments",
+    "convert_to_anthropic_input",
     "convert_to_object_root",
+    "convert_to_openai_parameters",
+    "convert_to_openai_strict",
     "convert_to_openapi_subset",
     "convert_to_standard",
     "convert_to_strict",
     "count_optional_and_unions",
+    "drop_absent_nulls",
+    "drop_invalid_keywords",
+    "drop_undefined_references",
     "ensure_object_root",
-    "is_flat_object",
     "missing_descriptions",
     "restore_arguments",
     "schema_problems",

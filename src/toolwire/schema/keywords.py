@@ -104,6 +104,13 @@ class ConvertedSchema(Struct, frozen=True):
     """The original name of each renamed property, by its new name."""
     wrapper_property: str = ""
     """The property that contains the whole value, if the root of the schema was not an object."""
+    optional_in: Json = None
+    """The schema in which some properties are still optional, if they became required ones that may be null."""
+
+    @property
+    def changes_arguments(self) -> bool:
+        """Must arguments for this schema be restored?"""
+        return bool(self.renames or self.wrapper_property) or self.optional_in is not None
 
 
 class ChangeLog:

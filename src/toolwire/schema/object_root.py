@@ -24,7 +24,6 @@ from toolwire.schema.combine import (
 from toolwire.schema.keywords import (
     DEFINITION_KEYWORDS,
     NESTING_KEYWORDS,
-    TYPE_NAMES,
     UNION_KEYWORDS,
     ChangeLog,
     ConvertedSchema,
@@ -33,7 +32,6 @@ from toolwire.schema.keywords import (
     refuse_deep_nesting,
     short_json,
 )
-from toolwire.schema.standard import SUSPECT_KEYWORDS
 
 MAX_NAME_LENGTH = 64
 DOTTED_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -73,52 +71,20 @@ def replace_keys(value: Json, names: Mapping[str, str]) -> Json:
     return top[0] if is_changed else value
 
 
-def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
-    """Convert arguments for the converted schema to arguments for the original one."""
-    if converted.renames:
-        arguments = replace_keys(arguments, converted.renames)
-    if converted.wrapper_property and isinstance(arguments, dict) and set(arguments) == {converted.wrapper_property}:
-        return arguments[converted.wrapper_property]
-    return arguments
-
-
-def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
-    """Convert arguments for the original schema to arguments for the converted one."""
-    if converted.wrapper_property:
-        arguments = {converted.wrapper_property: arguments}
-    if converted.renames:
-        arguments = replace_keys(arguments, {old: new for new, old in converted.renames.items()})
-    return arguments
-
-
 # --- conversion ---
 
 
 _COMBINING_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef"})
 _DISSOLVED_PREFIXES = ("#/anyOf/", "#/oneOf/", "#/allOf/")
 _match_legal_name = DOTTED_NAME.fullmatch
-_INNER_KEYWORDS = SUSPECT_KEYWORDS | NESTING_KEYWORDS
-_SORTED_TYPE_NAMES = tuple(sorted(TYPE_NAMES))
-"""A tuple, which can be asked for a list of types as well: a list has no hash."""
-_ROOT_KEYWORDS_TO_CONVERT = (_INNER_KEYWORDS | _COMBINING_KEYWORDS) - {"properties", "required", "additionalProperties"}
 
 
-def is_flat_object(schema: Json) -> bool:
-    """Whether it is an object of simple properties with legal names. Most are, and neither `convert_to_standard` nor
-    `convert_to_object_root` changes such a schema."""
-    if schema.__class__ is not dict or schema.get("type") != "object":
-        return False
-    if not _ROOT_KEYWORDS_TO_CONVERT.isdisjoint(schema):
-        return False
-    properties = schema.get("properties")
-    if properties.__class__ is not dict or schema.get("additionalProperties").__class__ is dict:
-        return False
-    for node in properties.values():
-        if node.__class__ is not dict or node.get("type") not in _SORTED_TYPE_NAMES:
-            return False
-        if not _INNER_KEYWORDS.isdisjoint(node):
-            return False
-    return all(map(_match_legal_name, properties)) and schema.get("required").__class__ is not bool
+def has_distinct_names(names: Json) -> bool:
+    """Is this a valid value of `required`: an array of different strings?"""
+    return names.__class__ is list and {*map(type, names)} <= _STRINGS and len(set(names)) == len(names)
+
+
+_STRINGS = frozenset({str})
 
 
 def convert_to_object_root(schema: Json) -> ConvertedSchema:

@@ -121,7 +121,7 @@ def _standardise_node(node: Object, path: Path, notes: ChangeLog) -> Object:
     if out.get("format") == "enum":
         del out["format"]
     nullable = out.pop("nullable", False)
-    return _make_nullable(out) if nullable is True else out
+    return make_nullable(out) if nullable is True else out
 
 
 def _standardise_types(out: Object, path: Path, notes: ChangeLog) -> None:
@@ -166,7 +166,7 @@ def _collect_required(node: Object) -> Object:
     return {**node, "required": list(dict.fromkeys([*string_items(node.get("required")), *flagged]))}
 
 
-def _make_nullable(out: Object) -> Object:
+def make_nullable(out: Object) -> Object:
     """The schema that also accepts null."""
     if not {"$ref", "allOf", "oneOf"}.isdisjoint(out):
         outside = ("title", "description", "default", "$defs", "definitions")

@@ -125,10 +125,15 @@ def _adds_level(place: Path) -> bool:
     return holding_keyword(place) in ("items", "properties")
 
 
+def unenforceable(key: str) -> str:
+    """The problem of a keyword that no strict schema may have."""
+    return f"`{key}` cannot be enforced"
+
+
 def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeLog) -> None:
     for key in node:
         if key not in strictness.keywords:
-            notes.add((path, key), f"`{key}` cannot be enforced")
+            notes.add((path, key), unenforceable(key))
     if "$ref" in node:
         if strictness.references_stand_alone and not {"$ref", *DEFINITION_KEYWORDS}.issuperset(node):
             notes.add((path, "$ref"), "`$ref` cannot be combined with other keywords")

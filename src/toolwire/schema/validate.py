@@ -55,11 +55,19 @@ _TYPE_PHRASES: Final[Mapping[str, str]] = {
 NO_TARGET: Final = "has no target in this schema"
 
 
+NOT_A_SCHEMA: Final = "a schema is an object, true or false"
+
+
 def schema_problems(schema: Json) -> list[tuple[str, str]]:
     """Why this is not a valid schema: a JSON Pointer and a text for each problem."""
+    return [(json_pointer(path), what) for path, what in find_schema_problems(schema)]
+
+
+def find_schema_problems(schema: Json) -> list[tuple[Path, str]]:
+    """Why this is not a valid schema: a path and a text for each problem."""
     if is_too_deep(schema):
-        return [("", f"nested too deeply; {MAX_DEPTH} levels are the limit")]
-    found: list[tuple[str, str]] = []
+        return [(None, f"nested too deeply; {MAX_DEPTH} levels are the limit")]
+    found: list[tuple[Path, str]] = []
     lookup = ReferenceLookup(schema)
     todo: list[tuple[Json, Path]] = [(schema, None)]
     while todo:
@@ -69,18 +77,18 @@ def schema_problems(schema: Json) -> list[tuple[str, str]]:
                 check = _SCHEMA_CHECKS.get(key)
                 problem = check(value) if check is not None else ""
                 if problem:
-                    found.append((json_pointer((path, key)), problem))
+                    found.append(((path, key), problem))
             for key in REFERENCE_KEYWORDS:
                 reference = node.get(key)
                 if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
-                    found.append((json_pointer((path, key)), f"{short_json(reference, 100)} {NO_TARGET}"))
+                    found.append(((path, key), f"{short_json(reference, 100)} {NO_TARGET}"))
             todo.extend(reversed(_inner_schemas(node, path, found)))
         elif not isinstance(node, bool):
-            found.append((json_pointer(path), f"a schema is an object, true or false, not {describe_json_type(node)}"))
+            found.append((path, f"{NOT_A_SCHEMA}, not {describe_json_type(node)}"))
     return found
 
 
-def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> list[tuple[Json, Path]]:
+def _inner_schemas(node: Object, path: Path, found: list[tuple[Path, str]]) -> list[tuple[Json, Path]]:
     """The schemas directly inside, by the rules of 2020-12: `items` is one schema, and `additionalItems` is unknown."""
     inner: list[tuple[Json, Path]] = []
     for key, value in node.items():
@@ -94,7 +102,7 @@ def _inner_schemas(node: Object, path: Path, found: list[tuple[str, str]]) -> li
                 if key == "dependencies" and isinstance(child, list):
                     problem = _check_names(child)
                     if problem:
-                        found.append((json_pointer((place, name)), problem))
+                        found.append(((place, name), problem))
                 else:
                     inner.append((child, (place, name)))
     return inner

@@ -106,12 +106,30 @@ def check_strict_schema(schema: Json, path: str) -> Iterator[str]:
                 yield f"{place}: 'required' must name every property, missing {sorted(missing)}"
 
 
+REFUSED_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
+
+
 def check_object_schema(schema: Json, path: str) -> Iterator[str]:
-    """The root of tool parameters must be an object."""
+    """OpenAI's rules for the parameters of a tool: an object at the root, and valid JSON Schema 2020-12 inside."""
     if not isinstance(schema, dict):
         yield f"{path}: expected an object"
-    elif schema.get("type") != "object":
+        return
+    if schema.get("type") != "object":
         yield f"{path}: schema must be a JSON Schema of 'type: \"object\"', got 'type: {schema.get('type')!r}'"
+    yield from (f"{path}: schema must not have '{key}' at the top level" for key in REFUSED_AT_ROOT if key in schema)
+    if not isinstance(schema.get("properties", {}), dict):
+        yield f"{path}.properties: {schema['properties']!r} is not of type 'object'"
+    for place, node in schema_nodes(schema, path):
+        kinds = node.get("type")
+        if (kinds == "array" or (isinstance(kinds, list) and "array" in kinds)) and "items" not in node:
+            yield f"{place}: array schema missing items"
+        if isinstance(node.get("items"), list):
+            yield f"{place}.items: an array is not of type 'object', 'boolean'"
+        for key in ("exclusiveMinimum", "exclusiveMaximum"):
+            if isinstance(node.get(key), bool):
+                yield f"{place}.{key}: {node[key]!r} is not of type 'number'"
+        if isinstance(node.get("required", []), bool):
+            yield f"{place}.required: {node['required']!r} is not of type 'array'"
 
 
 def is_base64(text: Json) -> bool:

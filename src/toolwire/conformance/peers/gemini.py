@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from urllib.parse import unquote
 
 from msgspec import to_builtins
 
@@ -140,7 +141,7 @@ def check_references(free: Json, path: str) -> Iterator[str]:
 
 def _is_resolvable(free: Json, reference: str) -> bool:
     node = free
-    for key in filter(None, reference[1:].split("/")):
+    for key in filter(None, unquote(reference[1:]).split("/")):
         name = key.replace("~1", "/").replace("~0", "~")
         if not isinstance(node, dict) or name not in node:
             return False

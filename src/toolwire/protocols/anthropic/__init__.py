@@ -19,7 +19,7 @@ from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
 from toolwire.protocols.anthropic.stream_reader import StreamReader
 from toolwire.protocols.anthropic.stream_writer import StreamWriter
-from toolwire.protocols.anthropic.tools import convert_tool_schema
+from toolwire.schema import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
@@ -42,7 +42,7 @@ CONSTRAINTS = Constraints(
     needs_signed_reasoning=True,
     binds_reasoning_to_tools=lambda model: family(model).binds_prefix,
     can_force_tools=can_force_tools,
-    convert_tool_schema=convert_tool_schema,
+    convert_tool_schema=convert_to_anthropic_input,
 )
 
 CODEC = Codec(

@@ -49,13 +49,11 @@ from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
 from toolwire.schema import (
     STRICT_WITH_OPTIONAL,
-    ConvertedSchema,
     SchemaChange,
-    convert_to_object_root,
+    convert_to_anthropic_input,
     convert_to_standard,
     convert_to_strict,
     count_optional_and_unions,
-    is_flat_object,
     strict_problems,
 )
 
@@ -233,7 +231,7 @@ def _write_parameters(tool: Tool, ledger: Ledger) -> Json:
     has_object_root = isinstance(schema, dict) and schema.get("type") == "object" and _UNION_KEYS.isdisjoint(schema)
     if has_object_root or not is_foreign(tool.origin):
         return schema
-    converted = convert_tool_schema(schema)
+    converted = convert_to_anthropic_input(schema)
     _note_schema_changes(converted.changes, source_path(tool), f"`{tool.name}`", ledger)
     return converted.schema
 
@@ -337,15 +335,6 @@ def _write_choice_mode(choice: ToolChoice) -> Object:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 _UNION_KEYS = frozenset({"anyOf", "oneOf", "allOf"})
-
-
-def convert_tool_schema(schema: Json, model: str = "") -> ConvertedSchema:
-    """A schema with an object at the root and no union there, as all of Anthropic's models need it."""
-    if is_flat_object(schema):
-        return ConvertedSchema(schema)
-    plain = convert_to_standard(schema)
-    made = convert_to_object_root(plain.schema)
-    return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
 
 
 def make_strict_schema(schema: Json, where: Path, owner: str, ledger: Ledger) -> tuple[Json, str]:

@@ -222,6 +222,7 @@ def read_schema(node: Object, slots: tuple[str, str], path: Path) -> Json:
         raise Malformed(here, error.problem) from None
 
 
+@dialects.accept_any_if_too_deep
 def convert_tool_schema(schema: Json, model: str) -> dialects.ConvertedSchema:
     """The schema of a tool's arguments as the model accepts it."""
     if family(model).takes_json_schema:
@@ -233,13 +234,29 @@ def write_schema(
     schema: Json, slots: tuple[str, str], model: Family, ledger: Ledger, where: Path, arguments: bool = False
 ) -> Object:
     """The schema under the key for JSON Schema, or in Google's dialect for models that know only that."""
+    try:
+        return _write_schema(schema, slots, model, ledger, where, arguments)
+    except Malformed as problem:
+        what = f"`{slots[model.takes_json_schema]}`: {problem.problem}; it became an object with any properties"
+        ledger.note("schema-rewritten", where, what)
+        return _write_schema(dialects.ANY_ARGUMENTS, slots, model, ledger, where, arguments)
+
+
+def _write_schema(
+    schema: Json, slots: tuple[str, str], model: Family, ledger: Ledger, where: Path, arguments: bool
+) -> Object:
     dialect_key, standard_key = slots
     if model.takes_json_schema:
         if defines_all_required(schema):
             return {standard_key: schema}
-        what = f"undefined properties were left out of `required` in `{standard_key}`"
-        ledger.note("schema-rewritten", where, what)
-        return {standard_key: _drop_undefined_required(schema, None)}
+        fitted = _drop_undefined_required(schema, None)
+        if fitted is not schema:
+            what = f"undefined properties were left out of `required` in `{standard_key}`"
+            ledger.note("schema-rewritten", where, what)
+        defined = dialects.drop_undefined_references(fitted)
+        for change in defined.changes:
+            ledger.note("schema-rewritten", where, f"`{standard_key}{change.pointer}`: {change.what}")
+        return {standard_key: defined.schema}
     reduced = dialects.convert_to_openapi_subset(schema, arguments)
     for change in reduced.changes:
         ledger.note("schema-rewritten", where, f"`{dialect_key}{change.pointer}`: {change.what}")
@@ -258,12 +275,13 @@ def _defines_required(node: Object) -> bool:
         return False  # one of them is not a string
 
 
-_NESTED_PROPERTY_KEYS = NESTING_KEYWORDS | {"required"}
+_NESTED_PROPERTY_KEYS = NESTING_KEYWORDS | {"required", "$ref"}
 _NESTED_ROOT_KEYS = NESTING_KEYWORDS - {"properties", "additionalProperties"}
 
 
 def defines_all_required(schema: Json) -> bool:
-    """Does every object in the schema define its required properties? A flat schema is checked in one pass."""
+    """Does every object in the schema define its required properties, and is there no reference, which would have to be
+    defined, too? A flat schema is checked in one pass."""
     try:
         properties = schema["properties"]
         flat = _NESTED_ROOT_KEYS.isdisjoint(schema) and _NESTED_PROPERTY_KEYS.isdisjoint(
@@ -275,7 +293,7 @@ def defines_all_required(schema: Json) -> bool:
                 return True
     except (AttributeError, KeyError, TypeError):
         pass  # there are no properties, or something has the wrong type
-    return all_schemas_pass(schema, _defines_required)
+    return all_schemas_pass(schema, lambda node: "$ref" not in node and _defines_required(node))
 
 
 def _drop_undefined_required(node: Json, path: Path) -> Json:

@@ -13,7 +13,7 @@ from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
 from toolwire.protocols.openai_chat.stream_writer import StreamWriter
-from toolwire.schema import ensure_object_root
+from toolwire.schema import convert_to_openai_parameters, convert_to_openai_strict
 
 CONSTRAINTS = Constraints(
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
@@ -26,7 +26,8 @@ CONSTRAINTS = Constraints(
     system_placement="turns",
     result_error_style="text",
     json_mode_needs_word=True,
-    convert_tool_schema=ensure_object_root,
+    convert_tool_schema=convert_to_openai_parameters,
+    convert_strict_schema=convert_to_openai_strict,
     # Messages of OpenAI, vLLM, DashScope and others.
     token_limit_error_patterns=(
         re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),

@@ -13,7 +13,7 @@ from toolwire.protocols.openai_responses.request import read_request, write_requ
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
-from toolwire.schema import ensure_object_root
+from toolwire.schema import convert_to_openai_parameters, convert_to_openai_strict
 
 CODEC = Codec(
     name=NAME,
@@ -29,7 +29,8 @@ CODEC = Codec(
         result_media_kinds=frozenset({"image", "file"}),
         result_error_style="text",
         json_mode_needs_word=True,
-        convert_tool_schema=ensure_object_root,
+        convert_tool_schema=convert_to_openai_parameters,
+        convert_strict_schema=convert_to_openai_strict,
         seal_slots=frozenset({"reasoning"}),
         seal_error_pattern=re.compile(r"\binvalid_encrypted_content\b"),
         token_limit_error_patterns=(

@@ -170,7 +170,10 @@ def _unchanged_names(
         if not (name.isidentifier() and name.isascii()) and not fits(name):
             return None
         names.add(name)
-        if convert is not None and schema is not None and (origin is None or origin.protocol != target):
+        is_foreign = origin is None or origin.protocol != target
+        if is_foreign and tool.strict and constraints.convert_strict_schema is not None:
+            return None
+        if convert is not None and schema is not None and is_foreign:
             converted = converted_schemas[id(schema)] = convert(schema, request.model)
             if converted.schema is not schema:
                 return None
@@ -258,15 +261,23 @@ def _convert_schema(tool: Tool, changes: dict[str, object], namer: _Namer) -> di
     is_own = tool.origin is not None and tool.origin.protocol == namer.ledger.target
     if convert is None or "parameters" in changes or tool.parameters is None or is_own:
         return {}
-    converted = namer.converted_schemas.get(id(tool.parameters)) or convert(tool.parameters, namer.model)
+    made: dict[str, object] = {}
+    if tool.strict and namer.constraints.convert_strict_schema is not None:
+        converted, problem = namer.constraints.convert_strict_schema(tool.parameters)
+        if problem:
+            what = f"`strict` of `{tool.name}` was left out"
+            namer.ledger.note("no-counterpart", source_path(tool), what, problem)
+            made["strict"] = None
+    else:
+        converted = namer.converted_schemas.get(id(tool.parameters)) or convert(tool.parameters, namer.model)
     if converted.schema is tool.parameters:
-        return {}
-    if converted.renames or converted.wrapper_property:
+        return made
+    if converted.changes_arguments:
         namer.schema_conversions[str(changes.get("name", tool.name))] = converted
     for change in converted.changes:
         what = f"the schema of `{tool.name}` at {change.pointer or 'its root'}: {change.what}"
         namer.ledger.note("schema-rewritten", source_path(tool), what)
-    return {"parameters": converted.schema}
+    return {**made, "parameters": converted.schema}
 
 
 def _name_changes(name: str, namespace: str, namer: _Namer) -> dict[str, object]:
@@ -318,7 +329,7 @@ def _rename_call(call: Call, namer: _Namer) -> Call:
             changes["arguments"] = encode_text({"input": call.arguments})
     namer.call_kinds[call.id] = str(changes.get("kind", call.kind))
     conversion = namer.schema_conversions.get(str(changes.get("name", call.name)))
-    if conversion is not None:
+    if conversion is not None and (conversion.renames or conversion.wrapper_property):
         changes["arguments"] = convert_argument_text(call.arguments, conversion, convert_arguments)
     if not changes:
         return call

@@ -1,0 +1,429 @@
+"""Schemas of tools as OpenAI and Anthropic accept them: valid JSON Schema 2020-12 with an object at the root.
+
+Both check all schemas before the model sees the request, and one bad schema refuses the whole request. So a keyword
+with an invalid value is left out and reported, and OpenAI's own rules are kept: an array has `items`, the root has
+`properties` and no union, and with `strict` every property is required.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep
+from toolwire.schema.combine import ReferenceLookup, string_items, type_names
+from toolwire.schema.keywords import (
+    COUNT_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    TYPE_CHECKS,
+    ChangeLog,
+    ConvertedSchema,
+    SchemaChange,
+    append_sentences,
+    convert_inner_schemas,
+    keyword_sentence,
+    listed_values,
+    short_json,
+)
+from toolwire.schema.object_root import (
+    convert_to_object_root,
+    has_distinct_names,
+    make_object_root,
+    replace_keys,
+)
+from toolwire.schema.standard import convert_to_standard, make_nullable
+from toolwire.schema.strict import convert_to_strict, strict_problems, unenforceable
+from toolwire.schema.validate import NOT_A_SCHEMA, find_schema_problems
+
+ANY_ARGUMENTS: Final[Object] = {"type": "object", "properties": {}}
+MAX_REPAIRS: Final = 4
+"""How often a repaired schema is checked again: leaving out a keyword can uncover another problem."""
+
+
+class _SchemaConversion(Protocol):
+    def __call__(self, schema: Json, model: str = "") -> ConvertedSchema: ...
+
+
+def accept_any_if_too_deep(convert: Callable[[Json, str], ConvertedSchema]) -> _SchemaConversion:
+    """The conversion, with a schema that accepts any object instead of `Malformed`: the other tools must go on."""
+
+    def convert_or_open(schema: Json, model: str = "") -> ConvertedSchema:
+        try:
+            return convert(schema, model)
+        except Malformed as problem:
+            change = SchemaChange(None, f"{problem.problem}; it became an object with any properties")
+            return ConvertedSchema(ANY_ARGUMENTS, (change,))
+
+    return convert_or_open
+
+
+def restore_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
+    """Convert arguments for the converted schema to arguments for the original one."""
+    if converted.optional_in is not None:
+        arguments = drop_absent_nulls(arguments, converted.optional_in)
+    if converted.renames:
+        arguments = replace_keys(arguments, converted.renames)
+    if converted.wrapper_property and isinstance(arguments, dict) and set(arguments) == {converted.wrapper_property}:
+        return arguments[converted.wrapper_property]
+    return arguments
+
+
+def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
+    """Convert arguments for the original schema to arguments for the converted one. A property that is absent stays so:
+    no provider checks the arguments of earlier calls."""
+    if converted.wrapper_property:
+        arguments = {converted.wrapper_property: arguments}
+    if converted.renames:
+        arguments = replace_keys(arguments, {old: new for new, old in converted.renames.items()})
+    return arguments
+
+
+# --- valid keywords -------------------------------------------------------------------------------------------------
+
+_TEXTS: Final = frozenset({"type", "description", "title"})
+_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_USUAL_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
+    "string": _TEXTS | {"default", "enum", "const", "minLength", "maxLength"},
+    **dict.fromkeys(("integer", "number"), _TEXTS | _BOUNDS | {"default", "enum", "const"}),
+    **dict.fromkeys(("boolean", "null"), _TEXTS | {"default", "const"}),
+    "array": _TEXTS | {"default", "items", "minItems", "maxItems"},
+    "object": _TEXTS | {"default", "properties", "required", "additionalProperties", "$schema"},
+}
+"""The keywords of most schemas, by type; a schema with any other is looked at closely."""
+_USUAL_VALUES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("description", "title", "$schema"), lambda value: value.__class__ is str),
+    **dict.fromkeys(_BOUNDS, lambda value: value.__class__ is int),
+    **dict.fromkeys(COUNT_KEYWORDS, lambda value: value.__class__ is int and value >= 0),
+    "enum": lambda value: value.__class__ is list,
+    "additionalProperties": lambda value: value.__class__ is bool,
+    "required": has_distinct_names,
+}
+_MAX_USUAL_DEPTH: Final = 30
+
+
+def is_usual(node: Json, depth: int = 0) -> bool:
+    """Is this a schema like most, which every provider accepts? A quick check; False means only that it is unclear."""
+    if node.__class__ is not dict or depth > _MAX_USUAL_DEPTH:
+        return False
+    kind = node.get("type")
+    known = _USUAL_KEYWORDS.get(kind) if kind.__class__ is str else None
+    if known is None or not known.issuperset(node):
+        return False
+    for key, value in node.items():
+        check = _USUAL_VALUES.get(key)
+        if check is not None and not check(value):
+            return False
+    if kind == "array":
+        return is_usual(node.get("items"), depth + 1)
+    if kind != "object":
+        return True
+    properties = node.get("properties", _NO_PROPERTIES)
+    if properties.__class__ is not dict:
+        return False
+    for child in properties.values():
+        # Most properties have nothing but a type and a description.
+        is_plain = child.__class__ is dict and _PLAIN_KEYWORDS.issuperset(child) and child.get("type") in _SCALARS
+        if not (is_plain and child.get("description", "").__class__ is str) and not is_usual(child, depth + 1):
+            return False
+    return True
+
+
+_NO_PROPERTIES: Final[Object] = {}
+_PLAIN_KEYWORDS: Final = frozenset({"type", "description"})
+_SCALARS: Final = ("string", "integer", "boolean", "number")
+
+
+def drop_invalid_keywords(schema: Json) -> ConvertedSchema:
+    """The schema without keywords whose value is invalid. What is not a schema at all accepts any value."""
+    notes = ChangeLog()
+    out = schema
+    for _ in range(MAX_REPAIRS):
+        problems = find_schema_problems(out)
+        if not problems:
+            return ConvertedSchema(out, notes.changes())
+        out = deepcopy(out) if out is schema else out
+        for path, what in problems:
+            _drop_value(out, path, what, notes)
+    notes.add(None, "the schema is invalid; it became an object with any properties")
+    return ConvertedSchema(ANY_ARGUMENTS, notes.changes())
+
+
+def _drop_value(schema: Json, path: Path, what: str, notes: ChangeLog) -> None:
+    """Leave out the value at this place, unless another one that held it was left out before."""
+    keys: list[Any] = []
+    place = path
+    while place is not None:
+        place, key = place
+        keys.append(key)
+    holder: Any = schema
+    while len(keys) > 1:
+        try:
+            holder = holder[keys.pop()]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(holder, list) or what.startswith(NOT_A_SCHEMA):
+        notes.add(path, f"{what}; any value is accepted here")
+        holder[keys[0]] = {}
+    elif keys[0] in holder:
+        notes.add(path, f"`{keys[0]}` was left out: {what}")
+        del holder[keys[0]]
+
+
+def drop_undefined_references(schema: Json) -> ConvertedSchema:
+    """The schema without references that have no target; where one was, any value is accepted."""
+    notes = ChangeLog()
+    lookup = ReferenceLookup(schema)
+
+    def convert(node: Json, path: Path) -> Json:
+        if not isinstance(node, dict):
+            return node
+        out: Object = convert_inner_schemas(node, path, convert)
+        for key in filter(node.__contains__, REFERENCE_KEYWORDS):
+            if lookup.find_target(node[key]) is None:
+                notes.add((path, key), f"{short_json(node[key], 100)} has no target and was left out")
+                out = {name: value for name, value in out.items() if name != key}
+        return out
+
+    return ConvertedSchema(convert(schema, None), notes.changes())
+
+
+# --- OpenAI ---------------------------------------------------------------------------------------------------------
+
+_REFUSED_AT_ROOT: Final = ("enum", "const", "not", "if", "then", "else")
+
+
+@accept_any_if_too_deep
+def convert_to_openai_parameters(schema: Json, model: str = "") -> ConvertedSchema:
+    """The schema as OpenAI accepts it for the parameters of a function. The model does not matter."""
+    if is_usual(schema) and schema["type"] == "object" and "properties" in schema:
+        return ConvertedSchema(schema)
+    plain = convert_to_standard(schema)
+    valid = drop_invalid_keywords(plain.schema) if isinstance(plain.schema, dict) else ConvertedSchema(plain.schema)
+    notes = ChangeLog()
+    root, wrapped = make_object_root(valid.schema, notes)
+    if not _has_accepted_root(root):
+        root = _complete_root(root, notes)
+    out = _complete_nodes(root, notes)
+    return ConvertedSchema(out, (*plain.changes, *valid.changes, *notes.changes()), wrapper_property=wrapped)
+
+
+def _has_accepted_root(schema: Json) -> bool:
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        return False
+    return _UNIONS_AND_REFUSED.isdisjoint(schema)
+
+
+_UNIONS_AND_REFUSED: Final = frozenset({"anyOf", "oneOf", "allOf", "$ref", *_REFUSED_AT_ROOT})
+
+
+def _complete_root(root: Object, notes: ChangeLog) -> Object:
+    """OpenAI refuses some keywords at the root, and an object without `properties` there."""
+    out = {key: value for key, value in root.items() if key not in _REFUSED_AT_ROOT}
+    sentences = []
+    for key in filter(root.__contains__, _REFUSED_AT_ROOT):
+        text = keyword_sentence(key, root[key])
+        sentences += [text] if text else []
+        notes.add((None, key), f"`{key}` {'became a sentence of the description' if text else 'was left out'}")
+    if sentences:
+        description = out.get("description")
+        out["description"] = append_sentences(description if isinstance(description, str) else "", sentences)
+    if not isinstance(out.get("properties"), dict):
+        notes.add(None, "an empty `properties` was added")
+        out["properties"] = {}
+    return out
+
+
+def _complete_nodes(schema: Object, notes: ChangeLog) -> Object:
+    """Arrays get `items`, and patterns that OpenAI cannot read become sentences."""
+
+    def convert(node: Json, path: Path) -> Json:
+        if not isinstance(node, dict):
+            return node
+        out: Object = convert_inner_schemas(node, path, convert)
+        if "array" in type_names(out.get("type")) and not isinstance(out.get("items"), (dict, bool)):
+            notes.add(path, "an array needs `items`; any items are accepted")
+            out = {**out, "items": {}}
+        if isinstance(out.get("pattern"), str) and not _is_python_pattern(out["pattern"]):
+            notes.add((path, "pattern"), "`pattern` became a sentence of the description")
+            text = keyword_sentence("pattern", out["pattern"])
+            description = out.get("description")
+            out = {key: value for key, value in out.items() if key != "pattern"}
+            out["description"] = append_sentences(description if isinstance(description, str) else "", [text])
+        return out
+
+    completed: Object = convert(schema, None)
+    return completed
+
+
+def _is_python_pattern(pattern: str) -> bool:
+    """OpenAI reads patterns with Python's `re`, which has no `\\p{…}`."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    except Warning:
+        return True
+    return True
+
+
+# --- OpenAI, strict -------------------------------------------------------------------------------------------------
+
+
+def convert_to_openai_strict(schema: Json) -> tuple[ConvertedSchema, str]:
+    """The schema for a tool with `strict`, and ""; or why OpenAI would refuse it. An optional property becomes a
+    required one that may be null; `drop_absent_nulls` undoes that in the arguments."""
+    if is_too_deep(schema):
+        return convert_to_openai_parameters(schema), "the schema is nested too deeply"
+    if all(_is_tolerated(problem) for problem in strict_problems(schema)):
+        return ConvertedSchema(schema), ""
+    converted = convert_to_openai_parameters(schema)
+    closed = convert_to_strict(converted.schema)
+    notes = ChangeLog()
+    out = _require_all_properties(closed.schema, notes)
+    problems = strict_problems(out)
+    if problems:
+        return converted, f"{problems[0].what} ({problems[0].pointer or 'the root'})"
+    changes = (*converted.changes, *closed.changes, *notes.changes())
+    return replace(converted, schema=out, changes=changes, optional_in=closed.schema if notes.changes() else None), ""
+
+
+def _is_tolerated(problem: SchemaChange) -> bool:
+    """OpenAI's guide does not list `default` and keywords such as `x-optional`, but recordings show that it accepts
+    them."""
+    key = problem.path[1] if problem.path is not None else ""
+    return isinstance(key, str) and (key == "default" or key.startswith("x-")) and problem.what == unenforceable(key)
+
+
+def _require_all_properties(schema: Json, notes: ChangeLog) -> Json:
+    lookup = ReferenceLookup(schema)
+
+    def convert(node: Json, path: Path) -> Json:
+        if not isinstance(node, dict):
+            return node
+        out: Object = convert_inner_schemas(node, path, convert)
+        properties = out.get("properties")
+        if not isinstance(properties, dict):
+            return out
+        required = set(string_items(out.get("required")))
+        optional = [name for name in properties if name not in required]
+        if not optional:
+            return out if "required" in out else {**out, "required": []}
+        made = dict(properties)
+        for name in optional:
+            notes.add(((path, "properties"), name), "the optional property became a required one that may be null")
+            if isinstance(made[name], dict) and not _accepts_null(node["properties"][name], lookup):
+                made[name] = make_nullable(dict(made[name]))
+        return {**out, "properties": made, "required": list(made)}
+
+    return convert(schema, None)
+
+
+def _accepts_null(node: Json, lookup: ReferenceLookup, depth: int = 0) -> bool:
+    """Whether null matches a schema that has only the keywords of strict schemas."""
+    if not isinstance(node, dict) or depth > 20:
+        return node is True
+    if "$ref" in node:
+        found = lookup.find_target(node["$ref"])
+        return found is not None and _accepts_null(found[0], lookup, depth + 1)
+    values = listed_values(node)
+    if values is not None and None not in values:
+        return False
+    if "type" in node and "null" not in type_names(node["type"]):
+        return False
+    branches = node.get("anyOf")
+    return not isinstance(branches, list) or any(_accepts_null(branch, lookup, depth + 1) for branch in branches)
+
+
+def drop_absent_nulls(arguments: Json, schema: Json) -> Json:
+    """The arguments without each null that stands for an absent property: the property is optional in this schema, and
+    null is not one of its values."""
+    return _NullRemover(schema).restore(arguments, schema)
+
+
+class _NullRemover:
+    def __init__(self, schema: Json) -> None:
+        self.lookup = ReferenceLookup(schema)
+
+    def restore(self, value: Json, node: Json) -> Json:
+        if not isinstance(value, (dict, list)):
+            return value
+        node = self._find_branch(value, node, 0)
+        if node is None:
+            return value
+        if isinstance(value, list):
+            items = node.get("items")
+            return [self.restore(item, items) for item in value]
+        properties = node.get("properties")
+        if not isinstance(properties, dict):
+            return value
+        required = string_items(node.get("required"))
+        out: Object = {}
+        for name, item in value.items():
+            child = properties.get(name)
+            if item is None and name in properties and name not in required and not _accepts_null(child, self.lookup):
+                continue
+            out[name] = self.restore(item, child) if name in properties else item
+        return out
+
+    def _find_branch(self, value: Json, node: Json, depth: int) -> Object | None:
+        """The schema without references and unions that this object or array was written for; None if it is unclear."""
+        if not isinstance(node, dict) or depth > 20:
+            return None
+        if "$ref" in node:
+            found = self.lookup.find_target(node["$ref"])
+            return None if found is None else self._find_branch(value, found[0], depth + 1)
+        if isinstance(node.get("anyOf"), list):
+            branches = (self._find_branch(value, branch, depth + 1) for branch in node["anyOf"])
+            return next((branch for branch in branches if branch is not None), None)
+        return node if self._fits(value, node) else None
+
+    def _fits(self, value: Json, node: Object) -> bool:
+        """Does the value fit at its first level? All properties of a strict object are there, so this tells apart what
+        the alternatives of real tools are told apart by: their keys, constants and types."""
+        if isinstance(value, list):
+            return "array" in type_names(node.get("type"))
+        properties = node.get("properties")
+        if not isinstance(properties, dict):
+            return "object" in type_names(node.get("type"))
+        required = string_items(node.get("required"))
+        if not all(name in value for name in required) or not all(name in properties for name in value):
+            return False
+        return all(
+            (item is None and name not in required) or self._may_be(item, properties[name], 0)
+            for name, item in value.items()
+        )
+
+    def _may_be(self, item: Json, node: Json, depth: int) -> bool:
+        """Can the item match this schema, as far as its type and the listed values say?"""
+        if not isinstance(node, dict) or depth > 20:
+            return True
+        if "$ref" in node:
+            found = self.lookup.find_target(node["$ref"])
+            return found is None or self._may_be(item, found[0], depth + 1)
+        if isinstance(node.get("anyOf"), list):
+            return any(self._may_be(item, branch, depth + 1) for branch in node["anyOf"])
+        values = listed_values(node)
+        if values is not None and not isinstance(item, (dict, list)) and item not in values:
+            return False
+        kinds = type_names(node.get("type"))
+        return not kinds or any(TYPE_CHECKS[kind](item) for kind in kinds)
+
+
+# --- Anthropic ------------------------------------------------------------------------------------------------------
+
+
+@accept_any_if_too_deep
+def convert_to_anthropic_input(schema: Json, model: str = "") -> ConvertedSchema:
+    """The schema as Anthropic accepts it for the input of a tool: legal names of properties, no union at the root."""
+    if is_usual(schema):
+        return convert_to_object_root(schema)
+    plain = convert_to_standard(schema)
+    if isinstance(plain.schema, dict):
+        valid = drop_invalid_keywords(plain.schema)
+        plain = replace(valid, changes=(*plain.changes, *valid.changes))
+    made = convert_to_object_root(plain.schema)
+    return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
