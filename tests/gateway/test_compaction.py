@@ -168,7 +168,7 @@ def test_a_model_that_calls_a_tool_instead(client: ResponsesClient, provider: Pr
 
 
 WRONG: dict[str, tuple[dict[str, Any], int]] = {
-    "no model": ({"input": "Hi"}, 404),
+    "no model": ({"input": "Hi"}, 400),
     "a model that nobody has": ({"model": "no-such-model", "input": "Hi"}, 404),
     "nothing before": ({"model": "m-chat", "previous_response_id": "resp_0123456789abcdef"}, 400),
     "nothing at all": ({"model": "m-chat"}, 400),

@@ -435,7 +435,7 @@ def test_a_path_that_only_another_protocol_has_is_refused_for_its_model(served: 
     [
         ("openai-chat", "/v1/embeddings"),
         ("openai-responses", "/v1/responses/batches/all"),
-        ("anthropic", "/v1/messages/batches"),
+        ("anthropic", "/v1/complete"),
     ],
 )
 def test_the_embedded_model_has_no_other_paths(served: Served, client: str, path: str) -> None:

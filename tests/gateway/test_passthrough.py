@@ -81,11 +81,10 @@ def test_a_model_in_the_path_is_all_that_changes_there(served: Served, protocol:
     assert scene.asked[0].target == path_of(protocol, scene.name, False)
 
 
-def test_an_escaped_key_and_a_name_that_stands_twice(served: Served) -> None:
+def test_an_escaped_key_and_a_name_that_is_also_inside(served: Served) -> None:
     scene = served.scene("openai-chat", whole("openai-chat"))
     for body in (
         b'{"messages":[{"role":"user","content":"Hi"}],"mod\\u0065l":"%b"}' % scene.model.encode(),
-        b'{"model":"first","messages":[{"role":"user","content":"Hi"}],"model":"%b"}' % scene.model.encode(),
         b'{"metadata":{"model":"inner"},"messages":[{"role":"user","content":"Hi"}],"model":"%b"}'
         % scene.model.encode(),
     ):
@@ -93,7 +92,6 @@ def test_an_escaped_key_and_a_name_that_stands_twice(served: Served) -> None:
         sent = scene.asked[-1].body
         assert json.loads(sent)["model"] == scene.name
         assert scene.model.encode() not in sent
-        assert b'"first"' not in sent
 
 
 def test_our_own_envelope_is_opened_before_it_goes_anywhere(served: Served) -> None:

@@ -238,7 +238,8 @@ def test_paths_of_stored_objects_are_not_passed_through(tmp_path: Path, method: 
         scene = served.scene("openai-responses", answer(200, b'{"id":"resp_of_another"}'))
         headers = {"authorization": f"Bearer {KEY}", "x-mark": f"-{scene.mark}"}
         got = ask(served.port, method, path.format(id=f"resp-{scene.mark}"), b"", headers)
-    assert (got.status, scene.asked) == (404, [])
+    assert scene.asked == []
+    assert got.status in (400, 404)
 
 
 # --- background responses ---------------------------------------------------------------------------------------------

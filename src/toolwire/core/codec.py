@@ -151,6 +151,36 @@ class EndpointMatch(msgspec.Struct, frozen=True):
     """"" for server-sent events, else a name for `make_framing_converter` (Gemini without `alt=sse`: a JSON array)."""
 
 
+class PassthroughEndpoint(msgspec.Struct, frozen=True):
+    """An endpoint that is forwarded to a provider of the protocol and not translated."""
+
+    methods: frozenset[str]
+    path: str
+    """`{id}` is one segment, `{model}` the name of a model, `{version}` a version of the API."""
+    model_place: Literal["", "body", "form", "path"] = ""
+    """Where the request names its model; "form" is a multipart form or, if it is JSON, the body."""
+    objects: Literal["", "create", "list", "use"] = ""
+    """Does it create, list, or read, change or delete objects that the provider stores for the account?"""
+    runs_models: bool = False
+    """Can it make models run on requests that the gateway does not read, such as those in a batch file? Then rules for
+    tools and lists of models could be evaded."""
+
+
+def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
+    """Endpoints from lines such as `POST /v1/files create`: methods, path, and the words for the other fields."""
+    rows = (line.split() for line in table.strip().splitlines())
+    endpoints: list[PassthroughEndpoint] = []
+    for methods, path, *words in rows:
+        place = next((word for word in ("body", "form", "path") if word in words), "")
+        objects = next((word for word in ("create", "list", "use") if word in words), "")
+        unknown = set(words) - {place, objects, "runs-models"}
+        if unknown:
+            raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")
+        listed = frozenset(methods.split(","))
+        endpoints.append(PassthroughEndpoint(listed, path, place, objects, "runs-models" in words))  # type: ignore[arg-type]
+    return tuple(endpoints)
+
+
 class ModelInfo(msgspec.Struct, frozen=True):
     """An entry of a list of models."""
 
@@ -227,9 +257,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     model_list_paths: tuple[str, ...] = ("/v1/models",)
     """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()
-    """Prefixes of this protocol's paths, including those that are only passed through."""
-    stored_object_paths: tuple[str, ...] = ()
-    """Prefixes of the paths under which a provider stores objects of its clients, such as responses."""
+    """Prefixes of this protocol's paths, to answer in the right protocol where a path is wrong."""
+    passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
+    """All endpoints that are forwarded. No other path of a provider can be reached."""
     identifying_names: frozenset[str] = frozenset()
     """Headers and query keys that only clients of this protocol send."""
     write_credential: Callable[[str], tuple[str, str]] = lambda key: ("authorization", f"Bearer {key}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
@@ -17,7 +17,13 @@ from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
-from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, ResolvedHead, Upstream
+from toolwire.gateway.pipeline.gateway_request import (
+    GatewayRequest,
+    PassthroughMatch,
+    Reply,
+    ResolvedHead,
+    Upstream,
+)
 from toolwire.gateway.pipeline.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_through
 from toolwire.gateway.pipeline.pipeline import Pipeline
@@ -57,6 +63,11 @@ class ProtocolDetector:
             (codec, codec.http.match_endpoint) for codec in self.codecs if codec.http.match_endpoint is not None
         ]
         self._model_list_paths = {path for codec in self.codecs for path in codec.http.model_list_paths}
+        self._passthrough_endpoints = [
+            (codec, endpoint, _compile_path(endpoint.path))
+            for codec in self.codecs
+            for endpoint in codec.http.passthrough_endpoints
+        ]
 
     def find_endpoint(self, path: str, query: str) -> tuple[Codec, EndpointMatch] | None:
         """The protocol and operation of a POST to this path."""
@@ -65,16 +76,32 @@ class ProtocolDetector:
         matches = ((codec, match(path, query)) for codec, match in self._dynamic_endpoints)
         return next(((codec, endpoint) for codec, endpoint in matches if endpoint is not None), None)
 
+    def find_passthrough(
+        self, method: str, path: str, query: str, headers: Mapping[str, str]
+    ) -> tuple[Codec, PassthroughMatch] | None:
+        """The endpoint that is only forwarded. Several protocols have `/v1/files`: the client's headers tell which."""
+        found: dict[Codec, PassthroughMatch] = {}
+        for codec, endpoint, pattern in self._passthrough_endpoints:
+            matched = pattern(path) if method in endpoint.methods and codec not in found else None
+            if matched is not None:
+                place = matched.re.groupindex.get("model", 0)
+                ids = tuple(text for number, text in enumerate(matched.groups(), 1) if number != place)
+                found[codec] = PassthroughMatch(endpoint, path, ids, matched.span(place) if place else (0, 0))
+        if not found:
+            return None
+        codec = self.guess_codec(path, query, headers, tuple(found))
+        return codec, found[codec]
+
     def find_model_path(self, path: str) -> str | None:
         """ "" for the list of models, the name for one of them, None for another path."""
         for start in self._model_list_paths:
-            if path.rstrip("/") == start:
+            if path == start:
                 return ""
             if path.startswith(f"{start}/"):
                 return path[len(start) + 1 :]
         return None
 
-    def guess_codec(self, path: str, query: str, headers: Mapping[str, str]) -> Codec:
+    def guess_codec(self, path: str, query: str, headers: Mapping[str, str], codecs: tuple[Codec, ...] = ()) -> Codec:
         """The protocol whose clients send such requests; the first one if nothing tells."""
         sent_names = {*headers, *(pair.partition("=")[0] for pair in query.split("&"))}
 
@@ -82,7 +109,21 @@ class ProtocolDetector:
             prefixes = (prefix for prefix in codec.http.path_prefixes if path.startswith(prefix))
             return not codec.http.identifying_names.isdisjoint(sent_names), max(map(len, prefixes), default=0)
 
-        return max(self.codecs, key=score)
+        return max(codecs or self.codecs, key=score)
+
+
+def _compile_path(path: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(
+        "".join(_PATH_PIECES.get(piece) or re.escape(piece) for piece in _PLACEHOLDER.split(path))
+    ).fullmatch
+
+
+_PLACEHOLDER = re.compile(r"(\{[a-z]+\})")
+_PATH_PIECES: Mapping[str, str] = {
+    "{id}": r"([A-Za-z0-9._~@=-]+)",
+    "{model}": "(?P<model>.+)",
+    "{version}": "v1(?:alpha|beta|beta1)?",
+}
 
 
 class Routes:
@@ -109,13 +150,17 @@ class Routes:
         path, query, headers = request.path, request.query, request.headers
         found = self._protocol_detector.find_endpoint(path, query) if request.method == "POST" else None
         codec, endpoint = found or (self._protocol_detector.guess_codec(path, query, headers), None)
+        passthrough = None
+        if found is None and (passed := self._protocol_detector.find_passthrough(request.method, path, query, headers)):
+            codec, passthrough = passed
         caller = self.runtime.access.admit(headers, query, request.peer)
         key_name = ""
         if isinstance(caller, Caller):
             key_name = caller.key.name if caller.key is not None else ""
-            caller = self._find_loop(headers.get(HOPS_HEADER, "")) or caller
+            caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
         client_id = headers.get(REQUEST_ID_HEADER, "")
-        head = ResolvedHead(codec, endpoint, caller, key_name, client_id if _is_valid_request_id(client_id) else "", {})
+        request_id = client_id if _is_valid_request_id(client_id) else ""
+        head = ResolvedHead(codec, endpoint, passthrough, caller, key_name, request_id, {})
         request.resolved_heads.clear()
         request.resolved_heads[self.runtime] = head
         return head
@@ -139,7 +184,7 @@ class Routes:
             self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
         )
         if endpoint is None:
-            return self._serve_other_path(request, call)
+            return self._serve_other_path(request, call, head.passthrough)
         if endpoint.operation == "count_tokens":
             return self._serve_token_count(request, call, endpoint)
         return self._pipeline.serve_request(request, call, endpoint)
@@ -160,28 +205,41 @@ class Routes:
 
     # --- paths that are not endpoints of a protocol for calls ---
 
-    async def _serve_other_path(self, request: ClientRequest, call: GatewayRequest) -> None:
+    async def _serve_other_path(
+        self, request: ClientRequest, call: GatewayRequest, passthrough: PassthroughMatch | None
+    ) -> None:
         """Pages of the gateway, stored responses and conversations, and paths that are only forwarded."""
         codec = call.client_codec
-        is_endpoint = self._protocol_detector.find_endpoint(request.path, request.query) is not None
-        page = _wrong_method_reply(request, codec) if is_endpoint else self._gateway_page(request, call)
+        page = self._gateway_page(request, call) if passthrough is None else None
         if page is not None:
             await send_reply(request, call, page)
             return
         operation = self._responses_service.match_operation(codec, request.method, request.path)
         if operation is None:
-            await self._pass_through(request, call)
+            await self._pass_through(request, call, passthrough)
         else:
-            await self._serve_state_operation(request, call, operation)
+            await self._serve_state_operation(request, call, operation, passthrough)
 
-    async def _pass_through(self, request: ClientRequest, call: GatewayRequest, body_read: bytes | None = None) -> None:
-        reply = await pass_request_through(call, request, body_read)
+    async def _pass_through(
+        self,
+        request: ClientRequest,
+        call: GatewayRequest,
+        passthrough: PassthroughMatch | None,
+        body_read: bytes | None = None,
+    ) -> None:
+        reply: Reply | None = NO_PROVIDER
+        if passthrough is not None:
+            reply = await pass_request_through(call, request, passthrough, body_read)
         if reply is not None:
             unknown = reply is NO_PROVIDER
             await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)
 
     async def _serve_state_operation(
-        self, request: ClientRequest, call: GatewayRequest, operation: StateOperation
+        self,
+        request: ClientRequest,
+        call: GatewayRequest,
+        operation: StateOperation,
+        passthrough: PassthroughMatch | None,
     ) -> None:
         """Read, change or delete stored responses and conversations."""
         call.record.operation = "responses_state"
@@ -193,11 +251,13 @@ class Routes:
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         outcome = await run_operation(context, body)
         if isinstance(outcome, NotStoredHere):
-            await self._pass_through(request, call, body)
+            await self._pass_through(request, call, passthrough, body)
         else:
             await relay_answer(request, call, outcome)
 
     def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+        if self._protocol_detector.find_endpoint(request.path, request.query) is not None:
+            return _wrong_method_reply(request, call.client_codec)
         if request.path == "/metrics":
             call.record.operation = "metrics"
             return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
@@ -208,7 +268,7 @@ class Routes:
             return None
         call.record.operation = "models"
         if name:
-            return self._show_model(call, unquote(name))
+            return self._show_model(call, name)
         models, query = self.runtime.router.list_models(call.caller.key), dict(parse_qsl(request.query))
         return Reply(200, JSON_HEADERS, encode(call.client_codec.http.write_model_list(models, query)))
 
@@ -228,6 +288,12 @@ class Routes:
         hint = f"did you mean POST {near[0]}?" if near else f"endpoints: {', '.join(paths)}"
         message = f"there is no endpoint {request.method} {request.path[:200]}; hint: {hint}"
         return error_replies.error_reply(codec, Failure("not_found", message, 404))
+
+
+def _refuse_target(request: ClientRequest) -> Failure | None:
+    if not request.target_problem:
+        return None
+    return Failure("invalid", f"the target of the request cannot be used: {request.target_problem}", 400)
 
 
 def _wrong_method_reply(request: ClientRequest, codec: Codec) -> Reply:

@@ -68,6 +68,11 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ("*",)
     """Names and patterns of the models that the client may use."""
 
+    @property
+    def is_restricted(self) -> bool:
+        """Are there models that the client may not use?"""
+        return "*" not in self.models
+
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """The gateway itself."""
@@ -90,6 +95,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """`[server.timeouts]`, see below."""
     keys: tuple[ClientKey, ...] = ()
     """`[[server.keys]]`, see below."""
+    shared_objects: bool = False
+    """With client keys: whether all keys may list, read, change and delete what the providers store for their accounts
+    (files, batches, vector stores …). By default a key can reach only what it has created itself."""
     retries: NonNegative = 2
     """How often a failed request is repeated at one provider before the next fallback."""
     cooldown_after: Positive = 5

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import Codec, EndpointMatch
+from toolwire.core.codec import Codec, EndpointMatch, PassthroughEndpoint
 from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import Config, Provider
@@ -195,12 +195,30 @@ class ProviderHealth:
 UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
 
 
+class PassthroughMatch(Struct, frozen=True):
+    """An endpoint that is only forwarded, as a path names it."""
+
+    endpoint: PassthroughEndpoint
+    path: str
+    ids: tuple[str, ...] = ()
+    """The ids in the path."""
+    model_span: tuple[int, int] = (0, 0)
+    """Where the model is in the path."""
+
+    @property
+    def model(self) -> str:
+        start, end = self.model_span
+        return self.path[start:end]
+
+
 class ResolvedHead(Struct, frozen=True, eq=False):
     """What the head of a request says under one configuration. Equal heads on one connection share it."""
 
     codec: Codec
     endpoint: EndpointMatch | None
     """None for a path that is not an endpoint of a protocol."""
+    passthrough: PassthroughMatch | None
+    """Set for a path that is only forwarded."""
     caller: Caller | Failure
     key_name: str
     request_id: str

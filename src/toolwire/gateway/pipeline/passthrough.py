@@ -1,68 +1,81 @@
-"""Paths of a protocol that are not translated (embeddings, files …): forwarded to a provider that speaks it."""
+"""Endpoints of a protocol that are not translated (embeddings, files …): forwarded to a provider that speaks it.
+
+Only endpoints in the tables of the protocols (`passthrough_endpoints` in each `http.py`) are forwarded, and what is
+sent is what was judged: the path in its one spelling, and the model that the key may use."""
 
 from __future__ import annotations
 
-import posixpath
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import PassthroughEndpoint
 from toolwire.core.ir import Failure
+from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
-from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Reply, Upstream, UpstreamResponse
+from toolwire.gateway.pipeline.gateway_request import (
+    GatewayRequest,
+    PassthroughMatch,
+    Reply,
+    Upstream,
+    UpstreamResponse,
+)
 from toolwire.gateway.pipeline.headers import client_response_headers, request_id_headers
+from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.request_body import has_ambiguous_model, peek_body, replace_model
+from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.server.request_target import find_steering_key
 from toolwire.gateway.upstream.connection import TransportError
-from toolwire.protocols import CODECS
 
 PASSED_HEADERS = frozenset(
     {"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"}
 )
 """Headers of a response that pass for any path; the protocol's own come in addition."""
 NO_PROVIDER = Reply(404, {}, b"")
-_STORED_OBJECT_PATHS = tuple(path for codec in CODECS.values() for path in codec.http.stored_object_paths)
-"""Paths under which clients store things with a provider."""
+_SAFE = "/:@+=,~"
+"""Characters of a path that need no escape."""
 
 
 async def pass_request_through(
-    call: GatewayRequest, request: ClientRequest, body_read: bytes | None = None
+    call: GatewayRequest, request: ClientRequest, match: PassthroughMatch, body_read: bytes | None = None
 ) -> Reply | None:
-    """Forward a request byte by byte, and its response too. None when that is done; a Reply if there is no provider for
-    it, or it cannot be reached. `body_read` is the body, if it was read already."""
-    codec, record, runtime = call.client_codec, call.record, call.runtime
-    # The path as a provider may read it: dots and escapes could hide another one.
-    path = "/" + posixpath.normpath(unquote(request.path)).lstrip("/")
-    if not request.path.startswith(codec.http.path_prefixes) or not path.startswith(codec.http.path_prefixes):
-        return NO_PROVIDER
-    if runtime.config.server.keys and path.startswith(_STORED_OBJECT_PATHS):
-        return NO_PROVIDER  # all clients share the provider's account: this could be another client's
+    """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
+    it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
+    codec, record, runtime, endpoint = call.client_codec, call.record, call.runtime, match.endpoint
     body = await request.read_body(runtime.config.server.max_body) if body_read is None else body_read
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
-    target = _find_target(call, body)
+    if request.method in ("GET", "DELETE"):
+        body = b""  # none of these endpoints takes one
+    content_type = request.headers.get("content-type", "")
+    named = await run_by_size(len(body), lambda: read_named_model(match, content_type, body))
+    if isinstance(named, Failure):
+        return error_replies.error_reply(codec, named)
+    target = _find_target(call, endpoint, named)
     if not isinstance(target, Target):
         return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
     record.operation, record.is_passthrough = "passthrough", True
     record.provider, record.provider_protocol = provider.name, codec.name
-    if provider.forward_auth and not call.caller.provider_credential:
-        failure = Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
-        return error_replies.error_reply(codec, failure)
-    query = runtime.access.without_credential(request.query)
-    upstream = runtime.upstream_for(Target(provider, ""), codec, False)
-    upstream = replace(
-        upstream,
-        path=f"{request.path}?{query}" if query else request.path,
-        headers={**upstream.headers, "content-type": request.headers.get("content-type", "application/json")},
-    )
+    record.requested_model, record.model = named.name, target.model
+    refused = _refuse_query(request) or _refuse_endpoint(call, endpoint, named, provider)
+    if refused is not None:
+        return error_replies.error_reply(codec, refused)
+    upstream = _make_upstream(call, request, match, named, target)
+    if upstream is None:
+        return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    response = await send_request(call, upstream, _body_with_model(call, body, target.model), request.method)
+    response = await send_request(call, upstream, named.rewrite_body(target.model), request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
+    if response.status >= 300:
+        data = await response.read(MAX_RESPONSE)
+        if isinstance(data, TransportError):
+            return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
+        return Reply(response.status, _passed_headers(call, upstream, response), redact_key(data, upstream))
     await _relay_response(call, request, upstream, response)
     return None
 
@@ -84,14 +97,33 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     return Reply(response.status, headers, data if response.status < 300 else redact_key(data, upstream))
 
 
-def _find_target(call: GatewayRequest, body: bytes) -> Target | Failure | None:
-    """The provider of the model that the body names. If it names none that is known: the first that speaks the client's
-    protocol."""
-    peek = peek_body(body) if body[:1] == b"{" else None
+def _make_upstream(
+    call: GatewayRequest, request: ClientRequest, match: PassthroughMatch, named: NamedModel, target: Target
+) -> Upstream | None:
+    """The upstream with the path of this endpoint. None if the provider's base URL is that of one endpoint, so that it
+    has no others."""
+    upstream = call.runtime.upstream_for(Target(target.provider, ""), call.client_codec, False)
+    answer_path = "/" + upstream.path.lstrip("/").partition("/")[2]
+    if upstream.address is None or upstream.address.base_path.endswith(answer_path):
+        return None
+    path = quote(match.path, safe=_SAFE)
+    if named.place == "path":
+        start, end = match.model_span
+        path = quote(match.path[:start] + target.model + match.path[end:], safe=_SAFE)
+    query = call.runtime.access.without_credential(request.query)
+    headers = {**upstream.headers, "content-type": named.content_type}
+    return replace(upstream, path=f"{path}?{query}" if query else path, headers=headers)
+
+
+# --- what is allowed ---
+
+
+def _find_target(call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel) -> Target | Failure | None:
+    """The provider of the model that the request names. If it names none that is known: the first that speaks the
+    client's protocol."""
     key, protocol = call.caller.key, call.client_codec.name
-    is_restricted = key is not None and key.models != ("*",)
-    if peek is not None and peek.model and not (is_restricted and not call.client_codec.http.model_in_body):
-        targets = call.runtime.router.route(peek.model, key)
+    if named.name:
+        targets = call.runtime.router.route(named.name, key)
         if not isinstance(targets, Failure):
             provider = targets[0].provider
             if provider.embedded:
@@ -103,35 +135,62 @@ def _find_target(call: GatewayRequest, body: bytes) -> Target | Failure | None:
                 f"it does not speak {protocol}, and this path is only forwarded, not translated"
             )
             return Failure("not_found", message, 404)
-        if targets.kind == "permission":
-            return Failure("permission", targets.message, 403)
-    elif key is not None and is_restricted:
-        # Where the path names the model, the body could name another one.
+        if targets.kind != "not_found":
+            return targets
+    elif endpoint.model_place and key is not None and key.is_restricted:
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
     speaker = call.runtime.router.find_speaker(protocol)
-    return Target(speaker, peek.model if peek is not None else "") if speaker is not None else None
+    return Target(speaker, named.name) if speaker is not None else None
 
 
-def _body_with_model(call: GatewayRequest, body: bytes, model: str) -> bytes:
-    """The body with the provider's name of the model, if it names one."""
-    peek = peek_body(body) if model else None
-    if peek is None:
-        return body
-    key = call.caller.key
-    # With a key for certain models only, a second `model` must not get through that another parser would take.
-    is_ambiguous = key is not None and key.models != ("*",) and has_ambiguous_model(body)
-    return replace_model(body, model) if peek.model != model or is_ambiguous else body
+def _refuse_query(request: ClientRequest) -> Failure | None:
+    steering = find_steering_key(request.query)
+    if not steering:
+        return None
+    message = f"`{steering}` in the query could choose another credential, model or method; leave it out"
+    return Failure("invalid", message, 400, "", steering)
+
+
+def _refuse_endpoint(
+    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
+) -> Failure | None:
+    """Why this client may not use the endpoint; None if it may."""
+    key, server = call.caller.key, call.runtime.config.server
+    if provider.forward_auth:
+        if not call.caller.provider_credential:
+            return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
+    elif endpoint.objects and server.keys and not server.shared_objects:
+        what = "what is stored there belongs to one account, which all keys of this gateway share"
+        hint = "the operator can open such endpoints to all keys with `shared_objects = true` in [server]"
+        return Failure("permission", f"{endpoint.path} is closed: {what}; {hint}", 403)
+    refused = named.refuse_steering(key, bool(call.runtime.policy.rules))
+    if refused is not None:
+        return refused
+    if endpoint.runs_models and key is not None and key.is_restricted:
+        what = f"the key `{key.name}` is limited to certain models, and this endpoint can use others"
+        return Failure("permission", what, 403)
+    if endpoint.runs_models and call.runtime.policy.rules:
+        what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
+        return Failure("permission", what, 403)
+    return None
+
+
+# --- the response ---
+
+
+def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
+    is_returned = call.runtime.returned_headers[upstream.codec.name].contains
+    return {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
 
 
 async def _relay_response(
     call: GatewayRequest, request: ClientRequest, upstream: Upstream, response: UpstreamResponse
 ) -> None:
-    record, codec = call.record, upstream.codec
-    is_returned = call.runtime.returned_headers[codec.name].contains
-    headers = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
+    record = call.record
+    headers = _passed_headers(call, upstream, response) | request_id_headers(upstream.codec, record.request_id)
     record.status = response.status
-    await request.start_response(response.status, {**headers, **request_id_headers(codec, record.request_id)})
+    await request.start_response(response.status, headers)
     try:
         while True:
             data = await response.read_chunk()

@@ -33,10 +33,17 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.relay import relay_answer
-from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_body import MAX_VALUES, Peek, has_too_many_values, peek_body
+from toolwire.gateway.server.request_body import (
+    MAX_VALUES,
+    PLAIN_KEYS,
+    Peek,
+    has_too_many_values,
+    peek_body,
+    refuse_keys,
+)
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
 from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.protocols import CODECS
@@ -95,7 +102,15 @@ class Pipeline:
         if isinstance(peek, Failure):
             return error_replies.gateway_error(call, peek)
         call.body, call.peek = body, peek
-        call.model = record.requested_model = endpoint.model or peek.model
+        call.model = endpoint.model or peek.model
+        record.requested_model = call.model[:MAX_MODEL_NAME]
+        if peek.keys is not PLAIN_KEYS and (
+            refused := refuse_keys(peek.keys, call.caller.key, bool(self.runtime.policy.rules))
+        ):
+            return error_replies.gateway_error(call, refused)
+        if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
+            what = f"the path names the model `{endpoint.model}`, and the body another one, `{peek.model[:80]}`"
+            return error_replies.gateway_error(call, Failure("invalid", what, 400, "", "model"))
         if peek.stream if endpoint.stream is None else endpoint.stream:
             call.stream = record.stream = True
         call.framing = endpoint.framing

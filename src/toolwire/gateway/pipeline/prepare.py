@@ -22,7 +22,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_body import has_ambiguous_model, replace_model
+from toolwire.gateway.server.request_body import has_repeated_key, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -58,6 +58,9 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger, codes = translation.ledger, translation.ledger.codes
+    if can_pass and not codes and not stored and exchange.options.policy:
+        # Rules have judged one of two values, and the provider could take the other.
+        can_pass = not await run_by_size(size, lambda: has_repeated_key(call.body))
     if can_pass and not codes and not stored:
         # The translation changed nothing: send the client's own bytes, so that prompt caches keep their prefix.
         body = body_with_upstream_model(call, upstream)
@@ -149,11 +152,7 @@ def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes, with the provider's name of the model."""
     if not upstream.codec.http.model_in_body:
         return call.body
-    key = call.caller.key
-    # With a key for certain models only, a second `model` must not get through that another parser would take.
-    if call.model == upstream.model and (key is None or key.models == ("*",) or not has_ambiguous_model(call.body)):
-        return call.body
-    return replace_model(call.body, upstream.model)
+    return call.body if call.model == upstream.model else replace_model(call.body, upstream.model)
 
 
 def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
@@ -165,6 +164,6 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
         translation = exchange.translate_request(call.body) if rules else None
     except Malformed:
         translation = None  # the provider says what is wrong with it
-    if translation is None or not translation.ledger.codes:
+    if translation is None or not (translation.ledger.codes or has_repeated_key(call.body)):
         return body_with_upstream_model(call, upstream)
     return translation.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,6 +21,11 @@ from toolwire.protocols import find_codec
 MAX_CACHED_ROUTES = 2048
 """Names come from clients, so their number is not limited otherwise."""
 MAX_SUGGESTIONS = 20
+MAX_MODEL_NAME = 256
+_DOUBTFUL_NAME = re.compile(
+    r"[\x00-\x1f\x7f-\x9f%\\\ud800-\udfff\u200b-\u200f\u2028-\u202e\ufeff]|\.\.|(?:^|/)\.(?:/|$)|^\s|\s$"
+)
+"""What a provider, or a proxy before it, could read as another name or another path."""
 
 
 class Target(Struct, frozen=True, cache_hash=True):
@@ -42,18 +48,20 @@ class Router:
         self._pattern_rules = sorted(patterns, key=lambda rule: len(rule.name), reverse=True)
         serving = ((pattern, provider) for provider in config.providers.values() for pattern in provider.models)
         self._served_patterns = sorted(serving, key=lambda row: (_is_pattern(row[0]), -len(row[0])))
-        self._route_cache: dict[tuple[str, str], tuple[Target, ...] | Failure] = {}
+        self._route_cache: dict[tuple[str, str], tuple[Target, ...]] = {}
 
     def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         """The target of a model and its fallbacks, in order. A Failure for the client if there is none."""
-        cache_key = (model, key.name if key is not None else "")
+        cache_key = (model, key.name if key is not None else "") if len(model) <= MAX_MODEL_NAME else ("", "")
         found = self._route_cache.get(cache_key)
-        if found is None:
-            found = self._find_route(model, key)
+        if found is not None:
+            return found
+        route = _refuse_name(model) or self._find_route(model, key)
+        if not isinstance(route, Failure):  # names that lead nowhere are not worth the memory
             if len(self._route_cache) >= MAX_CACHED_ROUTES:
                 self._route_cache.clear()
-            self._route_cache[cache_key] = found
-        return found
+            self._route_cache[cache_key] = route
+        return route
 
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
         owners: dict[str, str] = {}
@@ -71,13 +79,15 @@ class Router:
 
     def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
+        if not name:
+            message = f"the request does not name a model. {self._suggest_models(name, key)}"
+            return Failure("invalid", message, 400, "missing_required_parameter", "model")
         if key is not None and not _is_allowed(key, name):
             problem = f"the key `{key.name}` may not use the model `{name}`"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
         if not targets:
-            problem = f"unknown model `{name}`" if name else "the request does not name a model"
-            message = f"{problem}. {self._suggest_models(name, key)}"
+            message = f"unknown model `{name}`. {self._suggest_models(name, key)}"
             return Failure("not_found", message, 0, "model_not_found", "model")
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
@@ -119,6 +129,17 @@ class Router:
         shown = ([near] if near else []) + [name for name in usable if name != near]
         more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
         return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+
+
+def _refuse_name(name: str) -> Failure | None:
+    """Why a model cannot have this name. Some protocols write the name into a path."""
+    if len(name) > MAX_MODEL_NAME:
+        what = f"the name of the model is longer than {MAX_MODEL_NAME} characters"
+        return Failure("invalid", what, 400, "invalid_value", "model")
+    if _DOUBTFUL_NAME.search(name):
+        what = "the name of the model has characters that could make it another name (%, \\, .., control characters)"
+        return Failure("invalid", what, 400, "invalid_value", "model")
+    return None
 
 
 def _is_pattern(name: str) -> bool:

@@ -58,6 +58,7 @@ from toolwire.gateway.responses_state.response_objects import (
     write_listed_item,
     write_response_stream,
 )
+from toolwire.gateway.server.request_body import refuse_keys
 from toolwire.gateway.store.repository import (
     CONVERSATION,
     ITEM,
@@ -132,6 +133,9 @@ class OperationContext(Struct, eq=False):
         if body and not self.call.load_body(body):
             self._decode_body(body)
             raise self.refusal(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
+        refused = refuse_keys(self.call.peek.keys, self.call.caller.key, bool(self.call.runtime.policy.rules))
+        if refused is not None:
+            raise self.refusal(refused)
 
     def read_body(self) -> Object:
         return self._decode_body(self.call.body or b"{}")

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import partial
 from itertools import count
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.core.codec import WriteContext
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
-from toolwire.core.provenance import partial_decoder
-from toolwire.gateway.server.request_body import Peek
+from toolwire.gateway.server.request_body import Peek, judge_keys
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, write_stream_error, wrong_type_failure
 from toolwire.protocols.openai_responses.names import (
     NAME,
@@ -337,12 +338,38 @@ class _RequestPeek(Peek, frozen=True, gc=False):
     previous_response_id: Json = None
     conversation: Json = None
     background: Json = None
-    input: list[_ItemPeek] | str | None = None
+    input: list[_ItemPeek] | Json = None
 
 
-peek_request = partial_decoder(_RequestPeek)
-"""Reads from a body the keys that routing needs and those that `is_stateless` needs, in one pass. None where one of
-them has an unexpected type. Agents send long bodies with every turn, so nothing else is decoded."""
+class _AnyObject(Struct, gc=False):
+    """An object whose members do not matter here."""
+
+
+_Scalar: TypeAlias = str | int | float | bool | None
+_decode_request = msgspec.json.Decoder(
+    dict[partial[Any], list[_ItemPeek | _Scalar] | _AnyObject | _Scalar], dec_hook=partial
+).decode
+
+
+def peek_request(body: bytes) -> _RequestPeek | None:
+    """The keys that routing needs and those that `is_stateless` needs, in one pass. None where one of them has an
+    unexpected type. Agents send long bodies with every turn, so nothing else is decoded."""
+    try:
+        pairs = _decode_request(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    names = [name.args[0] for name in pairs]
+    fields = dict(zip(names, pairs.values(), strict=True))
+    get = fields.get
+    model, stream, input = get("model", ""), get("stream"), get("input")
+    is_of_type = type(model) is str and (stream is None or type(stream) is bool)
+    has_items = type(input) is list and {_ItemPeek}.issuperset(map(type, input))
+    if not is_of_type or not (has_items or input is None or type(input) is str):
+        return None
+    state = (get("store"), get("previous_response_id"), get("conversation"), get("background"))
+    return _RequestPeek(model, stream, bool(get("tools")), judge_keys(names), *state, input)
+
+
 _peek_item_type = attrgetter("type")
 
 

@@ -59,7 +59,8 @@ class AccessControl:
 
     def without_credential(self, query: str) -> str:
         """The query without keys: a gateway key must not reach the provider."""
-        return "&".join(pair for pair in query.split("&") if pair.partition("=")[0] not in self._credential_queries)
+        names = self._credential_queries
+        return "&".join(pair for pair in query.split("&") if unquote_plus(pair.partition("=")[0]) not in names)
 
     def _admit_with_key(self, headers: Mapping[str, str], credential: str) -> Caller | Failure:
         gateway_key = headers.get(GATEWAY_KEY_HEADER)

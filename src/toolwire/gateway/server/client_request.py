@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
+from toolwire.gateway.server.request_target import RequestTarget, read_path
 from toolwire.gateway.server.write_queue import Write
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ class ClientRequest(ABC):
 
     __slots__ = (
         "bytes_sent", "clock", "headers", "is_disconnected", "loop", "method", "path", "peer", "query",
-        "resolved_heads",
+        "resolved_heads", "target_problem",
     )  # fmt: skip
 
     method: str
     path: str
-    """As it came, with its escapes."""
+    """In its one spelling (`request_target`), without escapes."""
+    target_problem: str
+    """Why the target must be refused; "" if it need not be."""
     query: str
     headers: dict[str, str]
     """Names are in lower case."""
@@ -121,8 +124,8 @@ class AsgiRequest(ClientRequest):
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = scope["method"]
-        self.path = _read_asgi_path(scope)
-        self.query = scope.get("query_string", b"").decode("latin-1")
+        target = read_path(_read_asgi_path(scope), scope.get("query_string", b"").decode("latin-1"))
+        self.path, self.query, self.target_problem = target.path, target.query, target.problem
         self.headers = join_headers((str(name, "latin-1"), str(value, "latin-1")) for name, value in scope["headers"])
         self.resolved_heads = {}
         self.peer = (scope.get("client") or ("",))[0]
@@ -240,8 +243,7 @@ class RequestLine(Struct, frozen=True):
     """The head of a request without its headers."""
 
     method: str
-    path: str
-    query: str
+    target: RequestTarget
     keep_alive: bool
     """Another request may follow on the connection."""
     is_http_1_0: bool
@@ -279,7 +281,9 @@ class HttpRequest(ClientRequest):
     ) -> None:
         """`body` is given if it is complete already."""
         self._connection = connection
-        self.method, self.path, self.query = request_line.method, request_line.path, request_line.query
+        target = request_line.target
+        self.method, self.path, self.query = request_line.method, target.path, target.query
+        self.target_problem = target.problem
         self.keep_alive, self._is_http_1_0 = request_line.keep_alive, request_line.is_http_1_0
         self.headers, self.resolved_heads = headers, resolved_heads
         self.peer, self.loop, self.clock = connection.peer, connection.loop, connection.clock
@@ -533,14 +537,3 @@ def _sanitise_headers(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name and not _NON_TOKEN_CHARACTER.search(name)
     }
-
-
-def split_target(target: str) -> tuple[str, str]:
-    """Path and query of a request target, which may begin with scheme and host."""
-    path, _, query = target.partition("#")[0].partition("?")
-    if not path.startswith("/"):
-        try:
-            path = urlsplit(path).path
-        except ValueError:
-            path = ""
-    return path or "/", query

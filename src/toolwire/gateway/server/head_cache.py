@@ -9,6 +9,7 @@ import msgspec
 
 from toolwire.gateway.pipeline.gateway_request import ResolvedHeads
 from toolwire.gateway.server.client_request import HttpRequest, RequestLine
+from toolwire.gateway.server.request_target import RequestTarget
 
 MAX_CACHED_HEAD = 8 * 1024
 _CONTENT_LENGTH = b"\r\ncontent-length:"
@@ -55,5 +56,6 @@ def cache_head(request: HttpRequest, data: bytes) -> CachedHead | None:
         return None
     start = head.find(length.encode(), head.lower().find(_CONTENT_LENGTH) + len(_CONTENT_LENGTH))
     before, after = head[:start], head[start + len(length) :]
-    line = RequestLine(request.method, request.path, request.query, keep_alive=True, is_http_1_0=False)
+    target = RequestTarget(request.path, request.query, request.target_problem)
+    line = RequestLine(request.method, target, keep_alive=True, is_http_1_0=False)
     return CachedHead(before, after, end - len(length), len(length), line, headers.copy(), request.resolved_heads)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import unicodedata
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.core.ir import Failure
+from toolwire.gateway.config.config import ClientKey
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-_NO_VALUE = Raw(b"")
+
+class JudgedKeys(Struct, frozen=True, gc=False):
+    """What is wrong with the outermost keys of a body, and which of them may choose another model or tools."""
+
+    problem: str = ""
+    key: str = ""
+    steering: tuple[str, ...] = ()
+
+
+PLAIN_KEYS = JudgedKeys()
 
 
 class Peek(Struct, frozen=True, gc=False):
@@ -25,11 +39,17 @@ class Peek(Struct, frozen=True, gc=False):
 
     model: str = ""
     stream: bool | None = None
-    tools: Raw = _NO_VALUE
+    has_tools: bool = False
+    """Are tools among its keys?"""
+    keys: JudgedKeys = PLAIN_KEYS
 
 
-_decode_peek = msgspec.json.Decoder(Peek).decode
+# msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
+# it is made without a call of a Python function.
+decode_pairs = msgspec.json.Decoder(dict[partial[Any], Raw], dec_hook=partial).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_flag = msgspec.json.Decoder(bool | None).decode
 _encode = msgspec.json.Encoder().encode
 _MODEL_KEY = b'"model"'
 _MODEL_PATTERN = re.compile(rb'"model"(?=[ \t\r\n]*:[ \t\r\n]*")')
@@ -40,15 +60,122 @@ _MAX_PLACES = 16
 def peek_body(body: bytes) -> Peek | None:
     """The keys that routing needs. None if the body has not such keys: the codec's reader says what is wrong."""
     try:
-        return _decode_peek(body)
+        pairs = decode_pairs(body)
+        fields = {name.args[0]: value for name, value in pairs.items()}
+        model = _decode_text(fields["model"]) if "model" in fields else ""
+        stream = _decode_flag(fields["stream"]) if "stream" in fields else None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+    tools = fields.get("tools")
+    has_tools = tools is not None and (len(tools) > 4 or bytes(tools) not in (b"[]", b"null"))
+    if len(fields) == len(pairs) and _USUAL_KEYS.issuperset(fields):
+        return Peek(model, stream, has_tools)
+    return Peek(model, stream, has_tools, judge_keys([name.args[0] for name in pairs]))
 
 
 def declares_tools(peek: Peek, body: bytes) -> bool:
     """Does the request declare tools, among its keys or in the middle of the conversation?"""
-    declared = bytes(peek.tools)
-    return (bool(declared) and declared not in (b"[]", b"null")) or body.find(b'"additional_tools"') >= 0
+    return peek.has_tools or body.find(b'"additional_tools"') >= 0
+
+
+# --- one reading of a body ---
+
+
+_USUAL_KEYS = frozenset(
+    """model stream tools messages input contents system instructions tool_choice parallel_tool_calls max_tokens
+    max_completion_tokens max_output_tokens temperature top_p top_k stop stop_sequences stream_options store include
+    reasoning reasoning_effort text response_format metadata user prompt_cache_key service_tier thinking betas
+    output_config context_management systemInstruction generationConfig toolConfig safetySettings cachedContent
+    previous_response_id conversation background truncation client_metadata n seed""".split()
+)
+"""Keys that need no second look."""
+_JUDGED_KEYS: Mapping[str, frozenset[str]] = {
+    "".join(filter(str.isalnum, spellings.split()[0])).lower(): frozenset(spellings.split())
+    for spellings in (
+        "model", "stream", "tools", "tool_choice", "toolConfig tool_config", "functions", "function_call", "messages",
+        "input", "contents", "system", "instructions", "systemInstruction system_instruction", "store", "requests",
+        "previous_response_id", "conversation", "background", "cachedContent cached_content",
+        "generationConfig generation_config",
+    )
+}  # fmt: skip
+"""Keys by which the gateway decides, in the spellings that their protocols know, by their letters in lower case. Some
+servers (those in Go) take a key in any case."""
+_MODEL_STEERING_KEYS = frozenset(
+    """models modelid modelids modelname modellist modelgroup modelinfo targetmodel fallback fallbacks fallbackmodel
+    fallbackmodels contextwindowfallbacks preset presets engine engineid deployment deploymentid deploymentname plugins
+    extrabody apibase baseurl apikey userconfig customllmprovider agent agentconfig""".split()
+)
+"""Keys by which servers such as OpenRouter and LiteLLM choose another model or other tools."""
+_PROVIDER_STEERING_KEYS = frozenset("route router provider providers transforms".split())
+"""Keys by which OpenRouter chooses among the providers of a model."""
+
+
+def judge_keys(names: Sequence[str]) -> JudgedKeys:
+    """Look at the outermost keys of a body: what the gateway reads must be what the provider reads."""
+    if _USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
+        return PLAIN_KEYS
+    steering: list[str] = []
+    spellings: dict[str, str] = {}
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return JudgedKeys(f"`{name[:80]}` is in the body twice, and servers differ in which they take", name[:80])
+        seen.add(name)
+        form = _letters_of(name)
+        known = _JUDGED_KEYS.get(form)
+        if known is not None and name not in known:
+            usual = min(known)
+            return JudgedKeys(f"some servers take `{name[:80]}` for `{usual}`; use the usual spelling", name[:80])
+        if known is not None and form in spellings:
+            what = f"`{name}` and `{spellings[form]}` are the same field, and servers differ in which they take"
+            return JudgedKeys(what, name)
+        spellings[form] = name
+        if form in _MODEL_STEERING_KEYS or form in _PROVIDER_STEERING_KEYS:
+            steering.append(name)
+    return JudgedKeys("", "", tuple(steering)) if steering else PLAIN_KEYS
+
+
+def _letters_of(name: str) -> str:
+    """A key without case, punctuation and invisible characters, as the most lenient server may read it."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name[:256]).casefold()))
+
+
+def refuse_keys(keys: JudgedKeys, key: ClientKey | None, has_policy: bool) -> Failure | None:
+    """Why a body must not be sent; None if it may. A key for certain models, or rules for tools, do not allow a body
+    that can choose others."""
+    if keys.problem:
+        return Failure("invalid", keys.problem, 400, "", keys.key)
+    restricted = key is not None and key.is_restricted
+    for name in keys.steering if restricted or has_policy else ():
+        if restricted or _letters_of(name) in _MODEL_STEERING_KEYS:
+            who = f"the key `{key.name}` is limited to certain models" if restricted and key is not None else ""
+            who = who or "this gateway has rules for tools ([[policy]])"
+            what = f"{who}, and `{name[:80]}` could choose another model or tools; leave it out"
+            return Failure("permission", what, 403, "", name[:80])
+    return None
+
+
+def has_repeated_key(body: bytes) -> bool:
+    """Does any object in the body have a key twice? Readers take the last one; a provider might take the first."""
+
+    def check_pairs(pairs: list[tuple[str, object]]) -> None:
+        if len(dict(pairs)) != len(pairs):
+            raise _RepeatedKey
+
+    try:
+        json.loads(body, object_pairs_hook=check_pairs)
+    except _RepeatedKey:
+        return True
+    except (ValueError, RecursionError):
+        return True  # not certain that it has none
+    return False
+
+
+class _RepeatedKey(Exception):
+    pass
+
+
+# --- the model's name ---
 
 
 def replace_model(body: bytes, model: str) -> bytes:
@@ -89,12 +216,6 @@ def _splice_outer_model(body: bytes, model: str, name: bytes) -> bytes | None:
             without = peek_body(body[:at] + b'""' + body[at + len(_MODEL_KEY) :])
             return spliced if without is not None and not without.model else None
     return None
-
-
-def has_ambiguous_model(body: bytes) -> bool:
-    """Could another parser find another model in it?"""
-    at = body.find(_MODEL_KEY)
-    return at < 0 or body.find(_MODEL_KEY, at + 1) >= 0
 
 
 # --- how much there is to read ---

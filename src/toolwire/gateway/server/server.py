@@ -22,9 +22,9 @@ from toolwire.gateway.server.client_request import (
     HttpRequest,
     RequestLine,
     join_headers,
-    split_target,
 )
 from toolwire.gateway.server.head_cache import CachedHead, cache_head
+from toolwire.gateway.server.request_target import read_target
 from toolwire.gateway.server.write_queue import WriteQueue
 
 SWEEP_SECONDS = 5.0
@@ -360,8 +360,8 @@ class ClientConnection(asyncio.Protocol):
         if parser.should_upgrade():
             self._is_upgrade = True
             keep = keep and headers.get("upgrade", "").lower() == "h2c"
-        path, query = split_target(url.decode("latin-1"))
-        request = HttpRequest(self, RequestLine(method, path, query, keep, version == "1.0"), headers, {})
+        target = read_target(url.decode("latin-1"), headers.get("host", ""))
+        request = HttpRequest(self, RequestLine(method, target, keep, version == "1.0"), headers, {})
         if "expect" in headers:
             request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
         self._incoming_request = self._parsed_request = request

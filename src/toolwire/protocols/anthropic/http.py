@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.json_values import Json, Object
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
 from toolwire.protocols.anthropic.models import family
@@ -53,6 +53,27 @@ def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> 
 
 PATH = "/v1/messages"
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
+
+PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
+    POST         /v1/complete                            body
+    POST         /v1/messages/batches                    create runs-models
+    GET          /v1/messages/batches                    list
+    GET,DELETE   /v1/messages/batches/{id}               use
+    POST         /v1/messages/batches/{id}/cancel        use
+    GET          /v1/messages/batches/{id}/results       use
+    POST         /v1/files                               create
+    GET          /v1/files                               list
+    GET,DELETE   /v1/files/{id}                          use
+    GET          /v1/files/{id}/content                  use
+    POST         /v1/skills                              create
+    GET          /v1/skills                              list
+    GET,DELETE   /v1/skills/{id}                         use
+    GET,POST     /v1/skills/{id}/versions                use
+    GET,DELETE   /v1/skills/{id}/versions/{id}           use
+    GET          /v1/skills/{id}/versions/{id}/content   use
+""")
+"""Not here: organisations, OAuth, user profiles and vaults, which belong to the account, and agents with their
+sessions, environments and tunnels."""
 
 OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
 """The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
@@ -117,6 +138,7 @@ HTTP = Http(
     sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
+    passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,
     credential_headers=("x-api-key", "authorization"),

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from msgspec.structs import replace
+
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
 from toolwire.core.sse import Frame, FrameTooLong, JsonArraySplitter, SseSplitter
@@ -129,9 +131,53 @@ VERBS: dict[str, tuple[Literal["generate", "count_tokens"], bool | None]] = {
     "streamGenerateContent": ("generate", True),
     "countTokens": ("count_tokens", None),
 }
-_PERCENT_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PATH_UNSAFE = re.compile(r"[^A-Za-z0-9._~/@-]+")
 """Characters that need an escape in a path. A colon does, because it separates the verb."""
+
+PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
+    POST              /{version}/models/{model}:embedContent                       path
+    POST              /{version}/models/{model}:batchEmbedContents                 path
+    POST              /{version}/models/{model}:predict                            path
+    POST              /{version}/models/{model}:computeTokens                      path
+    POST              /{version}/models/{model}:predictLongRunning                 path create
+    POST              /{version}/models/{model}:batchGenerateContent               path create runs-models
+    POST              /{version}/models/{model}:asyncBatchEmbedContent             path create runs-models
+    POST              /{version}/publishers/{id}/models/{model}:embedContent       path
+    POST              /{version}/publishers/{id}/models/{model}:predict            path
+    POST              /{version}/publishers/{id}/models/{model}:computeTokens      path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent    path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:predict         path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens   path
+    GET               /{version}/models/{model}/operations/{id}                    use
+    GET               /{version}/operations/{id}                                   use
+    POST              /upload/{version}/files                                      create
+    PUT,POST          /upload/{version}/files/{id}                                 use
+    GET               /{version}/files                                             list
+    GET,DELETE        /{version}/files/{id}                                        use
+    GET               /{version}/files/{id}:download                               use
+    GET               /download/{version}/files/{id}:download                      use
+    POST              /{version}/cachedContents                                    create runs-models
+    GET               /{version}/cachedContents                                    list
+    GET,PATCH,DELETE  /{version}/cachedContents/{id}                               use
+    GET               /{version}/batches                                           list
+    GET,DELETE        /{version}/batches/{id}                                      use
+    POST              /{version}/batches/{id}:cancel                               use
+    POST              /{version}/fileSearchStores                                  create
+    GET               /{version}/fileSearchStores                                  list
+    GET,DELETE        /{version}/fileSearchStores/{id}                             use
+    POST              /{version}/fileSearchStores/{id}:importFile                  use
+    GET               /{version}/fileSearchStores/{id}/documents                   use
+    GET,DELETE        /{version}/fileSearchStores/{id}/documents/{id}              use
+    GET               /{version}/fileSearchStores/{id}/operations/{id}             use
+    GET               /{version}/fileSearchStores/{id}/upload/operations/{id}      use
+    POST              /upload/{version}/fileSearchStores/{id}:uploadToFileSearchStore  use
+    GET               /{version}/tunedModels                                       list
+    GET,DELETE        /{version}/tunedModels/{id}                                  use
+    POST              /{version}/interactions                                      body create runs-models
+    GET,DELETE        /{version}/interactions/{id}                                 use
+    POST              /{version}/interactions/{id}/cancel                          use
+""")
+"""Not here: `auth_tokens`, which gives out keys of the account, and permissions of tuned models."""
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 
@@ -154,24 +200,29 @@ def model_path(model: str) -> str:
 # --- endpoints ------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=512)
 def match_endpoint(path: str, query: str) -> EndpointMatch | None:
     """The endpoint of a path such as `/v1beta/models/NAME:generateContent`. The name may have slashes, and it includes
-    the collection unless that is `models/`."""
+    the collection unless that is `models/`. The path has no escapes."""
+    found = _match_path(path)
+    if found is None or not found.stream:
+        return found
+    wants_sse = not {"alt=sse", "$alt=sse", "%24alt=sse"}.isdisjoint(query.lower().split("&"))
+    return found if wants_sse else replace(found, framing="array")
+
+
+@lru_cache(maxsize=512)
+def _match_path(path: str) -> EndpointMatch | None:
     version = next((version for version in PATH_VERSIONS if path.startswith(version)), "")
     resource, _, verb = path.rpartition(":")
     if not version or verb not in VERBS:
         return None
-    data = resource[len(version) :].encode("utf-8", "replace")
-    name = _PERCENT_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data).decode("utf-8", "replace")
+    name = resource[len(version) :]
     if name.startswith(("publishers/", "projects/")):
         name = "models/" + name.rpartition("/models/")[2]
     if not name.startswith(COLLECTIONS) or name in COLLECTIONS:
         return None
     operation, stream = VERBS[verb]
-    wants_sse = not {"alt=sse", "$alt=sse", "%24alt=sse"}.isdisjoint(query.lower().split("&"))
-    framing = "array" if stream and not wants_sse else ""
-    return EndpointMatch(operation, name.removeprefix("models/"), stream, framing)
+    return EndpointMatch(operation, name.removeprefix("models/"), stream)
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -236,6 +287,7 @@ HTTP = Http(
         """/v1beta/ /v1alpha/ /v1beta1/ /upload/ /download/ /v1/tunedModels /v1/publishers/ /v1/projects/
         /v1/cachedContents /v1/fileSearchStores /v1/interactions /v1/operations""".split()
     ),
+    passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     identifying_names=frozenset({"x-goog-api-key", "x-goog-api-client", "x-goog-user-project", "key"}),
     write_credential=lambda key: ("x-goog-api-key", key),
     credential_headers=("x-goog-api-key", "authorization"),

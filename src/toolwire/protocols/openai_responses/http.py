@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint
+from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.json_values import Json, Object
 from toolwire.core.rate_limits import RateLimitHeaders
 
@@ -22,6 +22,17 @@ CODEX_SIGNS = frozenset(
     client_version""".split()
 )
 """Names that only Codex sends; the last one is in the query when it asks for models."""
+
+PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
+    GET,DELETE   /v1/responses/{id}                     use
+    POST         /v1/responses/{id}/cancel              use
+    GET          /v1/responses/{id}/input_items         use
+    POST         /v1/conversations                      create
+    GET,POST,DELETE  /v1/conversations/{id}             use
+    GET,POST     /v1/conversations/{id}/items           use
+    GET,DELETE   /v1/conversations/{id}/items/{id}      use
+""")
+"""For objects that the gateway does not store itself."""
 
 read_rate_limits, write_rate_limits = RateLimitHeaders(
     "x-ratelimit-{field}-{what}", ("requests", "tokens")
@@ -49,7 +60,7 @@ HTTP = Http(
     history_markers=(b'"call_id"', b'"encrypted_content"'),
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/responses", "/v1/conversations"),
-    stored_object_paths=("/v1/responses", "/v1/conversations"),
+    passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     identifying_names=CODEX_SIGNS,
     forwarded_headers=tuple(
         """openai-* x-openai-* x-codex-* originator session-id thread-id x-client-request-id idempotency-key
