@@ -74,6 +74,19 @@ def test_requests_arrive_byte_for_byte_but_for_the_models_name(
     assert (line["passthrough"], line["input_tokens"], line["output_tokens"]) == (True, 25, 12)
 
 
+@STREAMS
+@SAME
+def test_half_of_a_character_is_replaced_and_reported(served: Served, protocol: str, stream: bool) -> None:
+    """Agents cut texts between the halves of a surrogate pair, and providers refuse such a request."""
+    play = write_chunked(*frames(protocol)) if stream else whole(protocol)
+    scene = served.scene(protocol, play)
+    sent = _odd(protocol, scene.model, stream).replace(b"Caf", b"\\ud83dCaf")
+    got = ask(served.port, "POST", path_of(protocol, scene.model, stream), sent)
+    assert got.status == 200, got.data
+    assert "\ufffdCaf" in json.dumps(json.loads(scene.asked[0].body), ensure_ascii=False)
+    assert "text-repaired" in json.dumps(served.line(got.id)["losses"])
+
+
 @SAME
 def test_a_model_in_the_path_is_all_that_changes_there(served: Served, protocol: str) -> None:
     scene = served.scene(protocol, whole(protocol))

@@ -13,13 +13,26 @@ from hypothesis import strategies as st
 from material import NAMES, PAIRS
 from toolwire import Malformed
 from toolwire.core.codec import WriteContext
-from toolwire.core.events import unfold
+from toolwire.core.events import (
+    ArgumentsDelta,
+    ChoiceEnd,
+    Event,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
+    TextDelta,
+    UsageUpdate,
+    fold,
+    unfold,
+)
 from toolwire.core.ir import (
     Call,
     Choice,
     Citation,
     Failure,
     Finish,
+    Part,
     ProviderCall,
     ProviderResult,
     Reasoning,
@@ -28,6 +41,7 @@ from toolwire.core.ir import (
     Text,
     Usage,
 )
+from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
@@ -207,3 +221,112 @@ def test_the_name_of_an_unknown_event_cannot_end_its_line(client: str, kind: str
     frame = json.dumps({"type": f"x{kind}", "error": None}).encode()
     translation = Exchange(find_codec(client), find_codec("anthropic")).start_stream()
     parse_frames(translation.feed(b"data: %b\n\n" % frame))
+
+
+# --- halves of surrogate pairs ----------------------------------------------------------------------------------------
+
+FIRST, SECOND = "FIRSTHALF", "SECONDHALF"
+CUT: dict[str, tuple[Part, type[TextDelta | ArgumentsDelta]]] = {
+    "text": (Text(""), TextDelta),
+    "reasoning": (Reasoning("", "summary"), TextDelta),
+    "call": (Call("call_1", "f"), ArgumentsDelta),
+}
+
+
+def cut_stream(provider: str, kind: str, deltas: list[str]) -> bytes:
+    """A stream of the provider with these deltas, in which FIRST and SECOND are escaped halves."""
+    part, delta = CUT[kind]
+    events: list[Event] = [
+        ResponseStart("id", "m"),
+        PartStart(0, part),
+        *[delta(0, text) for text in deltas],
+        PartEnd(0),
+        ChoiceEnd(Finish("calls" if kind == "call" else "stop")),
+        UsageUpdate(Usage(1, 1)),
+        ResponseEnd(),
+    ]
+    writer = find_codec(provider).make_stream_writer(Ledger("elsewhere", provider), WriteContext())
+    out = b"".join([writer.write(event) for event in events]) + writer.close()
+    return out.replace(FIRST.encode(), b"\\ud83d").replace(SECOND.encode(), b"\\uDE42")
+
+
+def read_back(client: str, out: bytes) -> str:
+    """The text or arguments of a stream, as a client of the protocol reads them."""
+    reader = find_codec(client).make_stream_reader()
+    response = fold([*reader.feed(out), *reader.close()])
+    assert response.failure is None
+    assert not reader.replaced_halves
+    found = [part for part in response.choices[0].parts if isinstance(part, (Text, Reasoning, Call))]
+    return "".join([part.arguments if isinstance(part, Call) else part.text for part in found])
+
+
+@pytest.mark.parametrize("kind", CUT)
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_character_cut_between_two_deltas_is_joined(client: str, provider: str, kind: str) -> None:
+    deltas = ['{"a":"A', FIRST, f"{SECOND}B{FIRST}", f'{SECOND}C"}}']
+    data = cut_stream(provider, kind, deltas)
+    for size in (len(data), 1, 7, 64):
+        translation = Exchange(find_codec(client), find_codec(provider)).start_stream()
+        out = b"".join([translation.feed(data[at : at + size]) for at in range(0, len(data), size)])
+        assert read_back(client, out + translation.close()) == '{"a":"A🙂B🙂C"}'
+        assert "text-repaired" not in translation.ledger.codes
+
+
+LONE = {
+    "first": ['{"a":"A', FIRST, 'B"}'],
+    "second": ['{"a":"A', SECOND, 'B"}'],
+    "order": ['{"a":"A', SECOND, FIRST, 'B"}'],
+    "middle": ['{"a":"A', f"x{FIRST}x", 'B"}'],
+    "last": ['{"a":"AB"}', FIRST],
+}
+
+
+@pytest.mark.parametrize("case", LONE)
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_a_lone_half_is_replaced_and_reported(client: str, provider: str, kind: str, case: str) -> None:
+    deltas = LONE[case]
+    data = cut_stream(provider, kind, deltas)
+    translation, out = stream(client, provider, data)
+    assert read_back(client, out) == "".join(deltas).replace(FIRST, "\ufffd").replace(SECOND, "\ufffd")
+    assert "text-repaired" in translation.ledger.codes
+    folded = Exchange(find_codec(client), find_codec(provider)).translate_streamed_response(data)
+    assert "text-repaired" in folded.ledger.codes
+    assert folded.failure is None
+
+
+def test_halves_of_different_texts_are_not_joined() -> None:
+    chunks = [
+        {"id": "c", "choices": [{"index": 0, "delta": {"content": "aFIRSTHALF"}}]},
+        {"id": "c", "choices": [{"index": 1, "delta": {"content": "SECONDHALFb"}}]},
+        {"id": "c", "choices": [{"index": at, "delta": {}, "finish_reason": "stop"} for at in (0, 1)]},
+    ]
+    frames = "".join([f"data: {json.dumps(chunk)}\n\n" for chunk in chunks])
+    data = frames.replace(FIRST, r"\ud83d").replace(SECOND, r"\ude42").encode()
+    reader = find_codec("openai-chat").make_stream_reader()
+    response = fold([*reader.feed(data), *reader.close()])
+    assert [choice.parts[0].text for choice in response.choices] == ["a\ufffd", "\ufffdb"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("client", "provider"), PAIRS)
+def test_lone_halves_in_a_whole_answer_are_replaced_and_reported(client: str, provider: str) -> None:
+    body = json.dumps(ANSWERS[provider]).replace('"hi"', r'"hi\ud83d \\ud83d \ud83d\ude42 \udc00"').encode()
+    translated = Exchange(find_codec(client), find_codec(provider)).translate_response(body)
+    assert '"hi\ufffd \\\\ud83d 🙂 \ufffd"'.encode() in translated.body
+    assert "text-repaired" in translated.ledger.codes
+
+
+ARGUMENTS_WITH_HALF = r'{"a":"x\ud83d","b":"\ud83d\ude42"}'
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "openai-responses"])
+@pytest.mark.parametrize("client", ["anthropic", "gemini", "unified"])
+def test_a_lone_half_inside_of_arguments_does_not_make_them_unreadable(client: str, provider: str) -> None:
+    """Where arguments are an object, not a text, the half inside of them is replaced."""
+    response = Response("id", "m", 1, (Choice(0, (Call("c", "f", ARGUMENTS_WITH_HALF),), Finish("calls")),))
+    body = encode(find_codec(provider).write_response(response, Ledger("", provider), WriteContext()))
+    translated = Exchange(find_codec(client), find_codec(provider)).translate_response(body)
+    (call,) = find_codec(client).read_response(json.loads(translated.body)).choices[0].parts
+    assert isinstance(call, Call)
+    assert json.loads(call.arguments) == {"a": "x\ufffd", "b": "🙂"}
+    assert translated.ledger.codes.count("text-repaired") == 1

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from material import NAMES, PAIRS, SAMPLES, corpus, needs_corpus, sample_streams
 from toolwire import Stream
+from toolwire.core import json_values
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -227,6 +228,7 @@ class Scripted:
         self._position = 0
         self._repeats = repeats
         self.repeat_count = 0
+        self.replaced_halves: list[json_values.Path] = []
 
     def feed(self, data: bytes) -> list[Event]:
         self._position += 1

@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.core.events import ArgumentsDelta, Event, TextDelta
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Response, Usage
-from toolwire.core.json_values import Json, Object
+from toolwire.core.json_values import Json, Object, Path
 from toolwire.core.losses import Ledger
 from toolwire.schema import ConvertedSchema
 
@@ -115,6 +115,9 @@ DeltaWriter = Callable[[str], bytes]
 
 class StreamReader(Protocol):
     """Bytes of one answer in, events out; `close` at the end of input. Never raises for what the peer sends."""
+
+    replaced_halves: list[Path]
+    """The places of texts in which U+FFFD replaced half of a surrogate pair."""
 
     def feed(self, data: bytes) -> list[Event]: ...
 

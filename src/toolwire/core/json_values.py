@@ -98,8 +98,11 @@ def encode_text(value: Json) -> str:
     return _encode(value).decode()
 
 
-def decode(data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES) -> Json:
-    """Decode one JSON document, or raise Malformed with the reason and the place."""
+def decode(
+    data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES, replaced: list[Path] | None = None
+) -> Json:
+    """Decode one JSON document, or raise Malformed with the reason and the place. Halves of surrogate pairs become
+    U+FFFD; their places are added to `replaced`."""
     if len(data) > max_bytes:
         raise Malformed(path, f"{len(data):,} bytes are more than the limit of {max_bytes:,}")
     try:
@@ -107,12 +110,96 @@ def decode(data: bytes | str, path: Path = None, max_bytes: int = MAX_BYTES) -> 
     except RecursionError:
         raise Malformed(path, "the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise Malformed(path, explain_decode_error(data, error)) from None
+        mended = replace_lone_halves(data)
+        if mended is None:
+            raise Malformed(path, explain_decode_error(data, error)) from None
+    value = decode(mended, path, max_bytes + len(mended))
+    if replaced is not None:
+        try:
+            replaced += _places_with_halves(json.loads(data), path)
+        except RecursionError:
+            replaced.append(path)
+    return value
 
 
-_LONE_SURROGATE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
-)
+# --- halves of surrogate pairs ---
+#
+# JavaScript counts text in UTF-16 units. Programs that cut it without care leave half of a character behind, which JSON
+# can spell (`\\ud83d`) and UTF-8 cannot. Anthropic and others refuse a request with one.
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\\ufffd"
+
+
+def find_lone_halves(text: str) -> list[re.Match[str]]:
+    """The escapes in a JSON text that are half of a surrogate pair without the other half."""
+    if _HALF_ESCAPE.search(text) is None:
+        return []
+    lone: list[re.Match[str]] = []
+    high: re.Match[str] | None = None
+    for found in _ESCAPE.finditer(text):
+        unit = int(found[1], 16) if found[1] else 0
+        if high is not None:
+            if 0xDC00 <= unit <= 0xDFFF and high.end() == found.start():
+                high = None
+                continue
+            lone.append(high)
+        high = found if 0xD800 <= unit <= 0xDBFF else None
+        if 0xDC00 <= unit <= 0xDFFF:
+            lone.append(found)
+    return lone if high is None else [*lone, high]
+
+
+def replace_lone_halves(data: bytes | str) -> str | None:
+    """A JSON text with U+FFFD for every half of a surrogate pair, escaped or not; None if there is none."""
+    try:
+        text = data.decode() if isinstance(data, bytes) else join_halves(data)
+    except UnicodeDecodeError:
+        return None
+    pieces: list[str] = []
+    end = 0
+    for found in find_lone_halves(text):
+        pieces += (text[end : found.start()], _REPLACEMENT)
+        end = found.end()
+    mended = "".join([*pieces, text[end:]])
+    return None if mended == data or (isinstance(data, bytes) and not pieces) else mended
+
+
+def join_halves(text: str) -> str:
+    """A text without halves of surrogate pairs: two that belong together become one character, others U+FFFD."""
+    if text.isascii() or _HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _places_with_halves(value: Json, path: Path) -> list[Path]:
+    """The paths of all texts with half of a surrogate pair; for a key, the path of its object."""
+    found: list[Path] = []
+    waiting: list[tuple[Json, Path]] = [(value, path)]
+    while waiting:
+        node, at = waiting.pop()
+        if isinstance(node, str):
+            found += [at] if _HALF.search(node) else []
+        elif isinstance(node, dict):
+            found += [at] if any(map(_HALF.search, node)) else []
+            waiting += [(child, (at, key)) for key, child in node.items()]
+        elif isinstance(node, list):
+            waiting += [(child, (at, number)) for number, child in enumerate(node)]
+    return found[::-1]
+
+
+def _join_all_halves(value: Json) -> Json:
+    """A JSON value whose texts and keys have no halves of surrogate pairs."""
+    if isinstance(value, str):
+        return join_halves(value)
+    if isinstance(value, dict):
+        return {join_halves(key): _join_all_halves(child) for key, child in value.items()}
+    return [*map(_join_all_halves, value)] if isinstance(value, list) else value
+
+
+# --- errors and objects in text ---
 
 
 def explain_decode_error(data: bytes | str, error: Exception) -> str:
@@ -128,9 +215,6 @@ def explain_decode_error(data: bytes | str, error: Exception) -> str:
         return "the JSON is nested too deeply"
     except ValueError as bad:
         return f"not JSON: {bad}"
-    lone = _LONE_SURROGATE.search(text)
-    if lone:
-        return f"half of a surrogate pair ({lone[0][:6]}) at character {lone.start()}, which is not a character"
     return f"not JSON: {error}"
 
 
@@ -139,11 +223,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def is_object_text(text: str) -> bool:
-    """Is this text one JSON object? Then it can be embedded as `Raw` where the wire needs an object."""
+    """Is this text one JSON object?"""
     try:
         _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
+        mended = replace_lone_halves(text)
+        return mended is not None and is_object_text(mended)
     return True
 
 
@@ -154,17 +239,24 @@ def decode_object_or_none(text: str) -> Object | None:
     try:
         value = _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
+        mended = replace_lone_halves(text)
+        return None if mended is None else decode_object_or_none(mended)
     return value if isinstance(value, dict) else None
 
 
-def raw_object_or_none(text: str) -> Raw | None:
+def raw_object_or_none(text: str, place: Path = None, replaced: list[Path] | None = None) -> Raw | None:
     """Like `decode_object_or_none`, but as `Raw`, which is embedded as it is spelled. Many models write arguments over
     several lines: the line breaks are removed, because in a frame of a stream they would end its `data:` line."""
     try:
         _check_object(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None if text and not text.isspace() else Raw(b"{}")
+        if not text or text.isspace():
+            return Raw(b"{}")
+        mended = replace_lone_halves(text)
+        found = None if mended is None else raw_object_or_none(mended)
+        if found is not None and replaced is not None:
+            replaced.append(place)
+        return found
     return Raw(msgspec.json.format(text.encode(), indent=-1) if "\n" in text or "\r" in text else text.encode())
 
 
@@ -293,36 +385,31 @@ def to_float(value: Number) -> float:
 Body = bytes | bytearray | memoryview | str | dict[str, Any] | list[Any]
 
 
-def parse_body(body: Body, max_bytes: int = MAX_BYTES) -> Json:
+def parse_body(body: Body, max_bytes: int = MAX_BYTES, replaced: list[Path] | None = None) -> Json:
+    """The JSON value of a body. Halves of surrogate pairs become U+FFFD; their places are added to `replaced`."""
     if not isinstance(body, (dict, list)):
-        return decode(bytes(body) if isinstance(body, (bytearray, memoryview)) else body, max_bytes=max_bytes)
+        data = bytes(body) if isinstance(body, (bytearray, memoryview)) else body
+        return decode(data, None, max_bytes, replaced)
     try:
         encode(body)  # a body that the caller parsed can hold text that cannot be encoded as UTF-8
     except RecursionError:
         raise Malformed(None, "the JSON is nested too deeply") from None
-    except UnicodeEncodeError as bad:
-        half = ascii(bad.object[bad.start])[1:-1]
-        path = _find_text(body, bad.object, None)
-        raise Malformed(path, f"half of a surrogate pair ({half}), which is not a character") from None
-    return body
+    except UnicodeEncodeError:
+        pass
+    else:
+        return body
+    if replaced is not None:
+        replaced += _places_with_halves(body, None)
+    try:
+        return _join_all_halves(body)
+    except RecursionError:
+        raise Malformed(None, "the JSON is nested too deeply") from None
 
 
-def _find_text(node: Json, text: str, path: Path) -> Path:
-    """The path of a text; for a key, the path of its object."""
-    if node == text:
-        return path
-    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, value in inner:
-        found = path if key == text else _find_text(value, text, (path, key))
-        if found is not None:
-            return found
-    return None
-
-
-def parse_object(body: Body, max_bytes: int = MAX_BYTES) -> Object:
+def parse_object(body: Body, max_bytes: int = MAX_BYTES, replaced: list[Path] | None = None) -> Object:
     if type(body) is bytes and len(body) <= max_bytes:
         try:
             return decode_object(body)
         except DECODE_ERRORS:
             pass  # decoded again below, for a message with the reason and the place
-    return expect_object(parse_body(body, max_bytes), None)
+    return expect_object(parse_body(body, max_bytes, replaced), None)

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
 from toolwire.core.ir import Opaque, Request, Response, Settings, UnknownField, source_path
-from toolwire.core.json_values import Path, Paths, json_pointer
+from toolwire.core.json_values import Path, Paths, json_pointer, raw_object_or_none
 
 OFF = "off"
 """The value of a setting that is switched off: leaving it out is not a loss."""
@@ -82,6 +83,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "role-mapped": "{target} does not have this role here",
         "format-mapped": "{target} expresses the format in another way",
         "finish-mapped": "{target} has a less exact finish reason for this",
+        "text-repaired": "half of a surrogate pair is not a character: U+FFFD replaces it",
         "usage-mapped": "{target} counts tokens in another way",
         "seal-wrapped": "it travels through the client in an envelope and goes back to its maker only",
         "seal-kept": "{target} has no field for it; it is stored by the id of a call and goes back to its maker",
@@ -168,6 +170,20 @@ class Ledger(msgspec.Struct, eq=False):
         """Note keys that only a writer of the source protocol could write back."""
         for field in unknown_fields:
             self.note(field.code, (field.path, field.key), f"`{field.key}` was left out")
+
+    def note_repairs(self, places: list[Path]) -> None:
+        """Note texts in which U+FFFD replaced half of a surrogate pair, and empty the list."""
+        for place in places:
+            self.note("text-repaired", place, "half of a character was replaced by U+FFFD")
+        places.clear()
+
+    def embed_object(self, text: str, place: Path) -> Raw | None:
+        """The JSON object in a text (see `raw_object_or_none`), with its repairs noted."""
+        repairs: list[Path] = []
+        found = raw_object_or_none(text, place, repairs)
+        if repairs:
+            self.note_repairs(repairs)
+        return found
 
     def note_opaque(self, part: Opaque) -> None:
         self.note("opaque-dropped", source_path(part), f"`{part.kind}` was left out")

@@ -5,11 +5,14 @@ Frames are split as bytes and only whole frames are decoded, so no split of the 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+from toolwire.core.json_values import find_lone_halves
 
 MAX_FRAME = 64 * 1024 * 1024
 _MAX_MATCHED_TEXT = MAX_FRAME // 16
@@ -35,6 +38,111 @@ class FrameTooLong(Exception):
     """A frame is longer than the limit, or never ends."""
 
 
+# --- characters that were cut between two frames ---
+
+_HIGH_HALF_AT_END = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
+_IDENTIFYING_KEYS = ("index", "output_index", "content_index", "summary_index", "item_id", "part", "thought")
+"""Keys that tell apart what deltas of the same shape belong to."""
+
+
+class HalfJoiner:
+    """Joins surrogate pairs that a server cut between two deltas (`\\ud83d`, `\\ude42`), as some in JavaScript do.
+
+    A frame with a text that ends in a first half is held until the next frame. If that continues the text with the
+    second half, the whole character goes into the first frame.
+    """
+
+    __slots__ = ("held_frame",)
+
+    def __init__(self) -> None:
+        self.held_frame: Frame | None = None
+
+    def join_frames(self, frames: list[Frame]) -> list[Frame]:
+        out: list[Frame] = []
+        for frame in frames:
+            if self.held_frame is not None:
+                held, frame = _join_pair(self.held_frame, frame)
+                out.append(held)
+                self.held_frame = None
+            if frame.data.find(b"\\u") >= 0 and _HIGH_HALF_AT_END.search(frame.data) and _halves_at_end(frame.data):
+                self.held_frame = frame
+            else:
+                out.append(frame)
+        return out
+
+    def release(self) -> list[Frame]:
+        held, self.held_frame = self.held_frame, None
+        return [] if held is None else [held]
+
+
+def _join_pair(first: Frame, second: Frame) -> tuple[Frame, Frame]:
+    """Both frames, with halves at the start of the second one moved to the texts in the first that they complete."""
+    try:
+        ends, starts = _halves_at_end(first.data), _halves_at_start(second.data)
+        left, right = first.data.decode(), second.data.decode()
+    except UnicodeDecodeError:
+        return first, second
+    for place in reversed([place for place in ends if place in starts]):
+        left = left[: ends[place].end()] + starts[place][0] + left[ends[place].end() :]
+    for place in reversed([place for place in starts if place in ends]):
+        right = right[: starts[place].start()] + right[starts[place].end() :]
+    return Frame(first.event, left.encode()), Frame(second.event, right.encode())
+
+
+_Halves = dict[tuple[object, ...], re.Match[str]]
+"""Escaped halves, by what identifies the text that they are in, in the order of the document."""
+
+
+def _halves_at_end(data: bytes) -> _Halves:
+    """First halves at the end of a text."""
+    text = data.decode("utf-8", "replace")
+    halves = [half for half in find_lone_halves(text) if text.startswith('"', half.end()) and _is_first(half)]
+    places = [place for place, found in _find_texts(text) if "\ud800" <= found[-1:] <= "\udbff"] if halves else []
+    return dict(zip(places, halves, strict=True)) if len(places) == len(halves) else {}
+
+
+def _halves_at_start(data: bytes) -> _Halves:
+    """Second halves at the start of a text."""
+    text = data.decode()
+    halves = [half for half in find_lone_halves(text) if not _is_first(half) and _starts_text(text, half.start())]
+    places = [place for place, found in _find_texts(text) if "\udc00" <= found[:1] <= "\udfff"] if halves else []
+    return dict(zip(places, halves, strict=True)) if len(places) == len(halves) else {}
+
+
+def _is_first(half: re.Match[str]) -> bool:
+    return half[1][1] in "89abAB"
+
+
+def _starts_text(text: str, at: int) -> bool:
+    return text[at - 1] == '"' and text[at - 2] != "\\"
+
+
+def _find_texts(text: str) -> list[tuple[tuple[object, ...], str]]:
+    """Every text of a JSON document with what identifies it, in order; none if it is not JSON."""
+    found: list[tuple[tuple[object, ...], str]] = []
+    try:
+        waiting: list[tuple[tuple[object, ...], Any]] = [((), json.loads(text))]
+    except (ValueError, RecursionError):
+        return found
+    while waiting:
+        place, node = waiting.pop()
+        if isinstance(node, str):
+            found.append((place, node))
+        elif isinstance(node, dict):
+            here = (*place, *[str(node[key]) for key in _IDENTIFYING_KEYS if key in node])
+            waiting += [((*here, key), child) for key, child in reversed(node.items())]
+        elif isinstance(node, list):
+            children = [
+                (place if isinstance(child, dict) and "index" in child else (*place, number), child)
+                for number, child in enumerate(node)
+            ]
+            waiting += reversed(children)
+    return found
+
+
+# --- bytes to frames ---
+
+
 class SseSplitter:
     """Bytes in, whole frames out. Comments, `id:` and `retry:` are ignored. CR, LF and CRLF all end a line."""
 
@@ -52,13 +160,18 @@ class SseSplitter:
         """Does the buffer end with a CR?"""
         self._max_frame = max_frame
         self._data_size = 0
+        self._joiner = HalfJoiner()
 
     def feed(self, data: bytes) -> list[Frame]:
         if self.is_between_frames:
             frame = self._read_single_frame(data)
             if frame is not None:
                 self._has_started = True
-                return [frame]
+                if data.find(b"\\u") < 0:
+                    return [frame]
+                frames = self._joiner.join_frames([frame])
+                self.is_between_frames = bool(frames)
+                return frames
         self._buffer += data
         if not self._has_started:
             if len(self._buffer) < 3 and b"\xef\xbb\xbf".startswith(self._buffer):
@@ -66,8 +179,10 @@ class SseSplitter:
             self._has_started = True
             if self._buffer.startswith(b"\xef\xbb\xbf"):
                 del self._buffer[:3]
-        frames = self._split_frames(data)
-        self.is_between_frames = not self._buffer and not self._data_lines and self._event_name is None
+        frames = self._joiner.join_frames(self._split_frames(data))
+        self.is_between_frames = (
+            not self._buffer and not self._data_lines and self._event_name is None and self._joiner.held_frame is None
+        )
         if len(self._buffer) + self._data_size > self._max_frame:
             raise FrameTooLong(f"a frame of the stream is longer than {self._max_frame:,} bytes")
         return frames
@@ -93,7 +208,8 @@ class SseSplitter:
         """The end of input: a last frame without its blank line is still a frame."""
         tail, self._buffer = bytes(self._buffer), bytearray()
         lines = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        return [frame for line in (*lines, b"") if (frame := self._read_line(line)) is not None]
+        frames = [frame for line in (*lines, b"") if (frame := self._read_line(line)) is not None]
+        return self._joiner.join_frames(frames) + self._joiner.release()
 
     def _split_frames(self, data: bytes) -> list[Frame]:
         has_cr = data.find(b"\r") >= 0
@@ -225,6 +341,7 @@ class JsonArraySplitter:
         self._escaped = False
         self._start = -1
         self._max_frame = max_frame
+        self._joiner = HalfJoiner()
 
     def feed(self, data: bytes) -> list[Frame]:
         self._buffer += data
@@ -251,12 +368,13 @@ class JsonArraySplitter:
         self._scanned = len(self._buffer)
         if self._scanned > self._max_frame:
             raise FrameTooLong(f"an element of the stream is longer than {self._max_frame:,} bytes")
-        return frames
+        return self._joiner.join_frames(frames)
 
     def close(self) -> list[Frame]:
         """What is left is a partial element."""
         tail, self._buffer = bytes(self._buffer), bytearray()
-        return [Frame(None, tail)] if tail.strip() else []
+        frames = [Frame(None, tail)] if tail.strip() else []
+        return self._joiner.join_frames(frames) + self._joiner.release()
 
 
 _LINE_BREAKS = re.compile(r"[\r\n\0]+")

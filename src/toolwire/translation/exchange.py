@@ -21,7 +21,7 @@ from toolwire.core.ir import (
     plain_text,
     replace_fields,
 )
-from toolwire.core.json_values import Body, Malformed, decode, encode, parse_body, parse_object
+from toolwire.core.json_values import Body, Malformed, Path, decode, encode, parse_body, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO
@@ -75,6 +75,8 @@ class Exchange:
     _read_ahead: tuple[Body, Request] | None = None
     """The body that `memory_keys` has read, and the request in it: `translate_request` need not read it again."""
     _client_request: Request | None = None
+    _request_repairs: Sequence[Path] = ()
+    """The places in the request where U+FFFD replaced half of a surrogate pair."""
     _prefix_digests: signature_memory.PrefixDigests | None = None
     """Digests of what is before each turn: a record is restored only where its context is the same."""
     _provider_request: Request | None = None
@@ -127,6 +129,8 @@ class Exchange:
         provider = self.provider
         ledger = Ledger(self.client.name, provider.name)
         request = self._read_request(body)
+        if self._request_repairs:
+            ledger.note_repairs([*self._request_repairs])
         ledger.note_foreign_fields(request)
         request, self._added_tool_names = apply_options(request, self.options, ledger)
         self._prefix_digests = signature_memory.PrefixDigests(request)
@@ -145,11 +149,12 @@ class Exchange:
         ahead, self._read_ahead = self._read_ahead, None
         if ahead is not None and ahead[0] is body:
             return ahead[1]
+        repairs: list[Path] = []
         try:
-            request = self.client.read_request(parse_object(body, self.options.max_bytes))
+            request = self.client.read_request(parse_object(body, self.options.max_bytes, repairs))
         except RecursionError:
             raise Malformed(None, "the JSON is nested too deeply") from None
-        self._client_request = request
+        self._client_request, self._request_repairs = request, repairs
         return request
 
     def _prepare_request(self, request: Request, ledger: Ledger) -> Request:
@@ -206,7 +211,7 @@ class Exchange:
         if self._rounds is None:
             return None
         if is_stream and isinstance(body, bytes):
-            response = self._fold_stream(body)
+            response = self._fold_stream(body, [])
         else:
             response = self.provider.read_response(parse_object(body, self.options.max_bytes))
         if response.failure is not None:
@@ -238,14 +243,17 @@ class Exchange:
 
     def translate_response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
-        return self._write_response(self.provider.read_response(parse_object(body, self.options.max_bytes)))
+        repairs: list[Path] = []
+        response = self.provider.read_response(parse_object(body, self.options.max_bytes, repairs))
+        return self._write_response(response, repairs)
 
     def translate_streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client, from a stream that the provider sent although none was asked for."""
-        response = self._fold_stream(data)
+        repairs: list[Path] = []
+        response = self._fold_stream(data, repairs)
         if response.failure is not None:
             return self._write_failure(response.failure, Ledger(self.provider.name, self.client.name))
-        return self._write_response(replace_fields(response, origin=None))
+        return self._write_response(replace_fields(response, origin=None), repairs)
 
     def translate_error(
         self, body: Body | None, status: int = 0, headers: Mapping[str, str] = EMPTY_MAPPING
@@ -263,7 +271,7 @@ class Exchange:
         steps = self._make_answer_steps("", ledger) if self.needs_answer_rewrite else None
         return StreamTranslation(self, ledger, steps)
 
-    def _fold_stream(self, data: bytes) -> Response:
+    def _fold_stream(self, data: bytes, repairs: list[Path]) -> Response:
         reader, checker = self.provider.make_stream_reader(), StreamChecker()
         events: list[Event] = []
         for event in (*reader.feed(data), *reader.close()):
@@ -272,11 +280,14 @@ class Exchange:
                 events.append(ResponseFailed(failure))
                 break
             events.append(event)
+        repairs += reader.replaced_halves
         return fold(events)
 
-    def _write_response(self, response: Response) -> Translation:
+    def _write_response(self, response: Response, repairs: list[Path]) -> Translation:
         client, rounds = self.client, self._rounds
         ledger = Ledger(self.provider.name, client.name)
+        if repairs:
+            ledger.note_repairs(repairs)
         ledger.note_foreign_fields(response)
         if self.is_cross_protocol and response.failure is not None:
             return self._write_failure(response.failure, ledger)

@@ -21,7 +21,7 @@ from toolwire.core.events import (
     unfold,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Result, Usage, replace_fields
-from toolwire.core.json_values import Body, expect_object, parse_body
+from toolwire.core.json_values import Body, Path, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
 from toolwire.translation import signature_memory
@@ -100,7 +100,9 @@ class StreamTranslation:
     def feed_whole_response(self, body: Body) -> bytes:
         """Translate a whole answer that the provider sent although a stream was requested."""
         provider, options = self._exchange.provider, self._exchange.options
-        response = provider.read_response(expect_object(parse_body(body, options.max_bytes), None))
+        repairs: list[Path] = []
+        response = provider.read_response(expect_object(parse_body(body, options.max_bytes, repairs), None))
+        self.ledger.note_repairs(repairs)
         self._reader, self._last_delta = provider.make_stream_reader(), None
         out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
@@ -133,6 +135,8 @@ class StreamTranslation:
 
     def _translate_events(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
+        if self._reader.replaced_halves:
+            self.ledger.note_repairs(self._reader.replaced_halves)
         if self.rounds is not None:
             events = self.rounds.join_events(events)
         for event in events:

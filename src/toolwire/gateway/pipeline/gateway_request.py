@@ -258,6 +258,8 @@ class GatewayRequest(Struct, eq=False):
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: ToolInterceptor | None = None
     """Tools of MCP servers, which the gateway runs itself."""
+    has_lone_halves: bool = False
+    """The body has half of a surrogate pair, which the translation replaces."""
     strip_seals: bool = False
     """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.json_values import Malformed, decode, expect_object, replace_lone_halves
 from toolwire.gateway.mcp.servers import McpClient, McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request
@@ -98,7 +98,7 @@ class Pipeline:
             record.request_body = body
         if telemetry.wants_capture:
             record.capture = ExchangeCapture(body)
-        peek = await run_by_size(len(body), lambda: self._peek_body(call.client_codec, body))
+        peek = await run_by_size(len(body), lambda: self._peek_body(call, body))
         if isinstance(peek, Failure):
             return error_replies.gateway_error(call, peek)
         call.body, call.peek = body, peek
@@ -116,10 +116,14 @@ class Pipeline:
         call.framing = endpoint.framing
         return None
 
-    def _peek_body(self, codec: Codec, body: bytes) -> Peek | Failure:
+    def _peek_body(self, call: GatewayRequest, body: bytes) -> Peek | Failure:
+        codec = call.client_codec
         if has_too_many_values(body):
             return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
         peek = self._responses_service.peek_body(codec, body) or peek_body(body)
+        if peek is None and (mended := replace_lone_halves(body)) is not None:
+            # Only the translation repairs the body and reports it, so these bytes must not pass as they are.
+            peek, call.has_lone_halves = peek_body(mended.encode()), True
         return _describe_malformed_body(codec, body) if peek is None else peek
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:

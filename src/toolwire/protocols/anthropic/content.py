@@ -37,7 +37,6 @@ from toolwire.core.json_values import (
     get_object,
     get_text,
     raise_wrong_type,
-    raw_object_or_none,
     require_text,
 )
 from toolwire.core.losses import Ledger
@@ -351,7 +350,7 @@ def _write_call(part: Call, ledger: Ledger, in_response: bool) -> Object | None:
         ledger.note("seal-dropped", source_path(part), "the signature of a call was removed")
     if part.item_id and is_foreign(part.origin):
         ledger.note("no-counterpart", source_path(part), f"the second id `{part.item_id}` of a call was left out")
-    arguments: Json = raw_object_or_none(part.arguments) if part.kind != "custom" else None
+    arguments: Json = ledger.embed_object(part.arguments, source_path(part)) if part.kind != "custom" else None
     if arguments is None:
         what = f"the arguments of `{part.name}` are sent as text under `{names.RAW_ARGUMENTS_KEY}`"
         ledger.note("arguments-wrapped", source_path(part), what)

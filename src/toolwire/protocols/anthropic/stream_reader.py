@@ -108,6 +108,7 @@ _SILENT_FRAME = SourceFrame(NAME, None, None, silent=True)
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = SseSplitter()
+        self.replaced_halves: list[Path] = []
         self._reading = ResponseReadContext(NAME)
         self._events: list[Event] = []
         self._frame = _SILENT_FRAME
@@ -176,7 +177,7 @@ class StreamReader:
         self._frame_count += 1
         self._template = None
         try:
-            node = expect_object(decode(raw.data, path), path)
+            node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
         except Malformed as error:
             self._read_non_object(raw, path, error)
             return

@@ -38,7 +38,6 @@ from toolwire.core.json_values import (
     get_list,
     get_object,
     get_text,
-    raw_object_or_none,
     require_text,
 )
 from toolwire.core.losses import Ledger
@@ -486,7 +485,7 @@ def write_provider_call_id(id: str) -> str:
 def write_provider_call(part: ProviderCall, ledger: Ledger, in_response: bool) -> Object | None:
     if not _can_write(part, ledger, in_response):
         return None
-    arguments = raw_object_or_none(part.arguments)
+    arguments = ledger.embed_object(part.arguments, source_path(part))
     out = {
         "type": "server_tool_use",
         "id": write_provider_call_id(part.id),

@@ -24,7 +24,7 @@ from toolwire.core.ir import (
     ToolsAdded,
     source_path,
 )
-from toolwire.core.json_values import Object, decode_object_or_none, raw_object_or_none
+from toolwire.core.json_values import Object, decode_object_or_none
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
@@ -131,7 +131,8 @@ def _write_identity(part: Call | Result, name: str, writing: PartWriteContext) -
 
 
 def _write_call(part: Call, writing: PartWriteContext) -> Object | None:
-    name, arguments, ledger = part.name, raw_object_or_none(part.arguments), writing.ledger
+    name, ledger = part.name, writing.ledger
+    arguments = ledger.embed_object(part.arguments, source_path(part))
     if part.id:
         writing.call_names[part.id] = name
     if part.incomplete and writing.in_response and (not part.arguments or arguments is None):
@@ -274,7 +275,7 @@ def _write_provider_part(
         return _note_dropped(part, writing)
     inner: Object = {"id": part.id, "toolType": tool_type} if part.id else {"toolType": tool_type}
     if value:
-        inner[field] = raw_object_or_none(value) or {raw_key: value}
+        inner[field] = writing.ledger.embed_object(value, source_path(part)) or {raw_key: value}
     return _wrap(key, inner, part.origin)
 
 

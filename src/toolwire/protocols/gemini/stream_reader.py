@@ -101,6 +101,7 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._splitter = ChunkSplitter()
+        self.replaced_halves: list[Path] = []
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
         self._events: list[Event] = []
@@ -169,7 +170,7 @@ class StreamReader:
             path = (_EVENT_PATH, self._frame_count)
             self._frame_count += 1
             try:
-                json = decode(raw.data, path)
+                json = decode(raw.data, path, replaced=self.replaced_halves)
             except Malformed as error:
                 if raw.data.strip() == b"[DONE]":
                     frame = SourceFrame(NAME, raw.event, None)

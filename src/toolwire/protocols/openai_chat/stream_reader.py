@@ -67,6 +67,7 @@ def _strip_padding(data: bytes, end: bytes) -> bytes | None:
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = sse.SseSplitter()
+        self.replaced_halves: list[Path] = []
         self._frame_count = 0
         self._part_count = 0
         self._choices: dict[int, OpenChoice] = {}
@@ -144,7 +145,7 @@ class StreamReader:
             out.append(ev.OpaqueEvent(raw.event or "empty", Origin(NAME, path, None), True, self._frame))
             return
         try:
-            chunk = decode(data, path)
+            chunk = decode(data, path, replaced=self.replaced_halves)
             self._frame = ev.SourceFrame(NAME, raw.event, chunk)
             self._chunk_changed = False
             self._read_chunk(expect_object(chunk, path), path)

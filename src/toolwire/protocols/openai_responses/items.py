@@ -35,7 +35,6 @@ from toolwire.core.json_values import (
     get_object,
     get_text,
     raise_wrong_type,
-    raw_object_or_none,
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
@@ -175,7 +174,7 @@ def _write_arguments(out: Object, call: Call, shape: CallShape, ledger: Ledger) 
         if value is not None and "actions" in value:
             out["actions"] = value["actions"]
             return
-    out[shape.payload_key] = raw_object_or_none(text)
+    out[shape.payload_key] = ledger.embed_object(text, source_path(call))
     if out[shape.payload_key] is None:
         what = f"the arguments of {call.name!r} are not an object and were wrapped"
         ledger.note("arguments-wrapped", source_path(call), what)

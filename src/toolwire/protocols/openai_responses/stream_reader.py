@@ -97,6 +97,7 @@ class _StreamItem(Struct, eq=False):
 class StreamReader:
     def __init__(self) -> None:
         self._splitter = SseSplitter()
+        self.replaced_halves: list[Path] = []
         self._reading = ReadContext(NAME)
         self._events: list[Event] = []
         self._frame = _SILENT_FRAME
@@ -143,7 +144,7 @@ class StreamReader:
             self._frame_count += 1
             before = len(self._events)
             try:
-                node = expect_object(decode(raw.data, path), path)
+                node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
                 self._frame = SourceFrame(NAME, raw.event, node)
                 self._read_frame(node, path)
             except Malformed as error:

@@ -31,7 +31,6 @@ from toolwire.core.json_values import (
     get_list,
     get_text,
     raise_wrong_type,
-    raw_object_or_none,
     require_text,
 )
 from toolwire.core.losses import Ledger
@@ -213,7 +212,7 @@ def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
 
 def write_arguments(text: str, part: Call | ProviderCall, ledger: Ledger) -> Json:
     """The arguments, byte for byte as they came; text that is not a JSON object is wrapped in one."""
-    arguments = raw_object_or_none(text)
+    arguments = ledger.embed_object(text, source_path(part))
     if arguments is None:
         what = f"arguments that are not a JSON object were put under `{names.RAW_ARGUMENTS_KEY}`"
         ledger.note("arguments-wrapped", source_path(part), what)

@@ -62,6 +62,7 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._splitter = sse.SseSplitter()
+        self.replaced_halves: list[Path] = []
         self._reading = LenientReadContext(NAME)
         self._frame_count = 0
         self._started = False
@@ -107,7 +108,7 @@ class StreamReader:
             path: Path = ((None, "event"), self._frame_count)
             self._frame_count += 1
             try:
-                node = expect_object(decode(raw.data, path), path)
+                node = expect_object(decode(raw.data, path, replaced=self.replaced_halves), path)
                 word = require_text(node, "type", path)
             except Malformed as error:
                 # Not a unified event: the stream fails, unless it is complete.
