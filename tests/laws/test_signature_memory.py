@@ -823,3 +823,77 @@ def test_a_turn_is_kept_in_few_bytes() -> None:
     )
     assert len(kept) < len(text) + 100
     assert signature_memory.decode_record(kept) is not None
+
+
+# --- thinking that DeepSeek wants back, and that clients leave out although they could carry it -----------------------
+
+TOLD = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "deepseek-v4"}
+QUESTIONS: dict[str, Any] = {
+    "openai-responses": {"model": "m", "input": [{"role": "user", "content": "q"}]},
+    "anthropic": {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "q"}]}]},
+}
+
+
+def without_reasoning(item: Any) -> Any:
+    return None if item.get("type") in ("reasoning", "thinking") or item.get("thought") else item
+
+
+def without_text(item: Any) -> Any:
+    """As clients that know only `summary` and `encrypted_content`."""
+    return {key: value for key, value in item.items() if key != "content"} if item.get("type") == "reasoning" else item
+
+
+def without_content(item: Any) -> Any:
+    return {"type": "reasoning", "id": item["id"], "summary": []} if item.get("type") == "reasoning" else item
+
+
+def as_summary(item: Any) -> Any:
+    if item.get("type") != "reasoning":
+        return item
+    return {"type": "reasoning", "id": "resp_1", "summary": [{"type": "summary_text", "text": "Need both."}]}
+
+
+def calls_only(item: Any) -> Any:
+    return item if item.get("type") in ("function_call", "tool_use") or "functionCall" in item else None
+
+
+CLIENT_WAYS = [
+    *[("openai-responses", way) for way in (without_text, without_content, as_summary)],
+    *[(client, way) for client in QUESTIONS for way in (lambda item: item, without_reasoning, calls_only)],
+]
+
+
+@pytest.mark.parametrize(("client", "way"), CLIENT_WAYS)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_unsealed_thinking_comes_back_from_every_client_once(client: str, way: Any, calls: int) -> None:
+    options = Options(model="deepseek-v4", maker="openai-chat/deepseek/a", has_memory=True)
+    first = Exchange(find_codec(client), PROVIDERS["bare"], options)
+    first.translate_request(QUESTIONS[client])
+    made_calls = [{**call, "id": f"call_0{n}_aB3dE6gH9k{n}x"} for n, call in enumerate(chat_calls()[:calls])]
+    message = {**BARE, "content": "I look.", "tool_calls": made_calls}
+    answer = first.translate_response(TOLD | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    items = {
+        "openai-responses": lambda body: body["output"],
+        "anthropic": lambda body: body["content"],
+        "gemini": lambda body: body["candidates"][0]["content"]["parts"],
+    }[client](answer.json())
+    echoed = [kept for item in items if (kept := way(item)) is not None]
+    body = decode(encode(QUESTIONS[client]))
+    if client == "openai-responses":
+        ids = [item["call_id"] for item in items if item["type"] == "function_call"]
+        body["input"] += [*echoed, *[{"type": "function_call_output", "call_id": id, "output": "x"} for id in ids]]
+    elif client == "anthropic":
+        ids = [item["id"] for item in items if item["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": id, "content": "x"} for id in ids]
+        body["messages"] += [{"role": "assistant", "content": echoed}, {"role": "user", "content": results}]
+    else:
+        made = [item["functionCall"] for item in items if "functionCall" in item]
+        results = [{"functionResponse": {"id": c["id"], "name": "f", "response": {"output": "x"}}} for c in made]
+        body["contents"] += [{"role": "model", "parts": echoed}, {"role": "user", "parts": results}]
+    second = Exchange(find_codec(client), PROVIDERS["bare"], options)
+    keys = second.memory_keys(body)
+    sent = second.translate_request(body, {k: v for k, v in answer.memory_records.items() if k in keys}).json()
+    assert sent["messages"][1]["reasoning_content"] == "Need both."
+    assert len(sent["messages"][1]["tool_calls"]) == calls
+    assert sum("reasoning_content" in message for message in sent["messages"]) == 1

@@ -134,9 +134,10 @@ def decode_record(data: bytes) -> TurnRecord | None:
 
 @lru_cache(maxsize=256)
 def needs_memory(client: Codec, provider: Codec) -> bool:
-    """Does the provider need something back that the client's protocol cannot carry?"""
+    """Does the provider need something back that the client's protocol cannot carry? Unsealed thinking (DeepSeek's) is
+    left out by many clients that could carry it."""
     rules = provider.constraints
-    return not client.constraints.seal_slots and (bool(rules.seal_slots) or rules.needs_reasoning_returned)
+    return rules.needs_reasoning_returned or (not client.constraints.seal_slots and bool(rules.seal_slots))
 
 
 # --- answers: what to store -------------------------------------------------------------------------------------------

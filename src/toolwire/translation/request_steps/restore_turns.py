@@ -58,7 +58,7 @@ def restore_turns(
     ledger: Ledger,
 ) -> Request:
     """The request with the records of this maker. A turn depends only on what is before it: it stays the same."""
-    restorer = _TurnRestorer(prefix_digests, records, maker, constraints.needs_part_after_reasoning, ledger)
+    restorer = _TurnRestorer(prefix_digests, records, maker, constraints, ledger)
     turns: list[Turn] = []
     for question, run in signature_memory.group_assistant_runs(request.turns):
         if run[0].role == "assistant":
@@ -75,7 +75,7 @@ class _TurnRestorer(Struct, eq=False):
     prefix_digests: PrefixDigests
     records: Mapping[str, bytes]
     maker: str
-    needs_part_after_reasoning: bool
+    constraints: Constraints
     ledger: Ledger
     turn_index: int = 0
     """The number of turns before the current ones."""
@@ -91,16 +91,19 @@ class _TurnRestorer(Struct, eq=False):
         rounds = self._restore_rounds(run, user_text)
         if rounds is not None:
             return rounds
-        if len(run) > 1 and all(
-            not part.seal for turn in run for part in turn.parts if isinstance(part, _SEALABLE_PARTS)
-        ):
+        if self.constraints.needs_reasoning_returned:
+            run = self._without_lost_reasoning(run)
+        is_unsealed = not any(part.seal for turn in run for part in turn.parts if isinstance(part, _SEALABLE_PARTS))
+        if len(run) > 1 and is_unsealed:
             whole = replace_fields(run[-1], parts=tuple(part for turn in run for part in turn.parts))
             template = self._find_template(whole)
             if template and _matches_template(whole, template):
                 return [self._weave_turn(whole, template)]
+        # Thinking that the client has sent back in a turn of its own (Responses) must not come a second time.
+        is_complete = self.constraints.needs_reasoning_returned and not is_unsealed
         restored: list[Turn] = []
         for turn in run:
-            template = self._find_template(turn)
+            template = [] if is_complete else self._find_template(turn)
             if template:
                 turn = self._weave_turn(turn, template)
             else:
@@ -109,6 +112,16 @@ class _TurnRestorer(Struct, eq=False):
                         self._find_provider_id(ClientCallPiece(part.id))
             restored.append(turn)
         return restored
+
+    def _without_lost_reasoning(self, run: list[Turn]) -> list[Turn]:
+        """For servers that want the text of thinking back: the turns without thinking whose text the client has lost,
+        if there is a record of it."""
+        reasoning = [part for turn in run for part in turn.parts if isinstance(part, Reasoning)]
+        if not reasoning or any(part.text for part in reasoning):
+            return run
+        kept = (tuple(part for part in turn.parts if not isinstance(part, Reasoning)) for turn in run)
+        turns = [with_parts(turn, parts) for turn, parts in zip(run, kept, strict=True) if parts or not turn.parts]
+        return turns if any(self.records.get(call.id) for turn in turns for call in unsealed_calls(turn)) else run
 
     def _restore_rounds(self, run: list[Turn], user_text: str) -> list[Turn] | None:
         """The whole answer where the client saw only a part of it; None where there is no such record."""
@@ -172,7 +185,7 @@ class _TurnRestorer(Struct, eq=False):
                     self._drop_idle_reasoning(weaver, turn, "words that are")
                 weaver.add_reasoning(piece, maker)
             elif isinstance(piece, TextPiece):
-                if not weaver.add_text(piece, maker) and self.needs_part_after_reasoning:
+                if not weaver.add_text(piece, maker) and self.constraints.needs_part_after_reasoning:
                     self._drop_idle_reasoning(weaver, turn, "words that are")
             elif isinstance(piece, ClientCallPiece) and not weaver.add_call(
                 piece, maker, self._find_provider_id(piece)
@@ -300,9 +313,10 @@ class _TurnWeaver:
 
 
 def _echoed_reasoning_to_keep(echoed: list[Reasoning], template: list[tuple[Piece, str]]) -> list[Reasoning]:
-    """The thinking that the client sent back, unless the record has it with seals, or the same text."""
+    """The thinking that the client sent back, unless the record has it with seals, or the same text, or the client's
+    has none."""
     recorded = [piece for piece, _ in template if isinstance(piece, ReasoningPiece)]
-    if any(piece.seal is not None for piece in recorded):
+    if any(piece.seal is not None for piece in recorded) or not any(part.text for part in echoed):
         return []
     same = "".join(part.text for part in echoed) == "".join(piece.text for piece in recorded)
     return [] if same else echoed
