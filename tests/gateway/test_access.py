@@ -42,7 +42,7 @@ from toolwire.gateway import app
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 NARROW_KEY = "tw-narrow-key-0123456789"
 KEYS = "".join(
-    f'[[server.keys]]\nname = "{name}"\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\nmodels = {json.dumps(models)}\n'
+    f'[[server.keys]]\nname = "{name}"\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\nmodels = {json.dumps(models)}\nmetrics = {json.dumps(name == "all")}\n'
     for name, key, models in (("all", CLIENT_KEY, ["*"]), ("narrow", NARROW_KEY, ["anthropic/*", "small"]))
 )
 

@@ -25,7 +25,7 @@ from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
 
 HASH = hashlib.sha256(CLIENT_KEY.encode()).hexdigest()
-KEYS = f'[[server.keys]]\nname = "desk"\nsha256 = "{HASH}"\nmodels = ["loopback"]\n'
+KEYS = f'[[server.keys]]\nname = "desk"\nsha256 = "{HASH}"\nmodels = ["loopback"]\nmetrics = true\n'
 KEYED = f'[server]\nretries = 0\nallowed_hosts = ["gateway.example"]\n{KEYS}\n[translate]\nbinary_results = "summary"\n'
 AUTH = {"authorization": f"Bearer {CLIENT_KEY}"}
 

@@ -146,6 +146,10 @@ class Gateway:
             record.bytes_out = request.bytes_sent
             self._telemetry.finish_exchange(record, clock())
 
+    async def handle_metrics_request(self, request: ClientRequest) -> None:
+        """Answer a request at the address of the metrics."""
+        await request.send_reply(self._current_routes(request.clock).metrics_reply(request))
+
     async def answer_internal_error(self, request: ClientRequest, error: BaseException) -> None:
         """A bug in the gateway: the client gets an error of its protocol, and the log the place of the bug."""
         codec = self._protocol_detector.guess_codec(request.path, request.query, request.headers)

@@ -42,6 +42,7 @@ from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
+METRICS_PATH = "/metrics"
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
@@ -153,7 +154,9 @@ class Routes:
         passthrough = None
         if found is None and (passed := self._protocol_detector.find_passthrough(request.method, path, query, headers)):
             codec, passthrough = passed
-        caller = self.runtime.access.admit(headers, query, request.peer)
+        access = self.runtime.access
+        admit = access.admit_to_metrics if path == METRICS_PATH else access.admit
+        caller = admit(headers, query, request.peer)
         key_name = ""
         if isinstance(caller, Caller):
             key_name = caller.key.name if caller.key is not None else ""
@@ -255,12 +258,23 @@ class Routes:
         else:
             await relay_answer(request, call, outcome)
 
+    def metrics_reply(self, request: ClientRequest) -> Reply:
+        """The answer at the address of the metrics, where there is nothing else."""
+        if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):
+            return Reply(404, TEXT_HEADERS, b"only GET /metrics is here\n")
+        if not self.runtime.access.admit_to_metrics_address(request.headers):
+            return Reply(401, TEXT_HEADERS, b"the metrics need their key\n")
+        return self._metrics_page()
+
+    def _metrics_page(self) -> Reply:
+        return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
+
     def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
         if self._protocol_detector.find_endpoint(request.path, request.query) is not None:
             return _wrong_method_reply(request, call.client_codec)
-        if request.path == "/metrics":
+        if request.path == METRICS_PATH and not self.runtime.config.server.metrics_listen:
             call.record.operation = "metrics"
-            return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
+            return self._metrics_page()
         if request.method not in ("GET", "HEAD"):
             return None
         name = self._protocol_detector.find_model_path(request.path)

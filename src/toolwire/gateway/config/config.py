@@ -67,6 +67,8 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     """The SHA-256 hash of the key in hexadecimal. Create it with `toolwire check-config --hash-key`."""
     models: tuple[str, ...] = ("*",)
     """Names and patterns of the models that the client may use."""
+    metrics: bool = False
+    """May the client read `/metrics`? They show the providers, models and token counts of all clients."""
 
     @property
     def is_restricted(self) -> bool:
@@ -111,6 +113,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     arguments."""
     log_bodies: bool = False
     """Log the bodies of requests and answers. They contain everything that your users write."""
+    metrics_sha256: str = ""
+    """The SHA-256 hash of a key that may read `/metrics` and nothing else, as in `[[server.keys]]`. With client keys,
+    `/metrics` needs this key or one with `metrics = true`."""
+    metrics_listen: str = ""
+    """An address of its own for `/metrics`, such as `127.0.0.1:9100`: then it is not at the gateway's own address.
+    Without `metrics_sha256` it needs no key there. Only with `toolwire serve`; a change needs a restart."""
     loopback: bool = True
     """Serve the embedded model `loopback`."""
 

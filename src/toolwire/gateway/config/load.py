@@ -234,7 +234,37 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
     if not is_loopback(server.host) and not table.get("keys"):
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
+    _check_metrics(server, place)
     return server
+
+
+def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
+    digest = server.metrics_sha256.lower()
+    if digest and not _SHA256.fullmatch(digest):
+        hint = "create it with `toolwire check-config --hash-key`"
+        place.at("metrics_sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
+    elif digest in guessable_hashes():
+        place.at("metrics_sha256").add("the hash of an empty key, or of one that everybody would try first")
+    elif any(key.sha256 == digest for key in server.keys):
+        hint = "write `metrics = true` in its [[server.keys]], or create another one"
+        place.at("metrics_sha256").add("this is the key of a client, too", hint)
+    if server.metrics_listen:
+        address = parse_listen_address(server.metrics_listen)
+        if address is None:
+            hint = 'write HOST:PORT, such as "127.0.0.1:9100" or "[::1]:9100"'
+            place.at("metrics_listen").add("not an address", hint)
+        elif not is_loopback(address[0]) and not digest:
+            what = "everybody who can reach this address can read the metrics"
+            place.at("metrics_listen").add(what, "add `metrics_sha256`, or listen on 127.0.0.1", "warning")
+
+
+def parse_listen_address(text: str) -> tuple[str, int] | None:
+    """The host and the port of `HOST:PORT`; None if it is not that."""
+    host, _, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not host or not port.isascii() or not port.isdecimal() or int(port[:6]) > 65535:
+        return None
+    return (host[1:-1], int(port)) if is_bracketed else None if ":" in host else (host, int(port))
 
 
 def _read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import unquote_plus, urlsplit
@@ -34,7 +35,9 @@ class AccessControl:
     """Decides who may use the gateway."""
 
     def __init__(self, server: ServerSettings) -> None:
-        self._client_keys = tuple((key.sha256.lower(), key) for key in server.keys)
+        self._blinding = secrets.token_bytes(32)
+        self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
+        self._metrics_key = self._blind(server.metrics_sha256.lower()) if server.metrics_sha256 else b""
         allowed = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(allowed) or not self._client_keys
         self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
@@ -57,6 +60,27 @@ class AccessControl:
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
         return Caller(None, credential)
 
+    def admit_to_metrics(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+        """As `admit`, for the page with the metrics of all clients."""
+        if self._metrics_key:
+            credential = headers.get(GATEWAY_KEY_HEADER) or self._find_credential(headers, query)
+            if self._has_metrics_key(_strip_bearer(credential)):
+                return Caller()
+            if not self._client_keys:
+                return Failure("authentication", "the metrics need their key: see server.metrics_sha256", 401)
+        caller = self.admit(headers, query, peer)
+        if isinstance(caller, Caller) and caller.key is not None and not caller.key.metrics:
+            what = f"the key `{caller.key.name}` may not read the metrics; the operator can set metrics = true"
+            return Failure("permission", what, 403)
+        return caller
+
+    def admit_to_metrics_address(self, headers: Mapping[str, str]) -> bool:
+        """May a client at the address of the metrics read them?"""
+        return not self._metrics_key or self._has_metrics_key(self._find_credential(headers, ""))
+
+    def _has_metrics_key(self, credential: str) -> bool:
+        return bool(credential) and hmac.compare_digest(self._blind(_hash_key(credential)), self._metrics_key)
+
     def without_credential(self, query: str) -> str:
         """The query without keys: a gateway key must not reach the provider."""
         names = self._credential_queries
@@ -71,10 +95,12 @@ class AccessControl:
         return Caller(found, credential if gateway_key is not None else "")
 
     def _find_key(self, credential: str) -> ClientKey | None:
-        """Compares with every key, so that the time it takes tells nothing."""
-        digest = hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
-        matching = [key for sha256, key in self._client_keys if hmac.compare_digest(sha256, digest)]
-        return matching[-1] if matching else None
+        return self._client_keys.get(self._blind(_hash_key(credential))) if credential else None
+
+    def _blind(self, sha256: str) -> bytes:
+        """A hash of the hash that only this process can compute, so that the time of a lookup tells nothing about the
+        keys, however many there are."""
+        return hmac.digest(self._blinding, sha256.encode(), "sha256")
 
     def _find_credential(self, headers: Mapping[str, str], query: str) -> str:
         for name in self._credential_headers:
@@ -93,6 +119,10 @@ class AccessControl:
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts
+
+
+def _hash_key(credential: str) -> str:
+    return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _is_forwarded(headers: Mapping[str, str]) -> bool:

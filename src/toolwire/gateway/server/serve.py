@@ -10,13 +10,13 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import uvloop
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
-from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.config.load import parse_listen_address
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
@@ -41,7 +41,9 @@ def serve(
     gateway = app(file, server_settings, routes)
     config = gateway.config
     shared_config = WorkerConfig(gateway, server_settings, routes) if config.server.workers > 1 else None
-    with open_socket(config.server) as bound, queue_stderr():
+    address = parse_listen_address(config.server.metrics_listen)
+    metrics = open_socket(*address) if address is not None else nullcontext()
+    with open_socket(config.server.host, config.server.port) as bound, metrics as metrics_bound, queue_stderr():
 
         def announce_ready() -> None:
             host, port = bound.getsockname()[:2]
@@ -53,7 +55,7 @@ def serve(
         if shared_config is not None:
 
             def serve_worker(context: WorkerContext) -> None:
-                run_server(shared_config.open_gateway(), bound, context.on_ready, context.lifeline)
+                run_server(shared_config.open_gateway(), bound, context.on_ready, context.lifeline, metrics_bound)
 
             with _share_metrics():
                 supervisor = WorkerSupervisor(
@@ -65,34 +67,42 @@ def serve(
                     bound.close,  # so that new connections are refused as soon as the last worker accepts none
                 )
                 return supervisor.supervise()
-        run_server(gateway, bound, announce_ready, lifeline)
+        run_server(gateway, bound, announce_ready, lifeline, metrics_bound)
     return 0
 
 
-def open_socket(server: ServerSettings) -> socket.socket:
-    """The socket to serve on. Raises OSError with the address if it is not available."""
-    bound = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET, socket.SOCK_STREAM)
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket to serve on. Raises OSError with the address if it is not available."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((server.host, server.port))
+        bound.bind((host, port))
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
-        raise OSError(error.errno, error.strerror, f"{server.host}:{server.port}") from None
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
     bound.setblocking(False)
     return bound
 
 
 def run_server(
-    gateway: Gateway, bound: socket.socket, ready: Callable[[], None] = lambda: None, lifeline: int | None = None
+    gateway: Gateway,
+    bound: socket.socket,
+    ready: Callable[[], None] = lambda: None,
+    lifeline: int | None = None,
+    metrics_bound: socket.socket | None = None,
 ) -> None:
     """Serve on a socket until a signal. Running streams may finish; a second signal ends them."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline))
+        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound))
 
 
 async def _serve_until_stopped(
-    gateway: Gateway, bound: socket.socket, ready: Callable[[], None], lifeline: int | None
+    gateway: Gateway,
+    bound: socket.socket,
+    ready: Callable[[], None],
+    lifeline: int | None,
+    metrics_bound: socket.socket | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
@@ -113,6 +123,9 @@ async def _serve_until_stopped(
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error)
     gateway.open()
     await server.listen(bound, BACKLOG)
+    metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
+    if metrics_bound is not None:
+        await metrics_server.listen(metrics_bound, BACKLOG)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -127,6 +140,7 @@ async def _serve_until_stopped(
     closing.cancel()
     waiting.cancel()
     await asyncio.wait({closing})  # requests that were cut off still write their log line
+    await metrics_server.close(1)
     await gateway.close(forced.is_set())
 
 
