@@ -658,7 +658,7 @@ def test_models_that_refuse_a_setting_do_not_get_it() -> None:
     assert "temperature" not in body
     assert body["reasoning"] == {"effort": "none"}
     body, notes = written(Request("gpt-6-astra", settings=Settings(thinking=Thinking(effort="none"))))
-    assert body["reasoning"] == {"effort": "minimal"}
+    assert body["reasoning"] == {"effort": "low"}
     assert "thinking-mapped" in notes
     body, notes = written(Request("gpt-4o", settings=Settings(temperature=1, thinking=Thinking(budget=1024))))
     assert "reasoning" not in body

@@ -15,6 +15,7 @@ from toolwire.core import ids
 from toolwire.core.codec import Codec, Constraints
 from toolwire.core.ir import Call, Request, Result, Text, Turn
 from toolwire.core.losses import LOSS_CODES, Ledger
+from toolwire.gateway.config.providers import known_servers
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -45,6 +46,15 @@ def bent(protocol: str, name: str, body: Any, source: str = "") -> tuple[Any, Le
     again = door(out, "m", Ledger("a", "b"))
     assert again is out, "what is bent once needs no bending"
     return out, ledger
+
+
+def function_tool(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+
+def allow(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
 
 def codes(ledger: Ledger) -> list[tuple[str, str]]:
@@ -127,6 +137,25 @@ CHANGED: list[tuple[str, Any, Any, list[tuple[str, str]]]] = [
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
         [],
     ),
+    (
+        "no-allowed-tools",
+        {"tools": [*map(function_tool, "fgh")], "tool_choice": allow("required", "f", "h")},
+        {"tools": [*map(function_tool, "fh")], "tool_choice": "required"},
+        [("choice-mapped", "/tool_choice")],
+    ),
+    (
+        "no-allowed-tools",
+        {"tools": [*map(function_tool, "fg")], "tool_choice": allow("auto", "g", "unknown")},
+        {"tools": [function_tool("g")], "tool_choice": "auto"},
+        [("choice-mapped", "/tool_choice")],
+    ),
+    (
+        "no-allowed-tools",
+        {"model": "m", "tools": [function_tool("f")], "tool_choice": allow("auto", "unknown")},
+        {"model": "m"},
+        [("choice-mapped", "/tool_choice")],
+    ),
+    ("no-allowed-tools", {"tool_choice": "auto"}, {"tool_choice": "auto"}, []),
     ("no-parallel-flag", {"parallel_tool_calls": False}, {}, [("no-counterpart", "/parallel_tool_calls")]),
     ("no-parallel-flag", {"parallel_tool_calls": True}, {}, []),
     (
@@ -206,6 +235,7 @@ def test_the_quirks_there_are() -> None:
         "reasoning-back",
         "thinking-unforced",
         "no-strict",
+        "no-allowed-tools",
         "no-parallel-flag",
         "no-store-fields",
     }
@@ -213,6 +243,13 @@ def test_the_quirks_there_are() -> None:
     assert set(find_codec("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
     assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools"}
     assert LOSS_CODES["description-cut"][0] == "lost"
+
+
+@pytest.mark.parametrize(
+    "server", ["vllm", "groq", "mistral", "deepseek", "ollama", "llamacpp", "lmstudio", "xai", "openrouter"]
+)
+def test_servers_that_do_not_know_allowed_tools_have_the_quirk(server: str) -> None:
+    assert "no-allowed-tools" in known_servers()[server].quirks
 
 
 # --- ids of nine letters --------------------------------------------------------------------------------------------

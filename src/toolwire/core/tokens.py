@@ -3,6 +3,7 @@ between the two measures of thinking, OpenAI's effort and the token budget of An
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -137,13 +138,41 @@ def budget_for_effort(effort: str) -> int:
 
 
 def effort_for_budget(budget: int) -> str:
-    """The effort for a budget. (Gemini's -1, "decide yourself", is a mode: see `ir.Thinking.mode`.)"""
-    return next((effort for effort in reversed(EFFORTS) if BUDGET_BY_EFFORT[effort] <= budget), "none")
+    """The effort for a budget; only a budget of 0 is `none`. (Gemini's -1, "decide yourself", is a mode: see
+    `ir.Thinking.mode`.)"""
+    found = next((effort for effort in reversed(EFFORTS) if BUDGET_BY_EFFORT[effort] <= budget), "none")
+    return "minimal" if found == "none" and budget > 0 else found
 
 
 def nearest_effort(effort: str, allowed: tuple[str, ...]) -> str:
-    """The allowed effort that is closest; of two at the same distance, the lower one."""
+    """The allowed effort that is closest; of two at the same distance, the lower one. Who asked for some thinking does
+    not get none, as long as there is a choice."""
     if effort in allowed:
         return effort
+    allowed = tuple(word for word in allowed if word != "none") or allowed
     rank = EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")
     return min(allowed, key=lambda word: (abs(EFFORTS.index(word) - rank), EFFORTS.index(word)))
+
+
+_LOW_TO_HIGH = ("low", "medium", "high")
+_OPENAI_EFFORTS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (re.compile(r"gpt-6-astra|gpt-6\.1-sol"), (*_LOW_TO_HIGH, "xhigh", "max")),
+    (re.compile(r"gpt-6"), ("none", *_LOW_TO_HIGH, "xhigh", "max")),
+    (re.compile(r"gpt-5-chat|o1-(mini|preview)|(chatgpt-)?(gpt-)?4o|gpt-[34]|chatgpt-"), ()),
+    (re.compile(r"gpt-5\.\d+-chat"), ("medium",)),
+    (re.compile(r"gpt-5-pro"), ("high",)),
+    (re.compile(r"gpt-5\.\d+-pro"), ("medium", "high", "xhigh")),
+    (re.compile(r"gpt-5\.1-codex-mini"), ("medium", "high")),
+    (re.compile(r"gpt-5\.(1-codex-max|([2-9]|\d\d)-codex)"), (*_LOW_TO_HIGH, "xhigh")),
+    (re.compile(r"gpt-5(\.1)?-codex|codex-|gpt-oss|o\d(-|$)"), _LOW_TO_HIGH),
+    (re.compile(r"gpt-5\.1(?!\d)"), ("none", *_LOW_TO_HIGH)),
+    (re.compile(r"gpt-5\."), ("none", *_LOW_TO_HIGH, "xhigh")),
+    (re.compile(r"gpt-5"), ("minimal", *_LOW_TO_HIGH)),
+)
+"""The efforts that OpenAI's models accept; they answer 400 to any other. The first match counts."""
+
+
+def openai_efforts(model: str) -> tuple[str, ...] | None:
+    """The efforts that this model of OpenAI accepts, empty if it does not reason; None for unknown models."""
+    name = model.lower().rpartition("/")[2]
+    return next((efforts for pattern, efforts in _OPENAI_EFFORTS if pattern.match(name)), None)

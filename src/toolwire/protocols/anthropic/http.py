@@ -134,7 +134,8 @@ def _read_count_response(body: Json) -> int | None:
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
     provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
-    history_markers=(b'"assistant"', b'"tool_result"'),
+    # A budget for thinking is read, too: newer models refuse it.
+    history_markers=(b'"assistant"', b'"tool_result"', b'"budget_tokens"'),
     sdk_base_url=("Anthropic", "ANTHROPIC_BASE_URL", ""),
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),

@@ -188,7 +188,7 @@ def _read_response_format(body: Object, config: Object, reading: ReadContext) ->
 
 def write_request(request: Request, ledger: Ledger) -> Object:
     origin = request.origin
-    if (wire := intact_wire(origin)) is not None:
+    if (wire := intact_wire(origin)) is not None and not _has_refused_thinking(request):
         return wire
     own = origin if is_own(origin) else None
     facts = _model_family(request, own)
@@ -521,8 +521,12 @@ def write_reasoning_settings(
     if thinking is None:
         return None, None
     where = request.settings.where.get("thinking")
-    if facts.thinking == "given":
+    if facts.thinking == "given" and not _has_refused_thinking(request):
         return _write_as_given(thinking, where, ledger), thinking.effort or None
+    if facts.thinking == "given":
+        facts = family(request.model)
+        what = f"thinking of type `{_WIRE_THINKING_MODES.get(thinking.mode, '')}` was fitted to the model"
+        ledger.note("thinking-mapped", where, what, "this model refuses that type")
     if not facts.thinking:
         if not _is_off(thinking):
             ledger.note("no-counterpart", where, "the thinking setting was left out", "this model does not think")
@@ -537,6 +541,27 @@ def write_reasoning_settings(
         return None, None
     out: Object = {"type": "enabled", "budget_tokens": _write_budget(thinking, max_tokens, where, ledger)}
     return restore_original_keys(_add_display(out, thinking, where, ledger), thinking.origin, NAME), None
+
+
+_ACCEPTED_BY: Mapping[str, frozenset[str]] = {
+    "enabled": frozenset({"budget", "either"}),
+    "adaptive": frozenset({"adaptive", "either"}),
+}
+"""What a model's family must accept (`Family.thinking`) for each `thinking.type`."""
+
+
+def _has_refused_thinking(request: Request) -> bool:
+    """Does Anthropic's own client ask for thinking in a way that this model is known to refuse? Older agents send a
+    budget to models that only think adaptively."""
+    thinking = request.settings.thinking
+    wire = thinking.origin.wire if thinking is not None and is_own(thinking.origin) else None
+    kind = wire.get("type") if isinstance(wire, dict) else None
+    facts = family(request.model)
+    if facts is UNKNOWN_FAMILY or kind is None:
+        return False
+    if kind in _ACCEPTED_BY:
+        return facts.thinking not in _ACCEPTED_BY[kind]
+    return kind == "disabled" and bool(facts.thinking) and facts.off != "disabled"
 
 
 def _write_as_given(thinking: Thinking, where: Path, ledger: Ledger) -> Object | None:

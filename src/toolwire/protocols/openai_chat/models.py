@@ -21,8 +21,6 @@ from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim
 from toolwire.protocols.openai_chat.names import NAME, TOOL_SHAPES, USER_KEYS, is_own
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
 
 class Family(Struct, frozen=True, kw_only=True):
     max_tokens_key: str = "max_tokens"
@@ -31,7 +29,7 @@ class Family(Struct, frozen=True, kw_only=True):
     developer: bool = False
     """Does it have the role `developer`?"""
     efforts: tuple[str, ...] = ("none", "low", "medium", "high")
-    """The values of `reasoning_effort`; empty where the key is refused."""
+    """The values of `reasoning_effort`, empty where the key is refused; for OpenAI's models see `openai_efforts`."""
     stop: bool = True
     sampling: bool = True
     """Does it accept `temperature`, `top_p` and `logprobs`?"""
@@ -52,9 +50,7 @@ class Family(Struct, frozen=True, kw_only=True):
 
 DEFAULT_FAMILY = Family()
 _OPENAI = Family(developer=True, efforts=(), video=False)
-_REASONING = replace(
-    _OPENAI, max_tokens_key="max_completion_tokens", user_key="safety_identifier", efforts=EFFORTS, stop=False
-)
+_REASONING = replace(_OPENAI, max_tokens_key="max_completion_tokens", user_key="safety_identifier", stop=False)
 _NO_EFFORT_WITH_TOOLS = replace(_REASONING, no_effort_with_tools=True)
 _GPT_6 = replace(_NO_EFFORT_WITH_TOOLS, sampling=False, breakpoint="prompt_cache_breakpoint", default_effort="medium")
 
@@ -62,7 +58,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     # These two refuse `none` as well. With tools they work only in Responses, so no effort is forced on them here.
     (
         re.compile(r"gpt-6-astra|gpt-6\.1-sol"),
-        replace(_GPT_6, no_effort_with_tools=False, tools=False, efforts=EFFORTS[1:]),
+        replace(_GPT_6, no_effort_with_tools=False, tools=False),
     ),
     (re.compile(r"gpt-6"), _GPT_6),
     (re.compile(r"gpt-5\.(?:[6-9]|\d\d)"), replace(_GPT_6, sampling=True)),
@@ -71,7 +67,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"gpt-5"), _REASONING),
     (re.compile(r"o1(?:-|$)"), replace(_REASONING, stop=True)),
     (re.compile(r"o[34](?:-|$)"), _REASONING),
-    (re.compile(r"gpt-oss"), Family(efforts=("low", "medium", "high"))),
+    (re.compile(r"gpt-oss"), Family()),
     (re.compile(r"gpt-|chatgpt-"), _OPENAI),
     (
         re.compile(r".*(?:deepseek|kimi|moonshot|qwen|qwq|glm|minimax|mimo|hunyuan|ernie|step-|longcat|ring-|seed-)"),
@@ -87,6 +83,9 @@ def family(model: str, native: bool = False) -> Family:
     """The family of a model. `vendor/model` is served by a compatible server (OpenRouter), which has no such limits."""
     vendor, _, name = model.lower().rpartition("/")
     found = next((family for pattern, family in _FAMILIES if pattern.match(name)), DEFAULT_FAMILY)
+    efforts = tokens.openai_efforts(name)
+    if efforts is not None:
+        found = replace(found, efforts=efforts)
     if vendor and (found.no_effort_with_tools or not found.tools):
         found = replace(found, no_effort_with_tools=False, tools=True)
     if native:
@@ -294,6 +293,30 @@ def _rename_max_tokens_key(body: Object, _model: str, ledger: Ledger) -> Object:
     return out if limit is not None else out | {"max_tokens": other}
 
 
+def _send_allowed_tools_only(body: Object, _model: str, ledger: Ledger) -> Object:
+    """Send the allowed tools instead of all tools with a choice of some, which only OpenAI knows."""
+    choice = body.get("tool_choice")
+    subset = choice.get("allowed_tools") if isinstance(choice, dict) else None
+    if not isinstance(subset, dict):
+        return body
+    tools, listed = body.get("tools"), subset.get("tools")
+    allowed = {_declared_name(tool) for tool in listed} if isinstance(listed, list) else set()
+    kept = [tool for tool in tools if _declared_name(tool) in allowed] if isinstance(tools, list) else []
+    out = {key: value for key, value in body.items() if key not in ("tool_choice", "tools")}
+    if kept:
+        out |= {"tools": kept, "tool_choice": "required" if subset.get("mode") == "required" else "auto"}
+    what = "only the allowed tools are sent" if kept else "no tools are sent, because none of them is allowed"
+    why = "this server does not know `allowed_tools`"
+    ledger.note("choice-mapped", _request_path(ledger, "tool_choice"), what, why)
+    return out
+
+
+def _declared_name(tool: Json) -> str:
+    """The name of a tool, or of one in a list of allowed tools."""
+    inner = tool.get(tool.get("type")) if isinstance(tool, dict) and isinstance(tool.get("type"), str) else None
+    return _tool_name(inner) if isinstance(inner, dict) else ""
+
+
 def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
     """Leave these keys out; the given default values are left out without a note."""
 
@@ -366,6 +389,10 @@ QUIRKS: Mapping[str, Quirk] = {
         constraints={"can_force_tools": can_force_call_unless_reasoning},
     ),
     "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
+    "no-allowed-tools": Quirk(
+        about="`allowed_tools` is not known as a tool choice; only the allowed tools are sent",
+        rewrite_body=_send_allowed_tools_only,
+    ),
     "no-parallel-flag": Quirk(
         about="`parallel_tool_calls` is refused", rewrite_body=_drop_keys({"parallel_tool_calls": True})
     ),

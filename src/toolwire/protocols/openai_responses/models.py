@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from toolwire.core.codec import Quirk
-from toolwire.core.tokens import EFFORTS
+from toolwire.core.tokens import EFFORTS, openai_efforts
 from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
 
 
@@ -20,19 +20,14 @@ class Family(Struct, frozen=True):
     """Does it accept `temperature` and `top_p`?"""
 
 
-FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
-    (re.compile(r"gpt-6(-astra|\.1-sol)"), Family(EFFORTS[1:], sampling=False)),
-    (re.compile(r"gpt-6"), Family(sampling=False)),
-    (re.compile(r"(chatgpt-)?(gpt-)?4o|gpt-(3|4)|chatgpt-"), Family(efforts=())),
-    (re.compile(r"o[134](-|$)"), Family(("low", "medium", "high"), sampling=False)),
-)
-"""The first match counts; the name is matched without what is before the last slash."""
+_WITHOUT_SAMPLING = re.compile(r"gpt-6|o[134](-|$)")
 
 
 @lru_cache(maxsize=256)
 def family(model: str) -> Family:
     name = model.rpartition("/")[2]
-    return next((family for pattern, family in FAMILIES if pattern.match(name)), Family())
+    efforts = openai_efforts(name)
+    return Family(EFFORTS if efforts is None else efforts, not _WITHOUT_SAMPLING.match(name))
 
 
 _OTHER_VENDORS = re.compile(
