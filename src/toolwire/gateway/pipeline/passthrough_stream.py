@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import (
     ChoiceEnd,
@@ -15,18 +17,19 @@ from toolwire.core.events import (
     UsageUpdate,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
+from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import split_after_frames
+from toolwire.core.sse import FrameTooLong, SseSplitter, split_after_frames
 from toolwire.translation.tool_rounds import Rounds
 
-_FRAME_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_split_any_frames = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+", re.DOTALL).findall
 _CONTENTLESS_EVENTS = frozenset({ResponseStart, UsageUpdate, ResponseFailed, OpaqueEvent})
 """An event that only one protocol knows (`OpaqueEvent`) is not content either."""
 
 
 class PassthroughStream:
-    """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, the client gets
-    the failure in a frame that it can read."""
+    """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, or the frame
+    cannot be read, the client gets the failure in a frame that it can read."""
 
     needs_next_round = False
     ledger = None
@@ -47,19 +50,45 @@ class PassthroughStream:
         self.has_content = False
         self.has_complete_call = False
         self.ended = False
+        self.is_unreadable = False
+        """Was there a frame that is not JSON? Nothing passes after it: a client could take the rest for an answer."""
 
     def feed(self, data: bytes) -> bytes:
-        reader = self._reader
-        for frame in split_after_frames(data):
+        if self.is_unreadable:
+            return b""
+        reader, start, out = self._reader, 0, b""
+        for frame in split_after_frames(data) if data.find(b"\r") < 0 else _split_any_frames(data):
             if reader.read_repeat(frame) is None and (events := reader.feed(frame)):
+                if type(events[-1]) is ResponseFailed:
+                    out, data, start = out + self._take_frames(data[:start]), data[start:], 0
+                    readable = _readable_start(events[-1], self._partial_frame + frame)
+                    if readable is not None:
+                        return out + readable + self._fail_unreadable(events)
                 self._last_event = events[-1]
                 self._add_events(events)
+            start += len(frame)
+        return out + self._take_frames(data)
+
+    def _take_frames(self, data: bytes) -> bytes:
+        """The whole frames; a partial one waits for its end."""
         if not self._partial_frame and data.endswith(b"\n\n"):
             return data
         data = self._partial_frame + data
-        end = max(data.rfind(mark) + len(mark) if data.find(mark) >= 0 else 0 for mark in _FRAME_ENDS)
+        # A CR may be half of a line's end: the reader takes a frame that ends with it only with the next line.
+        last_line = data[: max(data.rfind(b"\n"), data.rfind(b"\r"), 0)]
+        marks = ((data, b"\n\n"), (data, b"\r\n\r\n"), (last_line, b"\r\r"))
+        end = max(text.rfind(mark) + len(mark) if text.find(mark) >= 0 else 0 for text, mark in marks)
         self._partial_frame = data[end:]
         return data[:end]
+
+    def _fail_unreadable(self, events: list[Event]) -> bytes:
+        self.is_unreadable = True
+        self._add_events(events)
+        if len(events) > 1:  # of a frame before it, whose end came together with this one
+            self._last_event = events[-2]
+        self._partial_frame = b""
+        failure, self.failure = self.failure, None
+        return b"" if failure is None else self.fail(failure)
 
     def _add_events(self, events: list[Event]) -> None:
         for event in events:
@@ -106,3 +135,22 @@ class PassthroughStream:
             if event is not None:
                 writer.write(event)
         return writer.write(ResponseFailed(failure)) + writer.close()
+
+
+def _readable_start(failed: ResponseFailed, data: bytes) -> bytes | None:
+    """The frames before the one at which the reader failed because it is too long, or not a JSON object; None if there
+    is no such frame. What else the reader does not understand may be of use to the client; and a failure that the
+    provider reports has a frame of its own."""
+    if failed.frame is not None and not failed.frame.silent:
+        return None
+    start = 0
+    for piece in _split_any_frames(data):
+        splitter = SseSplitter()
+        try:
+            for frame in (*splitter.feed(piece), *splitter.close()):
+                if frame.data.strip() not in (b"", b"[DONE]"):
+                    expect_object(decode(frame.data), None)
+        except (FrameTooLong, Malformed):
+            return data[:start]
+        start += len(piece)
+    return b"" if failed.failure.code == "frame_too_long" else None

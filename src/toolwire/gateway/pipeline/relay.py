@@ -23,6 +23,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     StreamReplay,
 )
 from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
+from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.translation.streaming import StreamTranslation
@@ -189,6 +190,8 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
                 started.response_ended = True
                 # A stream that ends too early becomes a failure here: its reader knows what its end looks like.
                 write(redact_key(stream.close(), upstream))
+            elif isinstance(stream, PassthroughStream) and stream.is_unreadable:
+                break
         if gate is not None:
             output.write_nowait(gate.end_stream())
             output.write_nowait(await gate.finish_due_work() if gate.has_work_due else b"")
@@ -242,7 +245,10 @@ def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool]) -> C
 
     def forward(data: bytes) -> bool:
         out = feed(data)
-        return write(out if stream.failure is None else redact_key(out, upstream))
+        if stream.failure is None:
+            return write(out)
+        may_continue = write(redact_key(out, upstream))
+        return may_continue and not (isinstance(stream, PassthroughStream) and stream.is_unreadable)
 
     return forward
 

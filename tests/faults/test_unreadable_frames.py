@@ -1,0 +1,132 @@
+"""A frame that cannot be read, in a stream that passes through: the client gets what came before it, and a failure.
+
+Half an answer must not look like a whole one, whatever the client's SDK makes of a broken frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.raw_exchange import (
+    PROVIDERS,
+    ScriptedConnection,
+    Served,
+    begun,
+    call,
+    frames,
+    is_complete,
+    is_failure,
+    open_call,
+    stage,
+    stream_steps,
+    text_of,
+    write_chunked,
+)
+from toolwire.conformance.peers.peer import read_frames
+from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.protocols import CODECS
+
+TEXT = "Hello there, how are you today?"
+UNREADABLE = {
+    "broken": b'data: {"broken\n\n',
+    "text": b"data: upstream request timeout\n\n",
+    "html": b"data: <html><body>502</body></html>\n\n",
+    "bytes": b"data: \xff\xfe\x00\n\n",
+    "half": b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"Hel\n\n',
+    "list": b"data: [1,2,3]\n\n",
+    "number": b"data: 5\n\n",
+    "word": b'data: "stop"\n\n',
+    "named": b"event: message\ndata: {]\n\n",
+    "crlf": b'data: {"broken\r\n\r\n',
+    "cr": b'data: {"broken\r\r',
+    "lines": b'data: {"a":\ndata: \n\n',
+    "infinity": b'data: {"a":Infinity}\n\n',
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("served")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("protocol", PROVIDERS)
+def test_the_client_gets_a_failure_of_its_protocol(served: Served, protocol: str, what: str) -> None:
+    first = begun(protocol)
+    rest = frames(protocol, TEXT)[len(first) :]
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*first, end=False))
+        peer.wait_for_release()  # the start of the stream has reached the client: nothing can be tried again
+        peer.chunk(UNREADABLE[what], *rest)
+        peer.chunk(b"")
+
+    scene = served.scene(protocol, play)
+    line = open_call(served, protocol, scene.model, True)
+    response = line.start()
+    start = line.read_until(first[-1])
+    scene.go.set()
+    end = response.read()
+    line.connection.close()
+    assert start == b"".join(first)
+    seen = read_frames((start + end).decode())
+    assert is_failure(protocol, seen)
+    assert not is_complete(protocol, [frame for frame in seen if frame.text != "[DONE]"])
+    assert UNREADABLE[what] not in end
+    assert not any(frame in end for frame in rest if b"[DONE]" not in frame)
+    logged = served.line(response.headers["x-request-id"])
+    assert logged["failure"] == "upstream"
+    assert logged["passthrough"] is True
+    assert len(scene.asked) == 1
+
+
+@pytest.mark.parametrize("protocol", PROVIDERS)
+def test_before_the_first_content_another_attempt_is_made(tmp_path: Path, protocol: str) -> None:
+    with stage(tmp_path, "retries = 1") as served:
+        scene = served.scene(protocol, write_chunked(UNREADABLE["broken"]), stream_steps(protocol, TEXT))
+        got = call(served, protocol, scene.model, True)
+        assert text_of(protocol, got, True) == TEXT
+        assert len(scene.asked) == 2
+
+
+@pytest.mark.parametrize("protocol", PROVIDERS)
+def test_a_provider_that_goes_on_for_ever_is_left(served: Served, protocol: str) -> None:
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(protocol), UNREADABLE["broken"], end=False))
+        peer.wait_for_close()
+
+    scene = served.scene(protocol, play)
+    got = call(served, protocol, scene.model, True)
+    # In one piece with the first content it is noticed before anything has been sent: then it is an error.
+    assert got.status == 502 or is_failure(protocol, got.frames)
+    assert scene.gone.wait(10)
+
+
+@pytest.mark.parametrize("protocol", PROVIDERS)
+@given(data=st.data())
+def test_what_is_seen_does_not_depend_on_the_pieces(protocol: str, data: st.DataObject) -> None:
+    every = frames(protocol, TEXT)
+    at = data.draw(st.integers(1, len(every) - 1))
+    bad = UNREADABLE[data.draw(st.sampled_from(sorted(UNREADABLE)))]
+    ending = data.draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
+    before = b"".join(frame.replace(b"\n", ending) for frame in every[:at])
+    after = b"".join(frame.replace(b"\n", ending) for frame in every[at:])
+    sent = before + bad + after
+    whole = PassthroughStream(CODECS[protocol])
+    expected = whole.feed(sent) + whole.close()
+    assert expected.startswith(before)
+    assert whole.failure is not None or whole.ended
+    if not whole.ended:
+        assert bad not in expected
+        assert after not in expected
+    size = data.draw(st.integers(1, 40))
+    pieces = PassthroughStream(CODECS[protocol])
+    out = b"".join(pieces.feed(sent[start : start + size]) for start in range(0, len(sent), size)) + pieces.close()
+    assert out == expected
+    assert pieces.failure == whole.failure
