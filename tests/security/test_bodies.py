@@ -1,0 +1,316 @@
+"""One reading of a body: what is judged is what is sent, however the body is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.raw_exchange import path_of, request_of
+from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
+from toolwire.gateway.responses_state.response_objects import peek_request
+from toolwire.gateway.server.request_body import has_repeated_key, judge_keys, peek_body
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """With keys and rules."""
+    with guarded(tmp_path_factory.mktemp("bodies"), KEY_SETTINGS, POLICY) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Without keys and rules."""
+    with guarded(tmp_path_factory.mktemp("plain")) as made:
+        yield made
+
+
+def tool(name: str, key: str = "name") -> str:
+    function = f'{{"{key}":"{name}","parameters":{{"type":"object","properties":{{}}}}}}'
+    return f'{{"type":"function","function":{function}}}'
+
+
+MESSAGES = '"messages":[{"role":"user","content":"Hi"}]'
+ALLOWED, FORBIDDEN = f"[{tool('allowed')}]", f"[{tool('forbidden_shell')}]"
+AMBIGUOUS = {
+    "model twice": '{"model":"large","model":"small",%s}',
+    "model twice, the other way": '{"model":"small","model":"large",%s}',
+    "model thrice": '{"model":"small","model":"large","model":"small",%s}',
+    "escaped model after": '{"model":"small",%s,"\\u006dodel":"large"}',
+    "escaped model before": '{"\\u006dodel":"large",%s,"model":"small"}',
+    "escaped in capitals": '{"\\u006Dodel":"large",%s,"model":"small"}',
+    "all escaped": '{"\\u006d\\u006f\\u0064\\u0065\\u006c":"large","model":"small",%s}',
+    "escaped slash in another key": '{"model":"small","a\\/b":1,"model":"large",%s}',
+    "Model": '{"model":"small","Model":"large",%s}',
+    "MODEL": '{"MODEL":"large","model":"small",%s}',
+    "mOdel alone": '{"mOdel":"large",%s}',
+    "model with NUL": '{"model":"small","model\\u0000":"large",%s}',
+    "model with a space": '{"model":"small","model ":"large",%s}',
+    "model with a dash": '{"model":"small","mo-del":"large",%s}',
+    "model with a zero-width space": '{"model":"small","mo\\u200bdel":"large",%s}',
+    "model in full width": '{"model":"small","\\uff4dodel":"large",%s}',
+    "tools twice": '{"model":"small","tools":' + FORBIDDEN + ',%s,"tools":' + ALLOWED + "}",
+    "tools twice, the other way": '{"model":"small","tools":' + ALLOWED + ',%s,"tools":' + FORBIDDEN + "}",
+    "Tools": '{"model":"small","tools":' + ALLOWED + ',"Tools":' + FORBIDDEN + ",%s}",
+    "tools with a long s": '{"model":"small","tools":' + ALLOWED + ',"tool\\u017f":' + FORBIDDEN + ",%s}",
+    "escaped tools": '{"model":"small","tools":' + ALLOWED + ',"\\u0074ools":' + FORBIDDEN + ",%s}",
+    "stream twice": '{"model":"small","stream":true,"stream":false,%s}',
+    "Stream": '{"model":"small","Stream":true,%s}',
+    "tool_choice twice": '{"model":"small","tool_choice":"none","tool_choice":"auto",%s}',
+    "toolChoice": '{"model":"small","toolChoice":"auto",%s}',
+    "messages twice": '{"model":"small","messages":[],%s}',
+    "Messages": '{"model":"small","Messages":[],%s}',
+    "Functions": '{"model":"small","Functions":[],%s}',
+    "an unknown key twice": '{"model":"small","x":1,"x":2,%s}',
+    "with white space": '{\n "model" : "large" ,\t"model"\r\n: "small", %s }',
+    "in a long body": '{"model":"large","user":"' + "u" * 5000 + '","model":"small",%s}',
+}
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_an_ambiguous_body_is_refused_with_its_key(gate: Guarded, plain: Guarded, path: str, what: str) -> None:
+    body = (AMBIGUOUS[what] % MESSAGES).encode()
+    for gateway, headers in ((gate, as_key("ann")), (gate, as_key("narrow")), (plain, {})):
+        got = send_raw(gateway.port, "POST", path, body, headers)
+        assert got.status == 400, got
+        assert got.json()["error"]["param"], got
+        assert gateway.take_arrived() == []
+
+
+def _twice(client: str, key: str, value: Any) -> bytes:
+    body = json.dumps(request_of(client, "small", False))
+    return f'{{"{key}":{json.dumps(value)},{body[1:]}'.encode()
+
+
+TWICE = [
+    ("openai-chat", "model", "large"), ("openai-chat", "messages", []), ("openai-responses", "model", "large"),
+    ("openai-responses", "input", "x"), ("openai-responses", "store", True), ("anthropic", "model", "large"),
+    ("anthropic", "messages", []), ("anthropic", "max_tokens", 1), ("gemini", "contents", []), ("unified", "model", "large"),
+    ("unified", "messages", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "key", "value"), TWICE)
+def test_a_key_that_is_there_twice_is_refused_in_every_protocol(
+    plain: Guarded, client: str, key: str, value: Any
+) -> None:
+    path = path_of(client, "gemini/gemini-3.8-flash", False)
+    got = send_raw(plain.port, "POST", path, _twice(client, key, value))
+    assert got.status == 400, got
+    assert f"`{key}` is in the body twice" in got.body.decode()
+    assert plain.take_arrived() == []
+
+
+GEMINI_TWICE = [
+    '"toolConfig":{},"tool_config":{}', '"systemInstruction":{"parts":[]},"system_instruction":{"parts":[]}',
+    '"Tools":[]', '"tools":[],"TOOLS":[]', '"generationConfig":{},"generation_config":{}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("members", GEMINI_TWICE)
+def test_two_spellings_of_a_gemini_field(plain: Guarded, members: str) -> None:
+    body = f'{{"contents":[{{"role":"user","parts":[{{"text":"Hi"}}]}}],{members}}}'
+    path = path_of("gemini", "gemini/gemini-3.8-flash", False)
+    assert send_raw(plain.port, "POST", path, body.encode()).status == 400
+    assert plain.take_arrived() == []
+
+
+@pytest.mark.parametrize("spelling", ["toolConfig", "tool_config"])
+def test_one_spelling_of_a_gemini_field_passes(plain: Guarded, spelling: str) -> None:
+    body = f'{{"contents":[{{"role":"user","parts":[{{"text":"Hi"}}]}}],"{spelling}":{{}}}}'
+    path = path_of("gemini", "gemini/gemini-3.8-flash", False)
+    assert send_raw(plain.port, "POST", path, body.encode()).status == 200
+    assert len(plain.take_arrived()) == 1
+
+
+def test_another_model_in_the_body_than_in_the_path(plain: Guarded) -> None:
+    path = path_of("gemini", "gemini/gemini-3.8-flash", False)
+    body = b'{"contents":[{"role":"user","parts":[{"text":"Hi"}]}],"model":"models/other"}'
+    assert send_raw(plain.port, "POST", path, body).status == 400
+    assert plain.take_arrived() == []
+
+
+def test_an_escaped_key_is_read_as_what_it_means(gate: Guarded) -> None:
+    body = '{"\\u006dodel":"%s",' + MESSAGES + "}"
+    got = send_raw(gate.port, "POST", "/v1/chat/completions", (body % "small").encode(), as_key("narrow"))
+    assert (got.status, json.loads(gate.take_arrived()[0].body)["model"]) == (200, "gpt-small")
+    got = send_raw(gate.port, "POST", "/v1/chat/completions", (body % "large").encode(), as_key("narrow"))
+    assert (got.status, gate.take_arrived()) == (403, [])
+
+
+# --- members that choose other models ---
+
+STEERING: list[tuple[str, Any]] = [
+    ("models", ["large"]), ("Models", ["large"]), ("model_id", "large"), ("modelId", "large"), ("model_name", "large"),
+    ("fallbacks", ["large"]), ("route", "fallback"), ("provider", {"only": ["x"]}), ("plugins", [{"id": "web"}]),
+    ("transforms", ["middle-out"]), ("preset", "x"), ("engine", "large"), ("deployment_id", "large"),
+    ("extra_body", {"model": "large"}), ("api_base", "http://evil.example"), ("base_url", "http://evil.example"),
+    ("custom_llm_provider", "x"), ("MODELS", ["large"]), ("model-id", "large"), ("api_key", "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), STEERING)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/completions"])
+def test_a_key_for_some_models_cannot_choose_others(gate: Guarded, path: str, key: str, value: Any) -> None:
+    got = send_raw(gate.port, "POST", path, chat_body("small", **{key: value}), as_key("narrow"))
+    assert got.status == 403, got
+    assert f"`{key}`" in got.body.decode()
+    assert gate.take_arrived() == []
+
+
+@pytest.mark.parametrize("key", ["models", "plugins", "preset"])
+def test_rules_for_tools_do_not_allow_other_models_or_plugins(gate: Guarded, key: str) -> None:
+    got = send_raw(gate.port, "POST", "/v1/chat/completions", chat_body("small", **{key: ["x"]}), as_key("ann"))
+    assert (got.status, gate.take_arrived()) == (403, [])
+
+
+@pytest.mark.parametrize(("key", "value"), STEERING)
+def test_without_restrictions_such_members_pass(plain: Guarded, key: str, value: Any) -> None:
+    body = json.dumps({**request_of("openai-chat", "chat/gpt-x", False), key: value}).encode()
+    assert send_raw(plain.port, "POST", "/v1/chat/completions", body).status == 200
+    assert json.loads(plain.take_arrived()[0].body)[key] == value
+
+
+# --- tools inside a body that rules have read ---
+
+INNER = {
+    "name twice": tool("allowed").replace('"name"', '"name":"forbidden_shell","name"'),
+    "function twice": '{"type":"function","function":{"name":"forbidden_shell"},"function":{"name":"allowed","parameters":{}}}',
+    "escaped name": tool("allowed").replace('"name"', '"\\u006eame":"forbidden_shell","name"'),
+}
+
+
+@pytest.mark.parametrize("what", INNER)
+def test_rules_see_the_tool_that_is_sent(gate: Guarded, what: str) -> None:
+    body = f'{{"model":"small","tools":[{INNER[what]}],{MESSAGES}}}'
+    got = send_raw(gate.port, "POST", "/v1/chat/completions", body.encode(), as_key("ann"))
+    arrived = gate.take_arrived()
+    assert got.status == 200 if arrived else 400 <= got.status < 500
+    assert not [one for one in arrived if b"forbidden" in one.body]
+
+
+# --- multipart forms ---
+
+
+def form(*parts: tuple[str, str], boundary: str = "XX") -> bytes:
+    rows = [f"--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n{value}\r\n" for head, value in parts]
+    return ("".join(rows) + f"--{boundary}--\r\n").encode()
+
+
+FILE = ('name="file"; filename="a.wav"', "\x00data model large")
+MULTIPART = "multipart/form-data; boundary=XX"
+BAD_FORMS: dict[str, tuple[bytes, str]] = {
+    "twice": (form(('name="model"', "large"), FILE, ('name="model"', "small")), MULTIPART),
+    "twice, the other way": (form(('name="model"', "small"), FILE, ('name="model"', "large")), MULTIPART),
+    "another case": (form(('name="model"', "small"), ('name="Model"', "large")), MULTIPART),
+    "a space": (form(('name="model"', "small"), ('name="model "', "large")), MULTIPART),
+    "without quotes": (form(('name="model"', "small"), ("name=model", "large")), MULTIPART),
+    "two names": (form(('name="x"; name="model"', "large"), ('name="model"', "small")), MULTIPART),
+    "an extended name": (form(("name=\"x\"; name*=utf-8''model", "large"), ('name="model"', "small")), MULTIPART),
+    "an escaped quote": (form(('name="x\\"; name="model"', "large"), ('name="model"', "small")), MULTIPART),
+    "no boundary": (form(('name="model"', "small")), "multipart/form-data"),
+    "another boundary": (form(('name="model"', "small")), "multipart/form-data; boundary=YY"),
+    "two boundaries": (form(('name="model"', "small")), "multipart/form-data; boundary=YY; boundary=XX"),
+    "something before": (b"hello\r\n" + form(('name="model"', "small")), MULTIPART),
+    "something after": (form(('name="model"', "small")) + form(('name="model"', "large")), MULTIPART),
+    "no end": (form(('name="model"', "small"))[:-8], MULTIPART),
+    "bare line feeds": (form(('name="model"', "small")).replace(b"\r\n", b"\n"), MULTIPART),
+    "two headers": (
+        form(('name="x"\r\nContent-Disposition: form-data; name="model"', "large"), ('name="model"', "small")),
+        MULTIPART,
+    ),
+    "a folded header": (form(('name="x"\r\n ; name="model"', "large"), ('name="model"', "small")), MULTIPART),
+    "base64": (form(('name="model"\r\nContent-Transfer-Encoding: base64', "c21hbGw=")), MULTIPART),
+    "not a form": (b'{"model":"small"}', MULTIPART),
+    "urlencoded": (b"model=large", "application/x-www-form-urlencoded"),
+    "empty": (b"", MULTIPART),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FORMS)
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/images/edits"])
+def test_a_form_that_could_name_another_model_is_refused(gate: Guarded, path: str, what: str) -> None:
+    body, kind = BAD_FORMS[what]
+    for key in ("ann", "narrow"):
+        got = send_raw(gate.port, "POST", path, body, as_key(key, content_type=kind))
+        assert got.status == 400, got
+        assert gate.take_arrived() == []
+
+
+@pytest.mark.parametrize("kind", [MULTIPART, 'multipart/form-data; boundary="XX"', "Multipart/Form-Data;boundary=XX"])
+def test_the_models_of_a_key_hold_in_forms(gate: Guarded, kind: str) -> None:
+    for model, status in (("small", 200), ("chat/gpt-small-2", 200), ("large", 403), ("../x", 400), ("", 403)):
+        body = form(FILE, ('name="model"', model), ('name="language"', "en"))
+        got = send_raw(gate.port, "POST", "/v1/audio/transcriptions", body, as_key("narrow", content_type=kind))
+        assert got.status == status, got
+        arrived = gate.take_arrived()
+        assert len(arrived) == (status == 200)
+        if arrived:
+            name = {"small": "gpt-small"}.get(model, model.removeprefix("chat/"))
+            assert arrived[0].body == form(FILE, ('name="model"', name), ('name="language"', "en"))
+            assert arrived[0].headers["content-type"] == kind
+
+
+def test_a_json_body_is_never_sent_in_another_charset(gate: Guarded) -> None:
+    body = b'{"model":"small","input":"a"}'
+    headers = as_key("narrow", content_type="application/json; charset=utf-16")
+    assert send_raw(gate.port, "POST", "/v1/embeddings", body, headers).status == 200
+    assert gate.take_arrived()[0].headers["content-type"] == "application/json"
+
+
+# --- laws ---
+
+KEYS = st.sampled_from(["model", "tools", "stream", "x", "Model", "messages", "a\u0000", "é", "models"])
+
+
+@given(
+    st.lists(st.tuples(KEYS, st.sampled_from(["1", '"a"', "[]", '{"model":"b","model":"c"}'])), max_size=6), st.data()
+)
+def test_every_repeated_key_is_found_however_it_is_written(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
+    def written(key: str) -> str:
+        escapes = data.draw(st.lists(st.booleans(), min_size=len(key), max_size=len(key)))
+        return '"' + "".join(
+            f"\\u{ord(one):04x}" if escape or one < " " else one for one, escape in zip(key, escapes, strict=True)
+        ) + '"'  # fmt: skip
+
+    space = data.draw(st.sampled_from(["", " ", "\n\t"]))
+    rows = [f"{space}{written(key)}{space}:{space}{value}" for key, value in pairs]
+    body = ("{" + ",".join(rows) + "}").encode()
+    names = [key for key, _ in pairs]
+    is_repeated = len(set(names)) < len(names)
+    assert ("twice" in judge_keys(names).problem) <= is_repeated
+    for peek in (peek_body(body), peek_request(body)):
+        if peek is not None and is_repeated:
+            assert peek.keys.problem
+    if is_repeated:
+        assert has_repeated_key(body)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+    )
+)
+def test_a_body_without_repeated_keys_is_never_taken_for_one_with(value: Any) -> None:
+    assert not has_repeated_key(json.dumps(value).encode())
+
+
+REAL_KEYS = """model messages tools tool_choice stream stream_options max_tokens metadata system thinking input store
+    include reasoning text prompt_cache_key parallel_tool_calls instructions client_metadata contents systemInstruction
+    generationConfig toolConfig safetySettings betas context_management output_config previous_response_id top_p
+    functions function_call modalities audio prediction logit_bias web_search_options verbosity user n seed stop
+    frequency_penalty presence_penalty response_format logprobs top_logprobs container mcp_servers cache_control speed
+    max_output_tokens max_tool_calls moderation safety_identifier prompt service_tier truncation background conversation
+    labels cachedContent thread""".split()
+
+
+def test_no_key_of_a_protocol_is_refused() -> None:
+    assert judge_keys(REAL_KEYS).problem == ""
+    assert judge_keys(REAL_KEYS).steering == ()
