@@ -8,6 +8,7 @@ as no longer intact.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from types import MappingProxyType
@@ -587,6 +588,31 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     """The media type and the base64 data of a `data:` URL; None for every other URL."""
     head, comma, data = url.partition(",")
     return (head[5:-7], data) if comma and head.startswith("data:") and head.endswith(";base64") else None
+
+
+TEXT_FILE_TYPES = frozenset(
+    f"application/{name}" for name in "json xml yaml x-yaml toml javascript typescript sql x-sh x-python".split()
+)
+"""Types of text files besides `text/…`."""
+_TEXT_FILE_ENDINGS = tuple(".txt .md .csv .tsv .json .xml .yaml .yml .toml .html .log .py .js .ts .sql .sh".split())
+
+
+def document_text(media: Media) -> str | None:
+    """The text of a text file; None for every other file, and for data that is not UTF-8."""
+    mime = media.mime.partition(";")[0].strip().lower()
+    is_text = mime.startswith("text/") or mime in TEXT_FILE_TYPES
+    is_text = is_text or (not mime and media.name.endswith(_TEXT_FILE_ENDINGS))
+    if media.kind != "file" or not media.data or not is_text:
+        return None
+    try:
+        return b64decode(media.data, validate=True).decode()
+    except ValueError:
+        return None
+
+
+def titled_text(name: str, text: str) -> str:
+    """A text file as text, with its name above it."""
+    return f"[File: {name}]\n{text}" if name else text
 
 
 def plain_text(parts: Iterable[Part]) -> str:

@@ -67,6 +67,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "turn-moved": "{target} requires results directly after their calls",
         "system-moved": "{target} has another place for instructions",
         "media-moved": "{target} has another place for media",
+        "media-as-text": "{target} takes such a file only as text",
         "media-summarised": "media in results are replaced by a line of text",
         "error-marked": "{target} marks a failed result in another way",
         "value-wrapped": "{target} requires an object here",

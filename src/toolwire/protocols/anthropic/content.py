@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 from toolwire.core.ir import (
     Call,
@@ -24,6 +25,7 @@ from toolwire.core.ir import (
     Text,
     ToolReference,
     ToolsAdded,
+    document_text,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -56,7 +58,6 @@ from toolwire.protocols.anthropic.tools import (
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 PDF_TYPE = "application/pdf"
 PLAIN_TEXT_TYPE = "text/plain"
-_TEXT_FILE_TYPES = ("application/json", "application/xml")
 
 _BASE64_PREFIXES = {"/9j/": "image/jpeg", "iVBOR": "image/png", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 """How the base64 of each kind of image begins."""
@@ -419,11 +420,8 @@ def _write_document_data(part: Media, ledger: Ledger) -> Object | None:
     """The source of a PDF or a text; Anthropic accepts no other documents."""
     if part.mime == PDF_TYPE or part.data.startswith("JVBERi"):
         return {"type": "base64", "media_type": PDF_TYPE, "data": part.data}
-    if part.mime and not part.mime.startswith("text/") and part.mime not in _TEXT_FILE_TYPES:
-        return None
-    try:
-        text = base64.b64decode(part.data, validate=True).decode()
-    except (binascii.Error, ValueError):
+    text = document_text(part if part.mime else replace(part, mime=PLAIN_TEXT_TYPE))
+    if text is None:
         return None
     if part.mime not in ("", PLAIN_TEXT_TYPE):
         ledger.note("setting-mapped", source_path(part), f"a file of type `{part.mime}` is sent as `{PLAIN_TEXT_TYPE}`")

@@ -18,8 +18,10 @@ from toolwire.core.ir import (
     Refusal,
     Seal,
     Text,
+    document_text,
     source_path,
     split_data_url,
+    titled_text,
 )
 from toolwire.core.json_values import (
     Json,
@@ -207,6 +209,8 @@ _PART_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Part]] = {
 def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     if (wire := intact_wire(part.origin)) is not None:
         return wire
+    if not is_own(part.origin) and (text := document_text(part)) is not None:
+        return _write_text_file(part, text, family, ledger)
     key, write = _MEDIA_WRITERS[part.kind]
     inner = write(part, ledger) if part.kind != "video" or family.video or family.native else None
     if inner is None:
@@ -221,6 +225,14 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
     out: Object = {"type": key, key: inner}
     write_cache(out, part.cache, source_path(part), family, ledger)
     return restore_original_keys(out, part.origin, NAME)
+
+
+def _write_text_file(part: Media, text: str, family: Family, ledger: Ledger) -> Object:
+    """OpenAI takes only PDF as a file."""
+    ledger.note("media-as-text", source_path(part), f"a file of type `{part.mime}` was sent as text")
+    out: Object = {"type": "text", "text": titled_text(part.name, text)}
+    write_cache(out, part.cache, source_path(part), family, ledger)
+    return out
 
 
 def _write_media_url(part: Media, _ledger: Ledger) -> Object | None:

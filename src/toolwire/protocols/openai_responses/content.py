@@ -254,7 +254,9 @@ FILE_EXTENSIONS = {"application/pdf": "pdf", "text/plain": "txt", "text/markdown
 
 
 def write_media(part: Media, ledger: Ledger) -> Object | None:
-    if part.file_id and part.origin is not None and not is_own(part.origin):
+    """Media of a message. The ids of OpenAI's files begin with `file-`; Chat has the same ones."""
+    is_openai_file = part.file_id.startswith("file-") or part.origin is None or is_own(part.origin)
+    if part.file_id and not is_openai_file:
         ledger.note("media-dropped", source_path(part), "a file that another provider holds was left out")
         return None
     if part.kind == "image":

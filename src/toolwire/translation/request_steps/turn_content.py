@@ -24,9 +24,11 @@ from toolwire.core.ir import (
     ToolReference,
     ToolsAdded,
     Turn,
+    document_text,
     is_same,
     replace_fields,
     source_path,
+    titled_text,
     with_fields,
     with_parts,
     with_turns,
@@ -174,6 +176,10 @@ def _move_media(result: Part, constraints: Constraints, options: Options, ledger
     for part in result.content:
         if not isinstance(part, Media) or (part.kind in constraints.result_media_kinds and not summary):
             content.append(part)
+            continue
+        if not summary and (text := document_text(part)) is not None:
+            ledger.note("media-as-text", source_path(part), f"a file of type `{part.mime}` in a result became text")
+            content.append(Text(titled_text(part.name, text), cache=part.cache))
             continue
         content.append(Text(f"Binary content of type {part.mime or part.kind} was processed."))
         if summary:
