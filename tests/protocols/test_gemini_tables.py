@@ -707,7 +707,7 @@ def test_usage_arithmetic() -> None:
         "totalTokenCount": 38,
         "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10}],
     }
-    response = CODEC.read_response({"candidates": [], "usageMetadata": wire})
+    response = CODEC.read_response({"candidates": [{"finishReason": "STOP"}], "usageMetadata": wire})
     assert strip_origins(response.usage) == Usage(15, 23, 6, None, 20, 38)
     assert [(stray.key, stray.code) for stray in response.unknown_fields] == [("promptTokensDetails", "usage-mapped")]
 
