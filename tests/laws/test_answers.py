@@ -330,3 +330,38 @@ def test_a_lone_half_inside_of_arguments_does_not_make_them_unreadable(client: s
     assert isinstance(call, Call)
     assert json.loads(call.arguments) == {"a": "x\ufffd", "b": "🙂"}
     assert translated.ledger.codes.count("text-repaired") == 1
+
+
+# --- what clients insist on -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("provider", [name for name in NAMES if name != "anthropic"])
+def test_anthropic_usage_always_has_the_counts_of_the_cache(provider: str) -> None:
+    data = cut_stream(provider, "text", ["hi"])
+    _, out = stream("anthropic", provider, data)
+    starts = [json.loads(frame) for _, frame in parse_frames(out)]
+    usages = [starts[0]["message"]["usage"], starts[-2]["usage"]]
+    exchange = Exchange(find_codec("anthropic"), find_codec(provider))
+    usages.append(exchange.translate_response(json.dumps(ANSWERS[provider]).encode()).json()["usage"])
+    for usage in usages:
+        assert (usage["cache_creation_input_tokens"], usage["cache_read_input_tokens"]) == (0, 0)
+
+
+@pytest.mark.parametrize("provider", [name for name in NAMES if name != "openai-responses"])
+def test_every_delta_of_a_responses_text_has_logprobs(provider: str) -> None:
+    _, out = stream("openai-responses", provider, cut_stream(provider, "text", ["hi", " you", "!"]))
+    deltas = [json.loads(frame) for event, frame in parse_frames(out) if event == "response.output_text.delta"]
+    assert [(delta["delta"], delta["logprobs"]) for delta in deltas] == [("hi", []), (" you", []), ("!", [])]
+
+
+@pytest.mark.parametrize("created", ["1700000000.75", "1.7e9", "1e300", "-1", "null"])
+@pytest.mark.parametrize("provider", ["openai-chat", "openai-responses", "unified"])
+def test_a_time_with_a_fraction_is_not_a_failure(provider: str, created: str) -> None:
+    key = b"created_at" if provider == "openai-responses" else b"created"
+    value = b'"%b":%b' % (key, created.encode())
+    body = b"{%b,%b" % (value, json.dumps(ANSWERS[provider]).encode()[1:])
+    data = cut_stream(provider, "text", ["hi"]).replace(b'"%b":0' % key, value)
+    for client in NAMES:
+        assert Exchange(find_codec(client), find_codec(provider)).translate_response(body).failure is None
+        translation, _ = stream(client, provider, data)
+        assert translation.failure is None

@@ -376,6 +376,18 @@ def get_number(node: Object, key: str, path: Path) -> Number | None:
     raise_wrong_type((path, key), "a number", value)
 
 
+_MAX_TIMESTAMP = 10**15
+
+
+def get_timestamp(node: Object, key: str, path: Path) -> int | None:
+    """Seconds since 1970. Some servers send fractions of a second; a number that is not a date is ignored."""
+    value = get_number(node, key, path)
+    if value is None or (type(value) is int and 0 <= value < _MAX_TIMESTAMP):
+        return value
+    seconds = to_float(value)
+    return int(seconds) if abs(seconds) < _MAX_TIMESTAMP else None
+
+
 def to_float(value: Number) -> float:
     return float(bytes(value)) if isinstance(value, Raw) else float(value)
 

@@ -204,12 +204,13 @@ def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] =
     fresh, read, written = usage.input, usage.cache_read, usage.cache_write
     if read or written or fresh < 0:
         fresh = max(0, fresh - (read or 0) - (written or 0))
-    out: Object = {"input_tokens": fresh}
-    if written is not None:
-        out["cache_creation_input_tokens"] = written
-    if read is not None:
-        out["cache_read_input_tokens"] = read
-    out["output_tokens"] = usage.output
+    # Anthropic always sends the counts of the cache, and clients add them up.
+    out: Object = {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": written or 0,
+        "cache_read_input_tokens": read or 0,
+        "output_tokens": usage.output,
+    }
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     searches, fetches = tools_used.count("web_search"), tools_used.count("web_fetch")

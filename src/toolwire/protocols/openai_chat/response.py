@@ -27,11 +27,10 @@ from toolwire.core.json_values import (
     get_int,
     get_ints,
     get_list,
-    get_number,
     get_object,
     get_text,
+    get_timestamp,
     raise_wrong_type,
-    to_float,
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
@@ -150,17 +149,6 @@ def write_usage(usage: Usage) -> Object:
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
-MAX_TIMESTAMP = 10**15
-
-
-def read_created(node: Object, path: Path) -> int | None:
-    """The time of creation. Some servers send fractions of a second; a number that is not a date is ignored."""
-    value = get_number(node, "created", path)
-    if value is None or (type(value) is int and 0 <= value < MAX_TIMESTAMP):
-        return value
-    seconds = to_float(value)
-    return int(seconds) if abs(seconds) < MAX_TIMESTAMP else None
-
 
 def read_response(body: Object) -> Response:
     reading = ReadContext(NAME)
@@ -178,7 +166,7 @@ def read_response(body: Object) -> Response:
             failure = read_failure(node, 0)
     counts = get_object(body, "usage", None)
     id, model = get_text(body, "id", None) or "", get_text(body, "model", None) or ""
-    created = read_created(body, None)
+    created = get_timestamp(body, "created", None)
     usage = read_usage(counts, (None, "usage"), reading) if counts else None
     origin = reading.read_origin(body, None, names.RESPONSE_KEYS)
     return Response(id, model, created, tuple(choices), usage, failure, origin, tuple(reading.unknown_fields))

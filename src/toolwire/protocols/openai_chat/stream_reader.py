@@ -26,6 +26,7 @@ from toolwire.core.json_values import (
     get_list,
     get_object,
     get_text,
+    get_timestamp,
 )
 from toolwire.core.provenance import ReadContext
 from toolwire.protocols.openai_chat.content import (
@@ -36,7 +37,7 @@ from toolwire.protocols.openai_chat.content import (
 )
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, NAME
-from toolwire.protocols.openai_chat.response import read_created, read_finish, read_usage
+from toolwire.protocols.openai_chat.response import read_finish, read_usage
 from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
 
@@ -206,7 +207,9 @@ class StreamReader:
                 return  # Azure's first chunk has only the prompt's filter results, and no id
             self._started, self._first_chunk = True, chunk
             id, model = get_text(chunk, "id", path) or "", get_text(chunk, "model", path) or ""
-            self._events.append(ev.ResponseStart(id, model, read_created(chunk, path), None, None, self._frame))
+            self._events.append(
+                ev.ResponseStart(id, model, get_timestamp(chunk, "created", path), None, None, self._frame)
+            )
         for number, choice in enumerate(choices):
             at = ((path, "choices"), number)
             node = expect_object(choice, at)

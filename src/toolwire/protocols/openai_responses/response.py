@@ -41,6 +41,7 @@ from toolwire.core.json_values import (
     get_list,
     get_object,
     get_text,
+    get_timestamp,
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
@@ -89,7 +90,7 @@ def read_response(body: Object) -> Response:
     return Response(
         get_text(body, "id", None) or "",
         get_text(body, "model", None) or "",
-        get_int(body, "created_at", None),
+        get_timestamp(body, "created_at", None),
         choices,
         read_usage(body, None, reading),
         failure,

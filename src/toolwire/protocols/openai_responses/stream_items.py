@@ -184,7 +184,9 @@ class OpenMessage(OpenItem):
             return self._write_opaque_part(part)
         self.streamed_event = TextDelta
         refused = part.__class__ is Refusal
-        self.template = (_REFUSAL_DELTA if refused else _TEXT_DELTA, b"," + here + b',"delta":')
+        # OpenAI's SDKs demand `logprobs` in every delta of a text.
+        between = b',"delta":' if refused else b',"logprobs":[],"delta":'
+        self.template = (_REFUSAL_DELTA if refused else _TEXT_DELTA, b"," + here + between)
         begun = self.write_frame(_PART_ADDED, here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
         if text := part.text:  # type: ignore[union-attr]
             begun += self.write_delta(text)

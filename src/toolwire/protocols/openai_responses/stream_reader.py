@@ -41,6 +41,7 @@ from toolwire.core.json_values import (
     get_list,
     get_object,
     get_text,
+    get_timestamp,
 )
 from toolwire.core.provenance import ReadContext
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
@@ -205,7 +206,7 @@ class StreamReader:
         at = (path, "response")
         id, model = get_text(response, "id", at) or "", get_text(response, "model", at) or ""
         origin = Origin(NAME, at, response, intact=False)
-        created = get_int(response, "created_at", at)
+        created = get_timestamp(response, "created_at", at)
         self._events.append(ResponseStart(id, model, created, origin=origin, frame=self._frame))
 
     def _read_lifecycle_event(self, node: Object, path: Path) -> None:

@@ -23,6 +23,7 @@ from toolwire.core.json_values import (
     get_number,
     get_object,
     get_text,
+    get_timestamp,
 )
 from toolwire.core.provenance import ReadContext, items_with_paths
 from toolwire.core.tokens import EFFORTS
@@ -185,7 +186,7 @@ USAGE_FIELDS: Fields = {
     "reasoning_tokens": ("reasoning", get_int),
     "total_tokens": ("total", get_int),
 }
-RESPONSE_FIELDS: Fields = {**_text_fields("id model"), "created": ("created", get_int)}
+RESPONSE_FIELDS: Fields = {**_text_fields("id model"), "created": ("created", get_timestamp)}
 
 # --- known keys -----------------------------------------------------------------------------------------------------
 
