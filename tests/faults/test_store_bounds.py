@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.raw_exchange import RawAnswer, Served, answer, ask, stage, write_chunked
+from gateway.stores import BACKENDS, Clock, opened
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.sse import write_event_frame
 from toolwire.gateway.responses_state.recorder import StoredResponse
+from toolwire.gateway.store import sqlite
 from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.store import Entry
+from toolwire.gateway.store.store import Entry, Store, StoreDown, SweepResult
 
 MAX_BODY = 200_000
 
@@ -247,3 +253,149 @@ def test_what_is_kept_says_so(served: Served, stream: bool) -> None:
     asked = {"model": scene.model, "input": "Hi", "stream": stream, "store": False}
     assert {response["store"] for response in read_responses(post(served, "/responses", **asked), stream)} == {False}
     assert ask(served.port, "GET", "/v1/responses/resp_2").status != 200
+
+
+# --- the size of the store --------------------------------------------------------------------------------------------
+
+LIMIT = 2_000_000
+
+
+def conversation(id: str, items: int, size: int, expires: float) -> tuple[list[Entry], list[Entry]]:
+    body = Random(id).randbytes(size)
+    root = Entry(owner="me", kind="conversation", id=id, expires=expires)
+    children = [
+        Entry(owner="me", kind="item", id=f"{id}-{number}", parent=id, body=body, expires=expires)
+        for number in range(items)
+    ]
+    return [root], children
+
+
+async def count_items(store: Store, id: str) -> int | None:
+    """How many items a conversation has; None if there is no such conversation."""
+    found = await store.get("me", "conversation", [id])
+    children = await store.get_children("me", "item", id)
+    assert not isinstance(found, StoreDown)
+    assert not isinstance(children, StoreDown)
+    return len(children) if found else None
+
+
+@pytest.mark.parametrize("items", [1, 7, 40, 700])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_conversation_is_removed_whole(tmp_path: Path, backend: str, items: int) -> None:
+    """Whatever the store removes to make room, while it is written to and in sweeps."""
+
+    async def run() -> None:
+        clock = Clock()
+        written: list[str] = []
+        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+            for number in range(24):
+                id = f"conv_{number}"
+                entries, appended = conversation(id, items, 800_000 // items // 2, clock() + 1000 + number % 5)
+                assert await store.put(entries, appended=appended) is True
+                written.append(id)
+                if number % 6 == 5:
+                    assert isinstance(await store.sweep(), SweepResult)
+                left = [await count_items(store, id) for id in written]
+                assert set(left) <= {None, items}
+                assert 1 <= left.count(items) <= 5
+        assert left[-1] == items
+
+    asyncio.run(run())
+
+
+def test_a_large_conversation_is_removed_in_small_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first on nobody sees it any more, and when the gateway stops in between, the next sweep goes on."""
+    monkeypatch.setattr(sqlite, "_BATCH_SIZE", 50)
+
+    async def run() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        entries, appended = conversation("conv_1", 400, 100, 0.0)
+        assert await store.put(entries, appended=appended) is True
+        removed = await store._worker.run_work(lambda file, now: sqlite._remove_first(file, now, 10_000_000))
+        assert removed == 50
+        assert await store.get("me", "conversation", ["conv_1"]) == []
+        await store.close()
+        store = SqliteStore(tmp_path / "store.db")
+        assert await store.sweep() == SweepResult(351, 0)
+        assert [one async for one in store.export()] == []
+        await store.close()
+
+    asyncio.run(run())
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(0, 50), st.booleans()), min_size=5, max_size=40))
+def test_the_file_never_becomes_larger(tmp_path_factory: pytest.TempPathFactory, writes: list[Any]) -> None:
+    """Not even between two sweeps: after every write the file has at most `max_bytes`, and the log beside it little."""
+    file = tmp_path_factory.mktemp("store") / "store.db"
+
+    async def run() -> None:
+        clock = Clock()
+        store = SqliteStore(file, max_bytes=LIMIT, clock=clock)
+        for number, (size, life, again) in enumerate(writes):
+            id = f"r{number - 1 if again else number}"
+            entry = Entry(owner="me", kind="response", id=id, body=os.urandom(size), expires=clock() + 100 + life)
+            assert await store.put([entry]) is True
+            clock.time += 1
+            assert file.stat().st_size <= LIMIT
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_writers_at_the_same_time_keep_the_limit(tmp_path: Path) -> None:
+    async def run() -> None:
+        one, other = (SqliteStore(tmp_path / "store.db", max_bytes=LIMIT) for _ in range(2))
+        for round in range(10):
+            entries = [
+                Entry(owner="me", kind="response", id=f"r{round}-{number}", body=os.urandom(60_000))
+                for number in range(20)
+            ]
+            done = await asyncio.gather(*((one, other)[place % 2].put([entry]) for place, entry in enumerate(entries)))
+            assert set(done) == {True}
+            assert (tmp_path / "store.db").stat().st_size <= LIMIT
+        await one.close()
+        await other.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_sweep_shrinks_a_store_that_is_too_large(tmp_path: Path, backend: str) -> None:
+    """As after a lower `max_bytes`: what would expire first goes, until there is some room."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with opened(backend, tmp_path, clock=clock) as store:
+            for number in range(60):
+                body, expires = os.urandom(50_000), clock() + 1000 + (number * 7) % 60
+                await store.put([Entry(owner="me", kind="response", id=f"r{number:02}", body=body, expires=expires)])
+        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+            swept = await store.sweep()
+            assert isinstance(swept, SweepResult)
+            assert swept.expired == 0
+            assert 20 < swept.crowded < 50
+            left = [one async for one in store.export("me") if isinstance(one, Entry)]
+            assert len(left) == 60 - swept.crowded
+            assert {one.expires - clock() - 1000 for one in left} == set(range(swept.crowded, 60))
+            assert LIMIT / 2 < sum(len(one.body) for one in left) <= LIMIT * 0.9
+            assert await store.sweep() == SweepResult(0, 0)
+
+    asyncio.run(run())
+
+
+def test_what_is_larger_than_the_store_is_refused(tmp_path: Path) -> None:
+    """It must not push everything else out."""
+
+    async def run() -> None:
+        store = SqliteStore(tmp_path / "store.db", max_bytes=LIMIT)
+        assert await store.put([Entry(owner="me", kind="response", id="small", body=b"1")]) is True
+        down = await store.put([Entry(owner="me", kind="response", id="large", body=bytes(LIMIT))])
+        assert isinstance(down, StoreDown)
+        assert "too large" in down.reason
+        found = await store.get("me", "response", ["small", "large"])
+        assert isinstance(found, list)
+        assert [one.id for one in found] == ["small"]
+        await store.close()
+
+    asyncio.run(run())

@@ -143,6 +143,7 @@ def test_every_family_is_told() -> None:
     metrics.count_upstream_error("google", "dns")
     metrics.set_cooldown("google", False)
     metrics.count_config_reload("accepted")
+    metrics.count_store_failure("write")
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
         METRICS
     )

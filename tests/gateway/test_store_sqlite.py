@@ -18,7 +18,8 @@ import pytest
 
 from gateway import store_writer
 from gateway.stores import Clock
-from toolwire.gateway.store.sqlite import MIGRATIONS, PRAGMAS, RETRY_DELAY, SqliteStore, schema_version
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.sqlite_worker import MIGRATIONS, PRAGMAS, RETRY_DELAY, schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
 
 V1 = Path(__file__).with_name("store_v1.sql")
@@ -90,8 +91,10 @@ def test_a_file_that_is_taken_away_is_made_anew(file: Path) -> None:
 def test_a_sweep_gives_back_what_the_disk_had_to_carry(file: Path) -> None:
     async def run() -> None:
         clock = Clock()
-        store = SqliteStore(file, clock=clock, max_bytes=2_000_000)
+        store = SqliteStore(file, clock=clock)
         await store.put([entry(f"{number}", bytes(50_000), expires=clock() + number) for number in range(1, 61)])
+        await store.close()
+        store = SqliteStore(file, clock=clock, max_bytes=2_000_000)
         sizes = [(await size(store), file.stat().st_size)]
         for _ in range(2):
             await store.sweep()

@@ -202,14 +202,17 @@ class Gateway:
         if self._responses_service is None:
             self._store_settings = config.store
             store = open_store(config.store, os.environ)
-            self._responses_service = ResponsesService(StateRepository(store, config.store, self._on_store_event))
+            repository = StateRepository(
+                store, config.store, self._on_store_event, count_failure=self._telemetry.metrics.count_store_failure
+            )
+            self._responses_service = ResponsesService(repository)
         elif self._store_settings != config.store:
             what = "[store] has changed: restart the gateway to use it"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
         return self._responses_service
 
     def _on_store_event(self, kind: str, what: str) -> None:
-        self._telemetry.log_event(kind, level="error" if what else "info", message=what)
+        self._telemetry.log_event(kind, level="error" if kind == "store_unavailable" else "info", message=what)
 
     def reload_config(self, force: bool = False) -> None:
         """Read the configuration again if it has changed. Requests that have started keep the old one."""

@@ -135,12 +135,17 @@ class StoringRecorder(Struct, eq=False):
         if isinstance(earlier, Entry):  # never replace the response of another request
             changes = {"id": self.own_id}
             response = {**response, **changes}
+        entries = [self.response_entry(response)] if self.options.store else []
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
+            self.repository.put_later(*entries)
             return NOT_STORED_FIELDS
-        entries = [self.response_entry(response)] if self.options.store else []
         result = await self.repository.put(*entries, *linked[0], appended=linked[1])
-        return NOT_STORED_FIELDS if isinstance(result, StoreDown) else changes
+        if isinstance(result, StoreDown):
+            # Not the items of a conversation: the client is told that they are not in it, and may send them again.
+            self.repository.put_later(*entries, *linked[0])
+            return NOT_STORED_FIELDS
+        return changes
 
     def response_entry(
         self, response: Object, background: bool = False, lease: float = 0.0, has_end_event: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
@@ -18,6 +19,7 @@ from toolwire.gateway.store.postgres_pool import (
 )
 from toolwire.gateway.store.store import (
     NO_CIPHER,
+    ROOT_KINDS,
     SWEEP_TARGET_RATIO,
     UNLIMITED,
     BodyCipher,
@@ -30,12 +32,18 @@ from toolwire.gateway.store.store import (
     expiry_time,
 )
 
-_SWEEP_BATCH = 2000
+_SWEEP_BATCH = 500
 """Maximum number of entries that a sweep removes in one transaction, so that no request waits long for it."""
 _EXPORT_PAGE = 20
 """Number of entries that an export fetches at once."""
 _LONG_TIMEOUT = 60.0
 """Seconds for operations that read the whole table."""
+_MEASURE_RATIO = 0.05
+"""When a gateway has written this part of `max_bytes`, it measures the size of the store again."""
+_MAKE_ROOM_TIMEOUT = 5.0
+"""Seconds that a writer waits for room in a store that is too large."""
+_ENTRY_OVERHEAD = 400
+"""Approximate bytes of an entry besides its body."""
 
 
 _COLUMNS = "owner, kind, id, parent, place, mark, created, expires, body"
@@ -106,14 +114,31 @@ _DELETE_EXPIRED = """WITH expired AS (
         FOR UPDATE SKIP LOCKED)
     DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM expired)) RETURNING 1"""
 # The size of the rows, not of the files, which shrink only after PostgreSQL's own vacuum.
-_ENTRY_SIZE = "pg_column_size(body) + octet_length(id) + octet_length(parent) + 400"
+_ENTRY_SIZE = f"pg_column_size(body) + octet_length(id) + octet_length(parent) + {_ENTRY_OVERHEAD}"
 _TOTAL_SIZE = f"SELECT coalesce(sum({_ENTRY_SIZE}), 0) FROM toolwire_entries"
+# What belongs to a removed entry goes with it, and what an entry belongs to, so that no conversation is left in part.
 _DELETE_EXCESS = f"""WITH first AS (
-        SELECT ctid, expires, {_ENTRY_SIZE} AS size FROM toolwire_entries ORDER BY -expires DESC LIMIT $2
-        FOR UPDATE SKIP LOCKED),
+        SELECT owner, kind, id, parent, expires, {_ENTRY_SIZE} AS size FROM toolwire_entries
+        ORDER BY -expires DESC LIMIT $2 FOR UPDATE SKIP LOCKED),
     summed AS (
-        SELECT ctid, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first)
-    DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM summed WHERE before < $1)) RETURNING 1"""
+        SELECT *, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first),
+    removed AS MATERIALIZED (
+        SELECT DISTINCT summed.owner, coalesce(root.kind, summed.kind) AS kind, coalesce(root.id, summed.id) AS id
+        FROM summed LEFT JOIN LATERAL (
+            SELECT kind, id FROM toolwire_entries AS there
+            WHERE sha256(there.id) = sha256(summed.parent) AND there.owner = summed.owner AND summed.parent <> ''
+                AND there.kind = ANY($3::text[]) AND there.kind <> summed.kind LIMIT 1) AS root ON true
+        WHERE before < $1),
+    roots AS (
+        DELETE FROM toolwire_entries AS there USING removed
+        WHERE sha256(there.id) = sha256(removed.id) AND there.owner = removed.owner AND there.kind = removed.kind
+        RETURNING {_ENTRY_SIZE.replace("(", "(there.")} AS size),
+    children AS (
+        DELETE FROM toolwire_entries AS there USING removed
+        WHERE sha256(there.parent) = sha256(removed.id) AND there.owner = removed.owner AND there.kind <> removed.kind
+            AND there.parent <> ''
+        RETURNING {_ENTRY_SIZE.replace("(", "(there.")} AS size)
+    SELECT size FROM roots UNION ALL SELECT size FROM children"""
 
 _COUNT_BY_KIND = """SELECT kind, count(*), sum(octet_length(body)) FROM toolwire_entries WHERE expires > $1
     GROUP BY kind ORDER BY kind"""
@@ -142,6 +167,11 @@ class PostgresStore:
     ) -> None:
         self._ttl, self._max_bytes, self._clock, self._cipher = ttl, max_bytes, clock, cipher
         self._pool = PostgresPool(url, **pool_options)
+        self._size = -1
+        """The size of all entries when it was measured last, less what was removed since; -1 if it was not measured."""
+        self._unmeasured = 0
+        """Bytes that this gateway has written since then."""
+        self._trim_task: asyncio.Task[int | StoreDown] | None = None
 
     # --- operations ---
 
@@ -158,6 +188,7 @@ class PostgresStore:
         entries, appended = self._cipher.encrypt_all(entries), self._cipher.encrypt_all(appended)
         if not entries and not appended:
             return True
+        await self._make_room(sum(len(entry.body) + _ENTRY_OVERHEAD for entry in (*entries, *appended)))
         locks = sorted({_parent_lock_number(entry) for entry in appended})
 
         async def write(connection: PostgresConnection) -> bool:
@@ -221,6 +252,8 @@ class PostgresStore:
         return done if isinstance(done, StoreDown) else None
 
     async def close(self) -> None:
+        if self._trim_task is not None:
+            self._trim_task.cancel()
         await self._pool.close()
 
     async def _fetch_entries(self, statement: str, *values: object) -> Entries:
@@ -246,23 +279,39 @@ class PostgresStore:
         """Remove expired entries, then the oldest if the store is too large. One gateway sweeps at a time."""
         now = self._clock()
 
-        async def remove_excess(connection: PostgresConnection, has_begun: bool) -> list[Any]:
-            size, target = int(await connection.fetchval(_TOTAL_SIZE)), int(self._max_bytes * SWEEP_TARGET_RATIO)
-            if size <= (target if has_begun else self._max_bytes):
-                return []
-            return await connection.fetch(_DELETE_EXCESS, size - target, _SWEEP_BATCH)
-
-        expired = await self._remove_in_batches(
-            lambda connection, _: connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH)
-        )
+        expired = await self._remove_in_batches(lambda connection: connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH))
         if isinstance(expired, StoreDown):
             return expired
-        excess = await self._remove_in_batches(remove_excess) if self._max_bytes else 0
+        excess = await self._remove_excess() if self._max_bytes else 0
         return excess if isinstance(excess, StoreDown) else SweepResult(expired, excess)
 
-    async def _remove_in_batches(
-        self, remove: Callable[[PostgresConnection, bool], Awaitable[list[Any]]]
-    ) -> int | StoreDown:
+    async def _remove_excess(self, incoming: int = 0) -> int | StoreDown:
+        """If the store is larger than `max_bytes`, or would be with what is written next, remove the entries that
+        expire first. Its size is measured once, and then counted."""
+        self._unmeasured = incoming
+        size: int | StoreDown = await self._pool.run_work(
+            lambda connection: connection.fetchval(_TOTAL_SIZE), is_idempotent=True, deadline=_LONG_TIMEOUT
+        )
+        if isinstance(size, StoreDown):
+            return size
+        self._size = int(size)
+        if self._size + incoming <= self._max_bytes:
+            return 0
+        excess = self._size + incoming - int(self._max_bytes * SWEEP_TARGET_RATIO)
+
+        async def remove(connection: PostgresConnection) -> list[Any]:
+            nonlocal excess
+            if excess <= 0:
+                return []
+            rows = await connection.fetch(_DELETE_EXCESS, excess, _SWEEP_BATCH, list(ROOT_KINDS))
+            removed = sum(row[0] for row in rows)
+            excess -= removed
+            self._size -= removed
+            return rows
+
+        return await self._remove_in_batches(remove)
+
+    async def _remove_in_batches(self, remove: Callable[[PostgresConnection], Awaitable[list[Any]]]) -> int | StoreDown:
         """Repeat `remove` in small transactions until nothing is left to remove; returns the number of entries."""
         total = 0
 
@@ -270,15 +319,28 @@ class PostgresStore:
             async with connection.transaction():
                 if not await connection.fetchval(_TRY_SWEEP_LOCK, SWEEP_LOCK):
                     return 0
-                return len(await remove(connection, total > 0))
+                return len(await remove(connection))
 
         while True:
             removed = await self._pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
             if isinstance(removed, StoreDown):
                 return removed
             total += removed
-            if removed < _SWEEP_BATCH:
+            if not removed:
                 return total
+
+    async def _make_room(self, size: int) -> None:
+        """Count what is written, and shrink the store before it becomes larger than `max_bytes`. Other gateways write,
+        too, so its size is measured again from time to time."""
+        self._unmeasured += size
+        is_stale = self._size < 0 or self._unmeasured > self._max_bytes * _MEASURE_RATIO
+        is_full = self._size + self._unmeasured > self._max_bytes
+        if not self._max_bytes or not (is_stale or is_full):
+            return
+        if self._trim_task is None or self._trim_task.done():
+            self._trim_task = asyncio.create_task(self._remove_excess(size))
+        if is_full:
+            await asyncio.wait([self._trim_task], timeout=_MAKE_ROOM_TIMEOUT)
 
     async def stats(self) -> StoreStats | StoreDown:
         async def work(connection: PostgresConnection) -> StoreStats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,6 +27,13 @@ PAGE_BYTES = 4 * 1024 * 1024
 """About how many bytes of a long chain or conversation are loaded at once."""
 MAX_ID_LENGTH = 1024
 MAX_SEEN_LEASES = 4096
+SETTLED_SECONDS = 5.0
+"""Seconds without a failure after which the store counts as up again: on a disk that is almost full, small entries are
+written and large ones are not."""
+MAX_PENDING_BYTES = 32 * 1024 * 1024
+"""Bytes of entries that a process holds for a store that is down; the oldest are given up."""
+PENDING_BATCH = 32
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 """The kinds of entries in the store."""
 
@@ -63,8 +72,69 @@ def no_store_failure(status: int) -> Failure:
 # --- the repository ---------------------------------------------------------------------------------------------------
 
 
+class PendingWrites:
+    """Entries that a store that is down could not take. They stay in memory, as long as they are not too large, and are
+    written when the store is back. Answers have been paid for, so they are not given up at once."""
+
+    def __init__(self, write: Callable[[Sequence[Entry]], Awaitable[bool | StoreDown]]) -> None:
+        self._write = write
+        self._entries: OrderedDict[tuple[str, str, str], Entry] = OrderedDict()
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._remove(entry.owner, entry.kind, entry.id)
+            self._entries[entry.owner, entry.kind, entry.id] = entry
+            self._size += _entry_size(entry)
+        while self._size > MAX_PENDING_BYTES:
+            self._size -= _entry_size(self._entries.popitem(last=False)[1])
+        if self._entries and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._retry())
+
+    def find(self, owner: str, kind: str, id: str) -> Entry | None:
+        return self._entries.get((owner, kind, id))
+
+    def discard(self, owner: str, kind: str, ids: Iterable[str]) -> None:
+        """Do not write these any more: they were deleted."""
+        for id in ids:
+            self._remove(owner, kind, id)
+
+    def _remove(self, owner: str, kind: str, id: str) -> None:
+        entry = self._entries.pop((owner, kind, id), None)
+        if entry is not None:
+            self._size -= _entry_size(entry)
+
+    async def _retry(self) -> None:
+        delay = FIRST_RETRY_SECONDS
+        while self._entries:
+            await asyncio.sleep(delay)
+            delay = FIRST_RETRY_SECONDS if await self.write_some() else min(2 * delay, MAX_RETRY_SECONDS)
+
+    async def write_some(self) -> bool:
+        """Try to write some entries. If that fails, others are tried first next time."""
+        some = list(self._entries.items())[:PENDING_BATCH]
+        if not some or await self._write([entry for _, entry in some]) is not True:
+            for name, _ in some:
+                if name in self._entries:
+                    self._entries.move_to_end(name)
+            return False
+        for name, entry in some:
+            if self._entries.get(name) is entry:
+                self._remove(*name)
+        return True
+
+    async def close(self) -> None:
+        """Try once more."""
+        if self._task is not None:
+            self._task.cancel()
+        while await self.write_some():
+            pass
+
+
 class StateRepository:
-    """The store of one process, or none. Logs once when the store goes down and once when it is back."""
+    """The store of one process, or none. Logs once when the store goes down and once when it is back; `count_failure`
+    is called for every operation that fails, with `read` or `write`."""
 
     def __init__(
         self,
@@ -73,6 +143,7 @@ class StateRepository:
         log_event: Callable[[str, str], None],
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = time.monotonic,
+        count_failure: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
         self.is_enabled = store is not None
@@ -83,23 +154,45 @@ class StateRepository:
         self._seen_leases: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
         """Leases that have run out by the time of day, and since when this process sees them unchanged."""
         self._log_event = log_event
+        self._count_failure = count_failure
         self._last_reached = 0.0
-        self._outage: StoreDown | None = None
+        self._last_failures: dict[str, float] = {}
+        """When reading and writing failed last; empty while the store is up. With a full disk only writing fails."""
+        self._failures = 0
+        """How many operations have failed since the store went down."""
+        self._pending = PendingWrites(lambda entries: self.put(*entries))
 
-    async def _run(self, operation: Callable[[Store], Awaitable[Value | StoreDown]]) -> Value | StoreDown:
+    async def _run(
+        self, operation: Callable[[Store], Awaitable[Value | StoreDown]], writes: bool = False
+    ) -> Value | StoreDown:
         """The result of an operation of the store. Notes whether the store can be reached."""
         if self._store is None:
             return STORE_DISABLED
         result = await operation(self._store)
         if isinstance(result, StoreDown):
-            if self._outage is None:
-                self._log_event("store_unavailable", result.reason)
-            self._outage, self._last_reached = result, 0.0
+            self._note_failure("write" if writes else "read", result)
         else:
-            if self._outage is not None:
-                self._log_event("store_available", "")
-            self._outage, self._last_reached = None, time.monotonic()
+            self._note_success(writes)
         return result
+
+    def _note_failure(self, action: str, down: StoreDown) -> None:
+        if not self._last_failures:
+            self._failures = 0
+            self._log_event("store_unavailable", down.reason)
+        self._last_failures[action], self._last_reached = self._steady_clock(), 0.0
+        self._failures += 1
+        self._count_failure(action)
+
+    def _note_success(self, writes: bool) -> None:
+        self._last_reached = time.monotonic()
+        if not self._last_failures:
+            return
+        settled = self._steady_clock() - SETTLED_SECONDS
+        for action in ("read", "write") if writes else ("read",):
+            if self._last_failures.get(action, math.inf) <= settled:
+                del self._last_failures[action]
+        if not self._last_failures:
+            self._log_event("store_available", f"{self._failures} operations failed while it was down")
 
     async def check_reachable(self) -> StoreDown | None:
         """Called before a provider is asked, because an answer that cannot be stored would be lost work."""
@@ -126,7 +219,12 @@ class StateRepository:
         return False
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
-        return await self._run(lambda store: store.get(owner, kind, [id for id in ids if is_valid_id(id)]))
+        entries = await self._run(lambda store: store.get(owner, kind, [id for id in ids if is_valid_id(id)]))
+        if isinstance(entries, StoreDown):
+            return entries
+        pending = (self._pending.find(owner, kind, id) for id in ids)
+        found = {entry.id for entry in entries}
+        return entries + [entry for entry in pending if entry is not None and entry.id not in found]
 
     async def get_one(self, owner: str, kind: str, id: str) -> Entry | StoreDown | None:
         entries = await self.get(owner, kind, [id])
@@ -135,12 +233,20 @@ class StateRepository:
     async def put(
         self, *entries: Entry, required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
-        return await self._run(lambda store: store.put(entries, required_marks, appended))
+        return await self._run(lambda store: store.put(entries, required_marks, appended), writes=True)
+
+    def put_later(self, *entries: Entry) -> None:
+        """Write entries that the store could not take, when it can."""
+        if self.is_enabled:
+            self._pending.add(entries)
 
     async def get_chain_page(self, owner: str, id: str) -> Entries:
         """The response with this id and those before it, oldest first, as far back as a page reaches."""
         if not is_valid_id(id):
             return []
+        pending = self._pending.find(owner, RESPONSE, id)
+        if pending is not None:
+            return [pending]
         return await self._run(lambda store: store.get_chain(owner, RESPONSE, id, MAX_CHAIN_LENGTH, PAGE_BYTES))
 
     async def iterate_children(
@@ -159,7 +265,8 @@ class StateRepository:
             after = page[-1].place
 
     async def delete(self, owner: str, kind: str, *ids: str) -> int | StoreDown:
-        return await self._run(lambda store: store.delete(owner, kind, ids))
+        self._pending.discard(owner, kind, ids)
+        return await self._run(lambda store: store.delete(owner, kind, ids), writes=True)
 
     async def extend_expiring(
         self, owner: str, kind: str, entries: Iterable[tuple[str, float]], now: float | None = None
@@ -168,13 +275,14 @@ class StateRepository:
         now = self.clock() if now is None else now
         old = [id for id, expires in entries if 0 < expires < now + self.ttl / 2]
         if old:
-            await self._run(lambda store: store.touch(owner, kind, old, now + self.ttl))
+            await self._run(lambda store: store.touch(owner, kind, old, now + self.ttl), writes=True)
 
     async def sweep(self) -> SweepResult | StoreDown:
-        return await self._run(lambda store: store.sweep())
+        return await self._run(lambda store: store.sweep(), writes=True)
 
     async def close(self) -> None:
         if self._store is not None:
+            await self._pending.close()
             await self._store.close()
 
 
@@ -227,11 +335,12 @@ class SignatureRepository:
         entries = [
             Entry(owner=owner, kind=SEAL, id=id, body=body, created=now, expires=expires) for id, body in values.items()
         ]
-        if isinstance(await self._repository.put(*entries), StoreDown):
-            return False
         for entry in entries:
             self._cache_entry(entry)
-        return True
+        if not isinstance(await self._repository.put(*entries), StoreDown):
+            return True
+        self._repository.put_later(*entries)
+        return False
 
     def _cache_entry(self, entry: Entry) -> None:
         """Cache an entry, and drop the least recently used ones that no longer fit."""

@@ -1,5 +1,4 @@
-"""A store in one SQLite file, which the workers of one gateway share: opening, migrations, the one thread that works on
-the file, and the operations."""
+"""A store in one SQLite file, which the workers of one gateway share: its operations, and how it makes room."""
 
 from __future__ import annotations
 
@@ -8,16 +7,15 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Struct
-
+from toolwire.gateway.store.sqlite_worker import DEADLINE, ERROR_TEXTS, LONG_DEADLINE, MIGRATIONS, PRAGMAS, SqliteWorker
 from toolwire.gateway.store.store import (
+    NEVER_EXPIRES,
     NO_CIPHER,
+    ROOT_KINDS,
     SWEEP_TARGET_RATIO,
     UNLIMITED,
     BodyCipher,
@@ -29,271 +27,6 @@ from toolwire.gateway.store.store import (
     SweepResult,
     expiry_time,
 )
-
-APPLICATION_ID = 0x74776B70
-"""Written into the header of the file, so that a file of another program is recognised as such."""
-PRAGMAS: Mapping[str, int | str] = {
-    "busy_timeout": 5000,
-    "synchronous": "NORMAL",  # with WAL: a power cut may lose the last writes, a crash of the process loses nothing
-    "journal_size_limit": 4 * 1024 * 1024,
-}
-MIGRATIONS: Sequence[Sequence[str]] = (
-    (
-        """CREATE TABLE entries (
-            owner TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, parent TEXT NOT NULL, place INTEGER NOT NULL,
-            mark TEXT NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, body BLOB NOT NULL,
-            UNIQUE (owner, kind, id)
-        )""",
-        "CREATE INDEX entries_by_parent ON entries (owner, parent, kind, place)",
-        "CREATE INDEX entries_by_end ON entries (expires)",
-    ),
-)
-"""Each step migrates the tables from one version to the next. Never change a released step."""
-_READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
-    FROM pragma_application_id, pragma_user_version"""
-"""One statement, because another process may create the tables between two."""
-_WAL_TRIES, _WAL_WAIT = 50, 0.1
-
-
-class UnusableFile(Exception):
-    """A valid SQLite file that this version of toolwire cannot use."""
-
-
-def open_database(
-    path: Path, pragmas: Mapping[str, int | str], migrations: Sequence[Sequence[str]]
-) -> sqlite3.Connection:
-    """Open or create the file and migrate its tables; raises `sqlite3.Error`, `OSError` or `UnusableFile`."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):  # readable by its owner only, because it contains conversations
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
-    try:
-        for name, value in pragmas.items():
-            connection.execute(f"PRAGMA {name} = {value}").fetchall()
-        is_current = schema_version(connection, len(migrations)) == len(migrations)
-        if not is_current:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must be set before the first table is created
-        _enable_wal(connection)
-        if not is_current:
-            _migrate_tables(connection, migrations)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's busy timeout does not apply here, so retry while another process does the same."""
-    for left in reversed(range(_WAL_TRIES)):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            return
-        except sqlite3.OperationalError as error:
-            if not left or error_code(error) != sqlite3.SQLITE_BUSY:
-                raise
-            time.sleep(_WAL_WAIT)
-
-
-def schema_version(connection: sqlite3.Connection, known_version: int) -> int:
-    """The version of the tables; 0 if there are none yet."""
-    application, version, table_count = connection.execute(_READ_HEADER).fetchone()
-    if application != APPLICATION_ID and (application or version or table_count):
-        raise UnusableFile("the file belongs to another program: set [store] url to another path")
-    if version > known_version:
-        raise UnusableFile(
-            f"a newer version of toolwire made the tables (version {version}, this one knows {known_version}):"
-            " update toolwire or use another file"
-        )
-    return int(version)
-
-
-def _migrate_tables(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
-        version = schema_version(connection, len(migrations))  # read again: another process may have migrated it
-        for statement in chain.from_iterable(migrations[version:]):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-
-
-# --- errors ---
-
-_ERROR_TEXTS = {
-    sqlite3.SQLITE_FULL: "the disk is full: free some space, or lower [store] max_bytes and run `toolwire store gc`",
-    sqlite3.SQLITE_TOOBIG: "the entry is too large",
-    sqlite3.SQLITE_NOTADB: "the file is not a SQLite file, or is damaged: move it away, and a new one is created",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged: move it away, and a new one is created",
-    sqlite3.SQLITE_BUSY: "another process locked the file for too long: is one stuck, or is it on a network drive?",
-    sqlite3.SQLITE_LOCKED: "another process locked the file for too long: is one stuck?",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened: check the permissions of its folder",
-    sqlite3.SQLITE_PERM: "the file cannot be opened: check its permissions",
-    sqlite3.SQLITE_READONLY: "the file cannot be written: check its permissions and those of its folder",
-    sqlite3.SQLITE_IOERR: "the disk failed: see the system log",
-}
-SINGLE_JOB_ERRORS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT})
-"""Errors that concern one job only; the file is still usable."""
-
-
-def error_code(error: BaseException) -> int:
-    """SQLite's primary result code; 0 for other errors, such as those that Python's module raises itself."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-T = TypeVar("T")
-DatabaseWork = Callable[[sqlite3.Connection, float], T]
-"""A function of the connection and the current time, which runs in a transaction together with others."""
-MAX_BATCH = 256
-RETRY_DELAY = 1.0
-"""Seconds until an unusable file is tried again, so that not every request waits for a dead disk."""
-_FILE_ERRORS = (sqlite3.Error, OSError, UnusableFile)
-_PROGRAMMING_ERRORS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, ValueError, OverflowError)
-"""Errors in our own code, which are raised to the caller."""
-
-
-class _QueuedWork(Struct, eq=False):
-    work: DatabaseWork[Any]
-    writes: bool
-    future: asyncio.Future[Any]
-
-
-class SqliteWorker:
-    """Runs jobs on one file, in order, in one thread. Jobs that arrive while it is busy share the next transaction. The
-    file is opened by the first job."""
-
-    def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], float],
-        pragmas: Mapping[str, int | str],
-        migrations: Sequence[Sequence[str]],
-    ) -> None:
-        self._path, self._clock, self._pragmas, self._migrations = path, clock, pragmas, migrations
-        self._queue: list[_QueuedWork] = []
-        self._queue_task: asyncio.Task[None] | None = None
-        self._executor = ThreadPoolExecutor(1, "toolwire-store")  # starts its thread with the first job
-        self._closed = False
-        # Only the thread uses these:
-        self._connection: sqlite3.Connection | None = None
-        self._opened_file_id = (0, 0)
-        self._down: StoreDown | None = None
-        self._down_since = 0.0
-
-    async def run_work(self, work: DatabaseWork[T], writes: bool = True) -> T | StoreDown:
-        """The result of `work`, once it is committed. The work is done even if the caller is cancelled."""
-        if self._closed:
-            return StoreDown(f"the store {self._path} is closed")
-        job = _QueuedWork(work, writes, asyncio.get_running_loop().create_future())
-        self._queue.append(job)
-        if self._queue_task is None or self._queue_task.done():
-            self._queue_task = asyncio.create_task(self._run_queue())
-        result: T | StoreDown = await job.future
-        return result
-
-    async def truncate_wal(self) -> None:
-        """Shrink the write-ahead log; skipped while other processes are reading."""
-        if not self._closed:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._checkpoint_wal)
-
-    async def close(self) -> None:
-        """Finish the queued work and close the file."""
-        self._closed = True
-        if self._queue_task is not None and not self._queue_task.done():
-            await asyncio.wait([self._queue_task])
-        if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._close_connection)
-        self._executor.shutdown(wait=False)
-
-    async def _run_queue(self) -> None:
-        jobs: list[_QueuedWork] = []
-        try:
-            while self._queue:
-                jobs, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
-                work = asyncio.get_running_loop().run_in_executor(self._executor, self._run_batch, jobs)
-                done = await asyncio.gather(work, return_exceptions=True)
-                for index, job in enumerate(jobs):
-                    result = done[0] if isinstance(done[0], BaseException) else done[0][index]
-                    if job.future.done():  # the caller was cancelled
-                        continue
-                    if isinstance(result, BaseException):
-                        job.future.set_exception(result)
-                    else:
-                        job.future.set_result(result)
-        finally:
-            for job in (*jobs, *self._queue):  # only when the event loop ends
-                job.future.cancel()
-
-    # --- in the thread ---
-
-    def _run_batch(self, jobs: Sequence[_QueuedWork]) -> list[Any]:
-        """Run all jobs in one transaction. If one fails, run each in its own, so that only the bad one fails."""
-        now = self._clock()
-        if self._down is not None and 0 <= now - self._down_since < RETRY_DELAY:
-            return [self._down] * len(jobs)
-        try:
-            connection = self._ensure_connection()
-            connection.execute("BEGIN IMMEDIATE" if any(job.writes for job in jobs) else "BEGIN")
-        except _FILE_ERRORS as error:
-            return [self._note_failure(error, now)] * len(jobs)
-        try:
-            results = [job.work(connection, now) for job in jobs]
-            connection.execute("COMMIT")
-        except (*_FILE_ERRORS, *_PROGRAMMING_ERRORS) as error:
-            with suppress(sqlite3.Error):  # after some errors SQLite has rolled back already
-                connection.execute("ROLLBACK")
-            if len(jobs) > 1:
-                return [result for job in jobs for result in self._run_batch([job])]
-            return [error if isinstance(error, _PROGRAMMING_ERRORS) else self._note_failure(error, now)]
-        self._down = None
-        return results
-
-    def _ensure_connection(self) -> sqlite3.Connection:
-        """The open file; reopened if the path now leads to another file."""
-        if self._connection is not None and self._opened_file_id != _file_id(self._path):
-            self._close_connection()
-        if self._connection is None:
-            self._connection = open_database(self._path, self._pragmas, self._migrations)
-            self._opened_file_id = _file_id(self._path)
-        return self._connection
-
-    def _note_failure(self, error: Exception, clock: float) -> StoreDown:
-        text = _ERROR_TEXTS.get(error_code(error), str(error))
-        if isinstance(error, OSError):
-            text = f"{error.strerror or error}; check the permissions of its folder"
-        down = StoreDown(f"the store {self._path} cannot be used: {text}")
-        if error_code(error) not in SINGLE_JOB_ERRORS:
-            self._close_connection()
-            self._down, self._down_since = down, clock
-        return down
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
-
-    def _checkpoint_wal(self) -> None:
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.execute("PRAGMA busy_timeout = 0").fetchall()
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                self._connection.execute(f"PRAGMA busy_timeout = {self._pragmas['busy_timeout']}").fetchall()
-
-
-def _file_id(path: Path) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return (0, 0)
-    return status.st_dev, status.st_ino
-
-
-# --- the store ---
 
 _COLUMNS = "owner, kind, id, body, parent, place, mark, created, expires"
 _COLUMN_NAMES = _COLUMNS.split(", ")
@@ -323,6 +56,8 @@ _TOTALS = """SELECT count(DISTINCT owner) FILTER (WHERE expires > ?1), min(creat
 _MIN_PLACE = -(2**63)
 _BATCH_SIZE = 500
 """Maximum number of entries or pages in one transaction of a sweep or export, so that requests are served between."""
+_BATCH_BYTES = 8 * 1024 * 1024
+"""About how many bytes one transaction of a sweep removes."""
 _ENTRY_OVERHEAD = 300
 """Approximate bytes of an entry besides its body."""
 _EXPORT_PAGE_BYTES = 4 * 1024 * 1024
@@ -345,6 +80,7 @@ class SqliteStore:
         self._path, self._ttl, self._max_bytes, self._cipher = path, ttl, max_bytes, cipher
         self._schema_version = len(migrations)
         self._worker = SqliteWorker(path, clock, pragmas, migrations)
+        self._trim_task: asyncio.Task[int | StoreDown] | None = None
 
     # --- operations ---
 
@@ -359,8 +95,13 @@ class SqliteStore:
         self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
     ) -> bool | StoreDown:
         entries, appended = self._cipher.encrypt_all(entries), self._cipher.encrypt_all(appended)
+        size = sum(len(entry.body) + _ENTRY_OVERHEAD for entry in (*entries, *appended))
+        if self._max_bytes and size > self._max_bytes:
+            return self._worker.make_down(ERROR_TEXTS[sqlite3.SQLITE_TOOBIG])
 
-        def work(file: sqlite3.Connection, now: float) -> bool:
+        def work(file: sqlite3.Connection, now: float) -> bool | None:
+            if not self._has_room(file, now, size):
+                return None
             if required_marks and entries:
                 first = entries[0]
                 marked = file.execute(_GET_MARK, (first.owner, first.kind, first.id, now)).fetchone()
@@ -373,7 +114,24 @@ class SqliteStore:
                 file.execute(_PUT, self._entry_row(entry, place, now))
             return True
 
-        return await self._worker.run_work(work)
+        deadline = time.monotonic() + DEADLINE
+        while (result := await self._worker.run_work(work)) is None:
+            down = await self._make_room(size, deadline)
+            if down is not None:
+                return down
+        return result
+
+    async def _make_room(self, size: int, deadline: float) -> StoreDown | None:
+        """Remove some of the entries that expire first."""
+        if time.monotonic() > deadline:
+            return self._worker.make_down("it is full, and removing old entries takes long")
+        removed = await self._worker.run_work(partial(_shrink, target=self._max_bytes - size))
+        self._start_trimming()
+        return removed if isinstance(removed, StoreDown) else None
+
+    def _has_room(self, file: sqlite3.Connection, now: float, size: int) -> bool:
+        """Is there room for so many bytes? A store without entries has room for everything."""
+        return not self._max_bytes or _used_bytes(file, now) + size <= self._max_bytes or not _has_entries(file)
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
         return await self._fetch_entries(_CHAIN, owner, kind, id, limit, max_bytes)
@@ -419,6 +177,8 @@ class SqliteStore:
         return await self._worker.run_work(work)
 
     async def close(self) -> None:
+        if self._trim_task is not None:
+            self._trim_task.cancel()
         await self._worker.close()
 
     def _entry_row(self, entry: Entry, place: int, now: float) -> tuple[object, ...]:
@@ -429,7 +189,7 @@ class SqliteStore:
     # --- housekeeping ---
 
     async def sweep(self) -> SweepResult | StoreDown:
-        expired = await self._run_in_batches(_remove_expired)
+        expired = await self._run_in_batches(_remove_first)
         if isinstance(expired, StoreDown):
             return expired
         excess = await self._remove_excess()
@@ -444,10 +204,16 @@ class SqliteStore:
         used = await self._worker.run_work(_used_bytes, writes=False)
         if isinstance(used, StoreDown):
             return used
-        if not self._max_bytes or used <= self._max_bytes:
-            return 0
-        target = int(self._max_bytes * SWEEP_TARGET_RATIO)
-        return await self._run_in_batches(lambda file, now: _remove_oldest(file, _used_bytes(file, now) - target))
+        return await self._trim() if self._max_bytes and used > self._max_bytes else 0
+
+    async def _trim(self) -> int | StoreDown:
+        """Remove the entries that expire first, until there is some room."""
+        return await self._run_in_batches(partial(_shrink, target=int(self._max_bytes * SWEEP_TARGET_RATIO)))
+
+    def _start_trimming(self) -> None:
+        """Make some room in the background, so that not every write has to."""
+        if self._trim_task is None or self._trim_task.done():
+            self._trim_task = asyncio.create_task(self._trim())
 
     async def _run_in_batches(self, work: Callable[[sqlite3.Connection, float], int]) -> int | StoreDown:
         """Repeat `work` in small transactions until it returns 0; returns the sum."""
@@ -476,7 +242,7 @@ class SqliteStore:
                 encrypted=self._cipher.has_keys,
             )
 
-        return await self._worker.run_work(work, writes=False)
+        return await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         after_last = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
@@ -494,7 +260,7 @@ class SqliteStore:
             return page
 
         while True:
-            entries = await self._worker.run_work(work, writes=False)
+            entries = await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
             if isinstance(entries, StoreDown):
                 yield entries
                 return
@@ -518,24 +284,69 @@ def _read_pragma(file: sqlite3.Connection, pragma: str) -> int:
     return int(file.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-def _remove_expired(file: sqlite3.Connection, now: float) -> int:
-    first = "SELECT rowid FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?"
-    return file.execute(f"DELETE FROM entries WHERE rowid IN ({first})", (now, _BATCH_SIZE)).rowcount
+def _has_entries(file: sqlite3.Connection) -> bool:
+    return file.execute("SELECT 1 FROM entries LIMIT 1").fetchone() is not None
 
 
-def _remove_oldest(file: sqlite3.Connection, excess: int) -> int:
-    """Remove the entries that expire first, about `excess` bytes of them; returns their number."""
-    oldest: list[tuple[int]] = []
-    if excess > 0:
-        for row, length in file.execute(
-            "SELECT rowid, length(body) FROM entries ORDER BY expires, rowid LIMIT ?", (_BATCH_SIZE,)
-        ):
-            oldest.append((row,))
-            excess -= length + _ENTRY_OVERHEAD
-            if excess <= 0:
-                break
-    file.executemany("DELETE FROM entries WHERE rowid = ?", oldest)
-    return len(oldest)
+def _shrink(file: sqlite3.Connection, now: float, target: int) -> int:
+    """Remove a batch of the entries that expire first if the file has more bytes in use than this."""
+    used = _used_bytes(file, now)
+    return _remove_first(file, now, used - target) if used > target else 0
+
+
+_Row = tuple[int, str, str, str, str, int]
+_ROW_COLUMNS = "rowid, owner, kind, id, parent, length(body)"
+_FIRST = f"SELECT {_ROW_COLUMNS} FROM entries WHERE expires <= ? ORDER BY expires, rowid LIMIT 1"
+_ROOT = f"SELECT {_ROW_COLUMNS} FROM entries WHERE {_BY_NAME}"
+_GROUP_CHILDREN = "SELECT rowid, length(body) FROM entries WHERE owner = ? AND parent = ? AND kind <> ? LIMIT ?"
+_HIDDEN_PREFIX = "~"
+"""Before the kind of an entry that is removed, as long as entries are left that belong to it."""
+_HIDE = "UPDATE OR REPLACE entries SET kind = ?, parent = '', body = x'', expires = 0.5 WHERE rowid = ?"
+"""Nobody can find it any more, and it is the first that is removed next."""
+
+
+def _remove_first(file: sqlite3.Connection, now: float, excess: int | None = None) -> int:
+    """Remove the entries that expire first, each with all that belongs to it (the items of a conversation, the events
+    of a response): a batch of them, and not more than about `excess` bytes. Without `excess`, only expired ones.
+    Returns their number."""
+    removed = size = 0
+    max_bytes = _BATCH_BYTES if excess is None else min(excess, _BATCH_BYTES)
+    while removed < _BATCH_SIZE and size < max_bytes:
+        row: _Row | None = file.execute(_FIRST, (now if excess is None else NEVER_EXPIRES,)).fetchone()
+        if row is None:
+            break
+        if excess is not None:
+            row = _find_root(file, row) or row
+        count, length = _remove_group(file, row, _BATCH_SIZE - removed)
+        removed += count
+        size += length
+    return removed
+
+
+def _find_root(file: sqlite3.Connection, row: _Row) -> _Row | None:
+    """The entry that this one belongs to, which is removed with it, so that nothing is left in part."""
+    _, owner, kind, _, parent, _ = row
+    roots = (file.execute(_ROOT, (owner, root, parent)).fetchone() for root in ROOT_KINDS if parent and root != kind)
+    return next((root for root in roots if root is not None), None)
+
+
+def _remove_group(file: sqlite3.Connection, row: _Row, limit: int) -> tuple[int, int]:
+    """Remove an entry and those that belong to it. If these are too many for one transaction, the entry is hidden
+    first, and removed with the last of them. Returns the number and the size of the removed ones."""
+    rowid, owner, kind, id, _, size = row
+    kind = kind.removeprefix(_HIDDEN_PREFIX)
+    children: list[tuple[int]] = []
+    is_whole = True
+    for child, length in file.execute(_GROUP_CHILDREN, (owner, id, kind, limit + 1)) if id else ():
+        if len(children) == limit or size > _BATCH_BYTES:
+            is_whole = False
+            break
+        children.append((child,))
+        size += length + _ENTRY_OVERHEAD
+    file.executemany("DELETE FROM entries WHERE rowid = ?", [*children, (rowid,)] if is_whole else children)
+    if not is_whole:
+        file.execute(_HIDE, (f"{_HIDDEN_PREFIX}{kind}", rowid))
+    return len(children) + is_whole, size + _ENTRY_OVERHEAD
 
 
 def _free_pages(file: sqlite3.Connection, _now: float) -> int:

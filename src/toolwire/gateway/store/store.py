@@ -38,6 +38,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Seconds since 1970; from then on the entry is invisible. 0 means the store's default time to live from now."""
 
 
+ROOT_KINDS = ("conversation", "response")
+"""Kinds of entries that entries of other kinds belong to, by their `parent`. When a store makes room, it removes such
+an entry with all that belongs to it, or nothing of it."""
 SWEEP_TARGET_RATIO = 0.9
 """When the store exceeds `max_bytes`, a sweep shrinks it to this part of `max_bytes`."""
 NEVER_EXPIRES = 253_402_300_799.0
@@ -106,7 +109,8 @@ class Store(Protocol):
         """Write entries; existing ones with the same name are replaced. With `required_marks`, only if the first entry
         exists and has one of these marks; otherwise nothing is written and the result is False. `appended` are written
         in the same transaction, after all other children of their parent: the store sets `place`, in the order of the
-        list, and gives no place twice when two gateways append at the same time."""
+        list, and gives no place twice when two gateways append at the same time. If the store would become larger than
+        `max_bytes`, the entries that expire first are removed."""
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
         """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.

@@ -218,6 +218,9 @@ CONFIG_RELOADS = Metric(
     "Changed configuration files, by outcome; a refused one leaves the old configuration in force.",
     ("outcome",),
 )
+STORE_FAILURES = Metric(
+    "toolwire_store_failures_total", "Operations of the store that failed, by action: `read` or `write`.", ("action",)
+)
 LOG_LINES_DROPPED = Metric(
     "toolwire_log_lines_dropped_total", "Log lines that were dropped because standard error was not read."
 )
@@ -227,7 +230,7 @@ METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, CONFIG_RELOADS, LOG_LINES_DROPPED, WORKERS, BUILD_INFO
+        PROVIDER_COOLDOWN, CONFIG_RELOADS, STORE_FAILURES, LOG_LINES_DROPPED, WORKERS, BUILD_INFO
     )
 }  # fmt: skip
 
@@ -375,6 +378,9 @@ class Metrics:
 
     def count_config_reload(self, outcome: str) -> None:
         self._values[self._cell_of(CONFIG_RELOADS, (outcome,))] += 1.0
+
+    def count_store_failure(self, action: str) -> None:
+        self._values[self._cell_of(STORE_FAILURES, (action,))] += 1.0
 
     def count_dropped_lines(self, lines: int) -> None:
         self._values[self._dropped_lines_cell] += lines
