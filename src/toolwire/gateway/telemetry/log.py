@@ -21,7 +21,15 @@ from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
-from toolwire.gateway.telemetry.redact import MAX_NAME, SecretFilter, printable_text, redact, redact_body, shorten_agent
+from toolwire.gateway.telemetry.redact import (
+    MAX_NAME,
+    SecretFilter,
+    printable_text,
+    redact_body,
+    redact_start,
+    safe_name,
+    shorten_agent,
+)
 from toolwire.gateway.telemetry.stderr import STDERR
 from toolwire.protocols import CODECS
 
@@ -34,7 +42,7 @@ def log_level(record: ExchangeRecord) -> str:
 
 def log_path(record: ExchangeRecord) -> str:
     """The path without its query, which may contain a key."""
-    return printable_text(record.path.partition("?")[0])
+    return safe_name(record.path.partition("?")[0])
 
 
 AttemptRows = Sequence[tuple[str, str, float]]
@@ -92,8 +100,8 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
         "client_protocol": record.client_protocol,
         "provider_protocol": record.provider_protocol,
         "provider": record.provider,
-        "requested_model": printable_text(record.requested_model),
-        "model": printable_text(record.model),
+        "requested_model": safe_name(record.requested_model),
+        "model": safe_name(record.model),
         "stream": record.stream,
         "passthrough": record.is_passthrough,
         "status": record.status,
@@ -134,7 +142,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     if record.tool_runs:
         line.tool_runs = record.tool_runs[:MAX_DETAILS]
     if record.note:
-        line.note = printable_text(redact(record.note), 500)
+        line.note = printable_text(redact_start(record.note), 500)
     if bodies:
         line.request, line.response = redact_body(record.request_body), redact_body(record.response_body)
     return line
@@ -206,20 +214,20 @@ def text_line(record: ExchangeRecord, stamp: str, colour: bool, bodies: bool) ->
     status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
     times = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
     route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
-    where = _quote_value(printable_text(f"{record.provider}/{record.model}")) if record.provider else record.operation
+    where = _quote_value(safe_name(f"{record.provider}/{record.model}")) if record.provider else record.operation
     kind = "passthrough" if record.is_passthrough else "stream" if record.stream else ""
     pairs = (
         ("failure", record.failure),
         ("client_disconnected", record.client_disconnected),
         ("losses", ",".join(dict.fromkeys(record.losses))),
-        ("requested_model", printable_text(record.requested_model) if record.requested_model != record.model else ""),
+        ("requested_model", safe_name(record.requested_model) if record.requested_model != record.model else ""),
         ("path", "" if record.provider else log_path(record)),
         ("key_name", printable_text(record.key_name)),
         ("user_agent", shorten_agent(record.user_agent)),
         ("request_id", printable_text(record.request_id)),
         ("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in log_attempts(record.attempts)])),
         ("tool_runs", ",".join([f"{name}:{outcome}" for name, outcome in record.tool_runs[:MAX_DETAILS]])),
-        ("note", printable_text(redact(record.note), 500)),
+        ("note", printable_text(redact_start(record.note), 500)),
         ("request", redact_body(record.request_body) if bodies else ""),
         ("response", redact_body(record.response_body) if bodies else ""),
     )
@@ -342,7 +350,7 @@ def _write_field(value: object) -> Json:
         return value
     if isinstance(value, list | tuple):
         return [_write_field(item) for item in value]
-    return printable_text(redact(str(value)), 500)
+    return printable_text(redact_start(str(value)), 500)
 
 
 # --- debug lines ----------------------------------------------------------------------------------------------------
@@ -351,8 +359,6 @@ MAX_ARGUMENTS = 200
 """Characters of arguments that are logged."""
 MAX_RECENT = 10
 """Calls and results of a conversation that are logged, the last ones."""
-_REDACTION_WINDOW = 4096
-"""Characters that are searched for keys, so that a key that crosses the limit is recognised."""
 
 Fields = tuple[tuple[str, object], ...]
 
@@ -367,7 +373,7 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
     yield ("step", "client_request"), ("protocol", client.name), ("path", log_path(record)), *request
     for sent in capture.upstream_calls:
         codec, provider = CODECS[sent.protocol], ("provider", sent.provider)
-        where = (("protocol", codec.name), provider, ("url", printable_text(sent.url, 300)))
+        where = (("protocol", codec.name), provider, ("url", printable_text(redact_start(sent.url), 300)))
         yield ("step", "upstream_request"), *where, *_describe_request(codec, sent.body)
         if sent.status:
             response = _describe_response(codec, sent.response.data, sent.status)
@@ -381,7 +387,7 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
             ("path", printable_text(loss.path)),
             ("severity", loss.severity),
             ("what", shorten_text(loss.what)),
-            ("why", printable_text(loss.why, MAX_ARGUMENTS)),
+            ("why", shorten_text(loss.why)),
         )
 
 
@@ -453,7 +459,7 @@ def _describe_result(result: ir.Result | ir.ProviderResult) -> dict[str, object]
 
 def shorten_text(text: str) -> str:
     """Text of a conversation, shortened and without keys."""
-    return printable_text(redact(text[:_REDACTION_WINDOW]), MAX_ARGUMENTS)
+    return printable_text(redact_start(text), MAX_ARGUMENTS)
 
 
 def _read_response(codec: Codec, body: bytes) -> ir.Response | None:

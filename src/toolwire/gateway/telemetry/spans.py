@@ -20,7 +20,7 @@ from opentelemetry.util.types import AttributeValue
 from toolwire import __version__
 from toolwire.gateway.telemetry.log import log_level
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.redact import printable_text
+from toolwire.gateway.telemetry.redact import printable_text, safe_name
 
 SHUTDOWN_SECONDS = 5.0
 """How long to wait for the export of the last spans."""
@@ -75,7 +75,7 @@ class SpanTracer:
         if not isinstance(span, Span):
             return
         if span.is_recording():
-            span.update_name(f"{record.operation} {printable_text(record.model or record.requested_model)}".strip())
+            span.update_name(f"{record.operation} {safe_name(record.model or record.requested_model)}".strip())
             span.set_attributes(self._attributes(record))
             if log_level(record) == "error":
                 span.set_status(StatusCode.ERROR)
@@ -98,15 +98,15 @@ class SpanTracer:
         attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
         attributes: dict[str, AttributeValue | None] = {
             "http.request.method": printable_text(record.method, 16),
-            "url.path": printable_text(record.path.partition("?")[0]),
+            "url.path": safe_name(record.path.partition("?")[0]),
             "http.response.status_code": record.status or None,
-            "user_agent.original": printable_text(record.user_agent),
+            "user_agent.original": safe_name(record.user_agent),
             "client.address": printable_text(record.client_address),
             "error.type": record.failure or (str(record.status) if record.status >= 400 else ""),
             "gen_ai.operation.name": record.operation if is_chat else "",
             "gen_ai.provider.name": self._provider_names.get(record.provider, record.provider),
-            "gen_ai.request.model": printable_text(record.model or record.requested_model),
-            "gen_ai.response.model": printable_text(record.response_model),
+            "gen_ai.request.model": safe_name(record.model or record.requested_model),
+            "gen_ai.response.model": safe_name(record.response_model),
             "gen_ai.response.finish_reasons": record.finish_reasons,
             "server.address": host,
             "server.port": int(port) if port.isdecimal() else None,

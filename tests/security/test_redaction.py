@@ -1,0 +1,228 @@
+"""No secret reaches a log: whatever it is called, however it is written, in lines, debug lines, events and bodies."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
+from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import MAX_BODY, REDACTED, redact, redact_body, safe_name
+from toolwire.gateway.telemetry.telemetry import Telemetry
+
+WORDS = ["token", "secret", "password", "passwd", "passphrase", "authorization", "api_key", "apikey", "access-key", "private_key", "credential", "cookie"]  # fmt: skip
+NAMES = st.builds(
+    lambda before, word, after, case: case(before + word + after),
+    st.sampled_from(["", "x-", "X_", "my-", "DB_", "client.", "access_", "refresh-", "aws_session_", "session", "auth-", "github"]),
+    st.sampled_from(WORDS),
+    st.sampled_from(["", "_", "-v2", "2", "_value", "Hash", "_env"]),
+    st.sampled_from([str, str.upper, str.title, str.swapcase, str.lower]),
+)  # fmt: skip
+VALUES = st.text(string.ascii_letters + string.digits + "+/=_-.~!$*", min_size=4, max_size=60).map(lambda t: f"hu5h{t}")
+"""Each has `hu5h` in it, which nothing else has."""
+
+
+def _nested(name: str, value: str, depth: int) -> str:
+    """JSON within JSON, as tool arguments are."""
+    text = json.dumps({"a": 1, name: value, "b": "visible"})
+    for _ in range(depth):
+        text = json.dumps({"arguments": text})
+    return text
+
+
+FORMS = {
+    "json": lambda name, value: _nested(name, value, 0),
+    "json in json": lambda name, value: _nested(name, value, 1),
+    "json in json in json": lambda name, value: _nested(name, value, 3),
+    "spaced json": lambda name, value: f'{{ "{name}" : "{value}" , "b": "visible" }}',
+    "list": lambda name, value: json.dumps({name: [value], "b": "visible"}),
+    "cut json": lambda name, value: f'{{"b": "visible", "{name}":"{value}',
+    "python": lambda name, value: repr({"b": "visible", name: value}),
+    "python bytes": lambda name, value: repr({"b": "visible", name: value.encode()}),
+    "pair": lambda name, value: repr([("b", "visible"), (name, value)]),
+    "header": lambda name, value: f"b: visible\n{name}: {value}\n",
+    "header with a scheme": lambda name, value: f"visible {name}: Bearer {value}",
+    "variable": lambda name, value: f"visible {name}={value} visible",
+    "quoted variable": lambda name, value: f'visible {name}="{value} {value}" visible',
+    "query": lambda name, value: f"visible https://h.example/p?a=b&{name}={value}&c=visible",
+    "argument": lambda name, value: f"visible run --{name} {value} visible",
+    "argument with =": lambda name, value: f"visible run --{name}={value}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(name=NAMES, value=VALUES)
+def test_a_value_is_hidden_by_its_name(form: str, name: str, value: str) -> None:
+    text = FORMS[form](name, value)
+    shown = redact(text)
+    assert "hu5h" not in shown
+    assert "visible" in shown
+    assert name in shown
+
+
+@given(NAMES, st.text(max_size=40), st.integers(0, 3))
+def test_the_rest_of_the_json_is_still_json(name: str, value: str, depth: int) -> None:
+    shown = json.loads(redact(_nested(name, f"hu5h {value} hu5h", depth)))
+    for _ in range(depth):
+        shown = json.loads(shown["arguments"])
+    assert shown == {"a": 1, name: REDACTED, "b": "visible"}
+
+
+USERS = st.text(string.ascii_letters + string.digits + "_-.%", max_size=12)
+PASSWORDS = st.text(string.ascii_letters + string.digits + "@:/?#%!$&+=-_", max_size=20).map(lambda t: f"hu5h{t}hu5h")
+
+
+@given(st.sampled_from(["https", "postgresql", "redis", "mongodb+srv", "amqp"]), USERS, PASSWORDS, st.booleans())
+def test_passwords_in_urls_are_hidden(scheme: str, user: str, password: str, is_escaped: bool) -> None:
+    text = f"cannot reach {scheme}://{user}:{password}@db.example:5432/x today"
+    shown = redact(text.replace("/", "\\/") if is_escaped else text)
+    assert "hu5h" not in shown
+    assert "db.example" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Basic hu5haHU1aA==",
+        "authorization: Digest username=\"x\", response=\"hu5h\"".replace('"', ""),
+        "Authorization: AWS4-HMAC-SHA256 Credential=hu5h/2026, Signature=hu5h",
+        "Cookie: a=hu5h; b=hu5h",
+        "Set-Cookie: session=hu5h; HttpOnly",
+        "the server said: bearer hu5h0123",
+        "Bearer  hu5habcdefgh",
+        "token=Bearer%20hu5habcdefgh",
+        "invalid password 'hu5h hu5h'",
+        'the token "hu5hhu5h" has expired',
+        "the secret is `hu5hhu5h`",
+        "eyJhdTVoaHU1aGh1NWg.eyJodTVo.hu5h",
+        "glpat-hu5hhu5hhu5h0",
+        "ASIAHU5HHU5HHU5HHU5H",
+        "-----BEGIN RSA PRIVATE KEY-----\nhu5h\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nhu5h",
+        '{"password": 123450}',
+    ],
+)  # fmt: skip
+def test_other_forms_are_hidden(text: str) -> None:
+    shown = redact(text)
+    assert "hu5h" not in shown.lower()
+    assert "123450" not in shown
+    assert REDACTED in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"max_tokens":4096,"total_tokens":5,"token_count":7,"maxOutputTokens":3,"budget_tokens":1024}',
+        '{"completion_tokens_details":{"reasoning_tokens":3},"input_tokens":9}',
+        '{"token":"Hello","logprob":-0.1,"bytes":[72]}',
+        '{"token":" wor","bytes":[1],"logprob":-0.1}',
+        "max_tokens: 4096 is too large",
+        "the bearer token is wrong",
+        "unexpected token } in JSON",
+        "api key is missing",
+        "http://localhost:8080/a@b and https://h.example:443/x?y=me@example.com",
+        '{"tokenizer":"cl100k","author":"me","keyboard":"qwerty"}',
+        '{"password":null,"secret":{"type":"string"}}',
+        "a sk-it task-force and desk-abcdefghijklmnopq",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\\", '"', "token", "://a:b", "-", '"password":"', "token=", "token ", '"' + "a" * 63, "a.", "-----BEGIN ", '\\"', '"password" ', '"token":"a",', "sk-", "bearer ", "password 'x", "cookie: "],
+)  # fmt: skip
+def test_no_text_takes_long(piece: str) -> None:
+    """In a quadratic search each of these would take minutes."""
+    redact(piece * (4_000_000 // len(piece) // 8))
+
+
+# --- through the log ---
+
+
+def _written(form: str, **fields: object) -> str:
+    lines: list[str] = []
+    telemetry = Telemetry(ServerSettings(log_format=form, log_bodies=True), lines.append)  # type: ignore[arg-type]
+    record = ExchangeRecord(request_id="r", started=0.0, started_at=0.0)
+    for name, value in fields.items():
+        setattr(record, name, value)
+    telemetry.finish_exchange(record, 1.0)
+    telemetry.log_event("store_unavailable", level="error", message=str(fields["note"]))
+    telemetry.close()
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@given(form=st.sampled_from(sorted(FORMS)), name=NAMES, value=VALUES)
+def test_no_line_shows_it(log_format: str, form: str, name: str, value: str) -> None:
+    text = FORMS[form](name, value)
+    line = _written(
+        log_format,
+        note=text,
+        path=f"/v1/{text}",
+        user_agent=text,
+        requested_model=text,
+        model=text,
+        status=400,
+        request_body=text.encode(),
+        response_body=text.encode(),
+    )
+    assert "hu5h" not in line
+    assert line
+
+
+@given(NAMES, st.integers(0, 200))
+def test_a_secret_across_the_end_of_what_is_logged_is_hidden(name: str, before: int) -> None:
+    text = " " * (MAX_BODY - before) + f'"{name}": "' + "hu5h" * 40
+    assert "hu5h" not in redact_body(text.encode())
+    assert "hu5h" not in safe_name(" " * max(0, 110 - before) + f"{name}=" + "hu5h" * 40)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder: Path = tmp_path_factory.mktemp("redaction")
+    settings = 'retries = 0\ncooldown_after = 9999\nlog_bodies = true\nlog_level = "debug"'
+    with stage(folder, settings) as staged:
+        yield staged
+
+
+SECRETS = [
+    '{"token": "hu5hhu5h"}',
+    'DB_PASSWORD=hu5hhu5h',
+    "postgresql://admin:hu5hhu5h@db/x",
+    "Authorization: Bearer hu5hhu5h",
+    "clientSecret: hu5hhu5h",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_neither_debug_lines_nor_errors_of_providers_show_it(served: Served, provider: str, secret: str) -> None:
+    arguments = json.dumps({"command": secret})
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "run", "arguments": arguments}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": secret},
+    ]  # fmt: skip
+    tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
+    scene = served.scene(
+        provider, answer(400, refusal(provider, 400, "invalid_request_error", secret)), whole(provider)
+    )
+    for status in (400, 200):
+        got = call(served, "openai-chat", scene.model, False, {"user-agent": secret}, messages=history, tools=tools)
+        assert got.status == status
+        lines: list[str] = []
+        while not lines or f'"request_id":"{got.id}"' in lines[-1]:
+            lines.append(served.lines.get(timeout=10))
+            if '"step":"client_response"' in lines[-1]:
+                break
+        assert "hu5h" not in "".join(lines)
