@@ -396,6 +396,20 @@ async def nobody_sees_or_changes_what_another_keeps(store: Store, clock: Clock) 
 
 
 @law()
+async def an_entry_is_added_once(store: Store, clock: Clock) -> None:
+    first = entry("r", body=b"1", expires=NOW + 10)
+    added = await asyncio.gather(*(store.add(first) for _ in range(8)))
+    assert sorted(map(bool, added)) == [False] * 7 + [True]
+    assert await store.add(entry("r", body=b"2")) is False
+    assert await store.get("me", "response", ["r"]) == [entry("r", body=b"1", created=NOW, expires=NOW + 10)]
+    assert await store.add(entry("r", owner="you")) is True
+    assert await store.add(entry("r", "item")) is True
+    clock.time += 11
+    assert await store.add(entry("r", body=b"3")) is True
+    assert [one.body for one in await store.get("me", "response", ["r"])] == [b"3"]
+
+
+@law()
 async def a_sweep_removes_what_has_expired(store: Store, clock: Clock) -> None:
     await store.put([entry(f"r{number}", expires=NOW + number) for number in range(1, 1300)])
     clock.time += 1200

@@ -34,6 +34,7 @@ from toolwire.translation.streaming import StreamTranslation
 
 if TYPE_CHECKING:
     from toolwire.gateway.mcp.servers import ToolInterceptor
+    from toolwire.gateway.responses_state.idempotency import IdempotencyClaim
     from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
     from toolwire.gateway.store.repository import ExchangeSignatures
 
@@ -253,6 +254,8 @@ class GatewayRequest(Struct, eq=False):
     id_seed: str = ""
     """The seed for ids in its answer; "" for its request id."""
     recorder: StoringRecorder | StatelessRecorder | None = None
+    idempotency_claim: IdempotencyClaim | None = None
+    """Set while a request with an idempotency key is done; its key is released at the end."""
     """Stores its answer, so that a later request can refer to it (Responses API)."""
     signature_store: ExchangeSignatures | None = None
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""

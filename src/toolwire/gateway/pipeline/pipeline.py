@@ -83,8 +83,12 @@ class Pipeline:
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        answer = await self._add_state_and_tools(call, targets) or await self.request_answer(call, targets)
-        await relay_answer(request, call, answer)
+        try:
+            answer = await self._add_state_and_tools(call, targets) or await self.request_answer(call, targets)
+            await relay_answer(request, call, answer)
+        finally:
+            if call.idempotency_claim is not None:
+                call.idempotency_claim.release()
 
     async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure

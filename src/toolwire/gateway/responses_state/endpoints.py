@@ -40,6 +40,13 @@ from toolwire.gateway.responses_state.history import (
     resolve_references,
     write_compact_response,
 )
+from toolwire.gateway.responses_state.idempotency import (
+    HEADER,
+    FinishedRequest,
+    IdempotencyClaim,
+    claim_key,
+    replay_answer,
+)
 from toolwire.gateway.responses_state.recorder import (
     StoredConversation,
     item_entries,
@@ -121,6 +128,12 @@ class OperationContext(Struct, eq=False):
     operation: StateOperation
     owner: str
     query: Mapping[str, str]
+    claim: IdempotencyClaim | None = None
+    """The idempotency key of a request that creates or adds something."""
+
+    def finished_entries(self, answer: Object) -> list[Entry]:
+        """The note that the request with this answer is done, if it has an idempotency key."""
+        return [] if self.claim is None else [self.claim.finished_entry(answer=answer)]
 
     @property
     def max_bytes(self) -> int:
@@ -256,12 +269,30 @@ async def run_operation(context: OperationContext, body: bytes) -> OperationResu
     try:
         context.set_body(body)
         if context.repository.is_enabled or context.operation.name == "compact":
-            return await _OPERATIONS[context.operation.name](context)
+            return await _claim_key(context) or await _OPERATIONS[context.operation.name](context)
         if allows_upstream_state(context.call):
             return NotStoredHere()
         raise context.refusal(no_store_failure(404))
     except OperationRefused as refused:
         return refused.result
+    finally:
+        if context.claim is not None:
+            context.claim.release()
+
+
+async def _claim_key(context: OperationContext) -> Reply | None:
+    """Claim the idempotency key of a request that creates or adds something; its answer if it was done already."""
+    key = context.call.headers.get(HEADER, "")
+    if not key or context.operation.name not in ("conversation-create", "items-add"):
+        return None
+    place = f"{context.operation.name} {context.operation.id}"
+    claim = await claim_key(context.repository, context.owner, key, place, context.read_body())
+    if isinstance(claim, FinishedRequest):
+        return replay_answer(claim.answer or {})
+    if not isinstance(claim, IdempotencyClaim):
+        raise context.refusal(store_unavailable_failure(claim) if isinstance(claim, StoreDown) else claim)
+    context.claim = claim
+    return None
 
 
 async def _load_response(context: OperationContext) -> Entry:
@@ -483,8 +514,10 @@ async def _create_conversation(context: OperationContext) -> OperationResult:
     seed, now = secrets.token_hex(12), context.repository.clock()
     entry = _conversation_entry(context, derive_id("conv_", seed), now, metadata)
     appended = item_entries(context.owner, entry.id, replace_ids(items, seed), now)
-    context.unwrap(await context.repository.put(entry, appended=appended))
-    return _conversation_reply(entry)
+    reply = _conversation_reply(entry)
+    done = context.finished_entries(expect_object(decode(reply.body), None))
+    context.unwrap(await context.repository.put(entry, *done, appended=appended))
+    return reply
 
 
 async def _get_conversation(context: OperationContext) -> OperationResult:
@@ -531,9 +564,11 @@ async def _add_items(context: OperationContext) -> OperationResult:
     added = context.unwrap(read_added_items(context.read_body()))
     items = replace_ids(await _resolve_items(context, added), secrets.token_hex(12))
     appended = item_entries(context.owner, entry.id, items, context.repository.clock())
-    if not context.unwrap(await context.repository.put(entry, required_marks=EXISTING_MARKS, appended=appended)):
+    page = write_page(items, False)
+    entries = [entry, *context.finished_entries(page)]
+    if not context.unwrap(await context.repository.put(*entries, required_marks=EXISTING_MARKS, appended=appended)):
         raise context.missing_object("conversation", entry.id)
-    return Reply(200, JSON_HEADERS, encode(write_page(items, False)))
+    return Reply(200, JSON_HEADERS, encode(page))
 
 
 async def _load_item(context: OperationContext, conversation: Entry) -> Entry:

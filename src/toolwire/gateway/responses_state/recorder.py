@@ -13,6 +13,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, encode, e
 from toolwire.core.provenance import partial_decoder
 from toolwire.core.sse import MAX_FRAME, SseSplitter, write_data_frame, write_event_frame
 from toolwire.gateway.pipeline.gateway_request import Reply
+from toolwire.gateway.responses_state.idempotency import IdempotencyClaim
 from toolwire.gateway.responses_state.response_objects import (
     NOT_STORED_FIELDS,
     StateOptions,
@@ -98,6 +99,8 @@ class StoringRecorder(Struct, eq=False):
     """The id for a response to which the provider gives none, or one that an earlier response has."""
     taken_ids: Set[str] = frozenset()
     """Ids of earlier responses; the provider may give one of them again."""
+    claim: IdempotencyClaim | None = None
+    """The idempotency key of the request."""
     overrides: dict[str, Json] = {}
     """Fields of the response that differ from the provider's."""
 
@@ -140,12 +143,20 @@ class StoringRecorder(Struct, eq=False):
         if isinstance(linked, StoreDown):
             self.repository.put_later(*entries)
             return NOT_STORED_FIELDS
-        result = await self.repository.put(*entries, *linked[0], appended=linked[1])
+        done = [] if self.claim is None else self._finished_entries(self.claim, response)
+        result = await self.repository.put(*entries, *linked[0], *done, appended=linked[1])
         if isinstance(result, StoreDown):
             # Not the items of a conversation: the client is told that they are not in it, and may send them again.
             self.repository.put_later(*entries, *linked[0])
             return NOT_STORED_FIELDS
         return changes
+
+    def _finished_entries(self, claim: IdempotencyClaim, response: Object) -> list[Entry]:
+        """The note that the request with this idempotency key is done. One that has failed may be sent again."""
+        if read_text(response, "status") in FAILED_STATUSES:
+            return []
+        stores = self.options.store
+        return [claim.finished_entry(read_text(response, "id") if stores else "", None if stores else response)]
 
     def response_entry(
         self, response: Object, background: bool = False, lease: float = 0.0, has_end_event: bool = False

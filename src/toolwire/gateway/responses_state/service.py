@@ -21,6 +21,7 @@ from toolwire.gateway.responses_state.background import (
     BackgroundJob,
     BackgroundJobs,
     JobCoroutine,
+    follow_remote_job,
     run_background_request,
     store_failed,
 )
@@ -37,25 +38,36 @@ from toolwire.gateway.responses_state.history import (
     load_history,
     replace_body,
 )
-from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
+from toolwire.gateway.responses_state.idempotency import (
+    HEADER,
+    FinishedRequest,
+    IdempotencyClaim,
+    claim_key,
+    replay_answer,
+)
+from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder, read_stored_response
 from toolwire.gateway.responses_state.response_objects import (
     StateOptions,
     is_stateless,
+    not_found_failure,
     peek_request,
     read_items_to_store,
     read_state_options,
     write_pending_response,
+    write_response_stream,
 )
 from toolwire.gateway.server.request_body import Peek
 from toolwire.gateway.store.repository import (
+    RESPONSE,
     SignatureRepository,
     StateRepository,
     no_store_failure,
     owner_of,
     store_unavailable_failure,
 )
-from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses import CODEC
+from toolwire.protocols.openai_responses.http import PATH
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 
@@ -111,6 +123,17 @@ class ResponsesService:
         if not (options.store or options.refers_to_stored or options.compaction):
             return None
         call.id_seed = secrets.token_hex(12)
+        replay = await self._claim_key(call, owner_of(call.caller.key), options, body)
+        return replay or await self._prepare_claimed_request(call, targets, pipeline, options, body)
+
+    async def _prepare_claimed_request(
+        self,
+        call: GatewayRequest,
+        targets: tuple[Target, ...],
+        pipeline: Pipeline,
+        options: StateOptions,
+        body: Object,
+    ) -> Reply | AttemptFailed | StreamReplay | None:
         owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
@@ -130,6 +153,40 @@ class ResponsesService:
         call.recorder = recorder
         return None
 
+    async def _claim_key(
+        self, call: GatewayRequest, owner: str, options: StateOptions, body: Object
+    ) -> Reply | AttemptFailed | StreamReplay | None:
+        """Claim the request's idempotency key, if it has one and stores something. If the request was done already, its
+        answer."""
+        key = call.headers.get(HEADER, "")
+        if not key or not self.repository.is_enabled or not (options.store or options.conversation):
+            return None
+        claim = await claim_key(self.repository, owner, key, PATH, body)
+        if isinstance(claim, IdempotencyClaim):
+            call.idempotency_claim = claim
+            return None
+        if not isinstance(claim, FinishedRequest):
+            failure = store_unavailable_failure(claim) if isinstance(claim, StoreDown) else claim
+            return error_replies.gateway_error(call, failure)
+        answer = claim.answer
+        if answer is None:
+            entry = await self.repository.get_one(owner, RESPONSE, claim.response_id)
+            if not isinstance(entry, Entry):
+                missing = not_found_failure("response", claim.response_id)
+                failure = store_unavailable_failure(entry) if isinstance(entry, StoreDown) else missing
+                return error_replies.gateway_error(call, failure)
+            stored = read_stored_response(entry)
+            if stored.background and call.stream:
+                job = self.jobs.get(owner, entry.id)
+                follower = follow_remote_job(self.repository, entry, -1) if job is None else job.follow_stream(-1)
+                return StreamReplay(follower)
+            answer = stored.response
+        reply = replay_answer(answer)
+        if not call.stream:
+            return reply
+        headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
+        return Reply(200, headers, write_response_stream(answer))
+
     async def _make_recorder(
         self,
         call: GatewayRequest,
@@ -148,7 +205,8 @@ class ResponsesService:
             own_id = derive_id("resp_", call.id_seed)
             preassigned = (own_id, int(call.now)) if options.background else ("", 0)
             owner = owner_of(call.caller.key)
-            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, taken_ids)
+            claim = call.idempotency_claim
+            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, taken_ids, claim)
         if is_native_target(call, targets) and allows_upstream_state(call):
             return None
         if options.background:
@@ -171,6 +229,8 @@ class ResponsesService:
         result = await job.store_queued()
         if isinstance(result, StoreDown):
             return error_replies.gateway_error(call, store_unavailable_failure(result))
+        if call.idempotency_claim is not None:
+            await self.repository.put(call.idempotency_claim.finished_entry(job.id))
         job_call = copy(call)
         job_call.stream, job_call.recorder = True, None
 

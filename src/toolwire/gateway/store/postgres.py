@@ -58,6 +58,8 @@ _GET = f"""SELECT {_COLUMNS} FROM toolwire_entries
 
 _PUT = f"INSERT INTO toolwire_entries ({_COLUMNS}) SELECT * FROM {_UNNEST_ROWS} {_ON_CONFLICT_UPDATE}"
 
+_ADD = f"""{_PUT} WHERE toolwire_entries.expires <= $10 RETURNING 1"""
+
 # The row is locked before its mark is read. Of two concurrent writers, the second sees the mark that the first wrote.
 _PUT_WHERE = f"""WITH first AS MATERIALIZED (
         SELECT 1 FROM toolwire_entries
@@ -228,6 +230,15 @@ class PostgresStore:
         first = entries[0]
         name = (first.owner, first.kind, _id_digest(first.id))
         return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
+
+    async def add(self, entry: Entry) -> bool | StoreDown:
+        now = self._clock()
+        columns = self._write_columns(self._cipher.encrypt_all([entry]), now)
+        # Not repeated: the second attempt would find what the first one wrote.
+        added = await self._pool.run_work(
+            lambda connection: connection.fetchval(_ADD, *columns, now), is_idempotent=False
+        )
+        return added if isinstance(added, StoreDown) else bool(added)
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
         return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit, max_bytes)

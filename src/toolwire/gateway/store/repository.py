@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ MAX_PENDING_BYTES = 32 * 1024 * 1024
 PENDING_BATCH = 32
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
+IDEMPOTENCY = "idempotency"
 """The kinds of entries in the store."""
 
 
@@ -160,6 +161,7 @@ class StateRepository:
         """When reading and writing failed last; empty while the store is up. With a full disk only writing fails."""
         self._failures = 0
         """How many operations have failed since the store went down."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._pending = PendingWrites(lambda entries: self.put(*entries))
 
     async def _run(
@@ -235,6 +237,10 @@ class StateRepository:
     ) -> bool | StoreDown:
         return await self._run(lambda store: store.put(entries, required_marks, appended), writes=True)
 
+    async def add(self, entry: Entry) -> bool | StoreDown:
+        """Write an entry; False if there is one with the same name already."""
+        return await self._run(lambda store: store.add(entry), writes=True)
+
     def put_later(self, *entries: Entry) -> None:
         """Write entries that the store could not take, when it can."""
         if self.is_enabled:
@@ -277,11 +283,19 @@ class StateRepository:
         if old:
             await self._run(lambda store: store.touch(owner, kind, old, now + self.ttl), writes=True)
 
+    def start_task(self, work: Coroutine[object, object, None]) -> None:
+        """Do something with the store without waiting for it; `close` does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def sweep(self) -> SweepResult | StoreDown:
         return await self._run(lambda store: store.sweep(), writes=True)
 
     async def close(self) -> None:
         if self._store is not None:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
             await self._pending.close()
             await self._store.close()
 

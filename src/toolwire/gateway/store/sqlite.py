@@ -121,6 +121,17 @@ class SqliteStore:
                 return down
         return result
 
+    async def add(self, entry: Entry) -> bool | StoreDown:
+        (encrypted,) = self._cipher.encrypt_all([entry])
+
+        def work(file: sqlite3.Connection, now: float) -> bool:
+            if file.execute(_GET_MARK, (entry.owner, entry.kind, entry.id, now)).fetchone() is not None:
+                return False
+            file.execute(_PUT, self._entry_row(encrypted, entry.place, now))
+            return True
+
+        return await self._worker.run_work(work)
+
     async def _make_room(self, size: int, deadline: float) -> StoreDown | None:
         """Remove some of the entries that expire first."""
         if time.monotonic() > deadline:

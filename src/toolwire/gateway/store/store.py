@@ -112,6 +112,10 @@ class Store(Protocol):
         list, and gives no place twice when two gateways append at the same time. If the store would become larger than
         `max_bytes`, the entries that expire first are removed."""
 
+    async def add(self, entry: Entry) -> bool | StoreDown:
+        """Write an entry; False if there is one with the same name already. Of two gateways that add it at the same
+        time, one gets False."""
+
     async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
         """The entry and its ancestors by `parent`, oldest first, at most `limit`; empty if the entry does not exist.
         A missing ancestor ends the chain, and so does the one with which the bodies reach `max_bytes`: then the first
