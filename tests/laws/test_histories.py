@@ -134,3 +134,84 @@ def test_a_turn_that_pauses_twice_is_one_turn() -> None:
         sent = json.loads(exchange.next_request(rounds, ()))["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant"]
     assert sent[-1]["content"] == CONTENT
+
+
+# --- reasoning that only OpenAI's store knows -------------------------------------------------------------------------
+
+ASKED = {"role": "user", "content": "q"}
+CALLED = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+SAID = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "hi", "annotations": []}],
+}
+BARE: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
+SUMMARISED = {**BARE, "summary": [{"type": "summary_text", "text": "s"}]}
+SEALED = {**BARE, "encrypted_content": "gAAAA"}
+ITEMS = [(BARE,), (SUMMARISED,), (BARE, {**BARE, "id": "rs_2"}), ({**BARE, "encrypted_content": None},)]
+
+
+@pytest.mark.parametrize("bare", ITEMS)
+@pytest.mark.parametrize("after", [(CALLED, OUTPUT), (SAID, ASKED), (ASKED,)])
+def test_a_bare_reasoning_item_is_never_sent_where_nothing_is_stored(bare: tuple[Any, ...], after: Any) -> None:
+    """OpenAI answers `Item with id 'rs_1' not found`."""
+    body = {"model": "gpt-5.5", "store": False, "input": [ASKED, *bare, *after]}
+    sent = translate(body, "request", source="openai-responses", target="openai-responses")
+    assert not any(item.get("type") == "reasoning" for item in sent.json()["input"])
+    assert "id" not in sent.json()["input"][1]  # by which OpenAI may know that reasoning belongs before it
+    assert [loss.code for loss in sent.losses] == ["reasoning-dropped"] * len(bare)
+    assert find_violations("openai-responses", sent.json(), "gpt-5.5") == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"store": True}, {"store": None}])
+def test_where_answers_are_stored_a_bare_reasoning_item_is_known(settings: Any) -> None:
+    body = {"model": "gpt-5.5", **settings, "input": [ASKED, BARE, CALLED, OUTPUT]}
+    assert translate(body, "request", source="openai-responses", target="openai-responses").json() == body
+
+
+@pytest.mark.parametrize("item", [SEALED, {**BARE, "content": [{"type": "reasoning_text", "text": "all of it"}]}])
+def test_reasoning_that_is_all_there_is_sent(item: Any) -> None:
+    body = {"model": "gpt-5.5", "store": False, "input": [ASKED, item, CALLED, OUTPUT]}
+    assert translate(body, "request", source="openai-responses", target="openai-responses").json() == body
+
+
+@pytest.mark.parametrize("source", ["openai-chat", "anthropic", "gemini"])
+@pytest.mark.parametrize(("model", "asked"), [("gpt-5.6", True), ("o3", True), ("gpt-4.1", False), ("my-model", False)])
+def test_encrypted_reasoning_is_asked_for_where_the_model_reasons(source: str, model: str, asked: bool) -> None:
+    """A model that does not reason refuses to be asked for it."""
+    bodies: dict[str, Any] = {
+        "openai-chat": {"model": "x", "messages": [ASKED]},
+        "anthropic": {"model": "x", "max_tokens": 99, "messages": [ASKED]},
+        "gemini": {"contents": [{"role": "user", "parts": [{"text": "q"}]}]},
+    }
+    sent = translate(bodies[source], "request", source=source, target="openai-responses", model=model).json()
+    assert ("reasoning.encrypted_content" in sent.get("include", [])) == asked
+
+
+# --- empty text at the end of a stream --------------------------------------------------------------------------------
+
+GEMINI_PARTS: list[Any] = [
+    [{"text": "hi"}, {"text": ""}],
+    [{"text": ""}],
+    [{"text": ""}, {"text": "hi"}, {"text": ""}],
+    [{"text": "hi"}, {"text": "", "thoughtSignature": "c2ln"}],
+    [{"text": "so", "thought": True}, {"text": "hi"}, {"text": ""}],
+]
+
+
+@pytest.mark.parametrize("parts", GEMINI_PARTS)
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses", "anthropic", "unified"])
+def test_empty_parts_of_gemini_do_not_become_empty_messages(parts: Any, target: str) -> None:
+    asked, next_asked = ({"role": "user", "parts": [{"text": text}]} for text in ("q", "n"))
+    body = {"contents": [asked, {"role": "model", "parts": parts}, next_asked]}
+    sent = translate(body, "request", source="gemini", target=target, model="m").json()
+    turns = sent["input"] if target == "openai-responses" else sent["messages"]
+    said = [turn["content"] for turn in turns if turn["role"] == "assistant"]
+    assert "" not in said
+    assert '""' not in json.dumps(said)
+    assert ("hi" in json.dumps(said)) == ("hi" in json.dumps(parts))
+    same = translate(body, "request", source="gemini", target="gemini", model="gemini-2.5-pro").json()
+    assert same["contents"] == body["contents"]

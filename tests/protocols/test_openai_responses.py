@@ -626,14 +626,15 @@ def test_defaults_that_differ_are_said_and_noted() -> None:
     assert "no-counterpart" in notes
 
 
+ENCRYPTED = {"include": ["reasoning.encrypted_content"]}
 SETTINGS: list[tuple[Settings, dict[str, Any], set[str]]] = [
     (Settings(max_tokens=5), {"max_output_tokens": 16}, {"setting-clamped"}),
     (Settings(max_tokens=500, store=True), {"max_output_tokens": 500, "store": True}, set()),
     (Settings(stop=("x",), seed=1, top_k=3, count=2, presence_penalty=1), {}, {"no-counterpart"}),
-    (Settings(thinking=Thinking(budget=8192)), {"reasoning": {"effort": "medium"}}, {"thinking-mapped"}),
+    (Settings(thinking=Thinking(budget=8192)), {"reasoning": {"effort": "medium"}, **ENCRYPTED}, {"thinking-mapped"}),
     (Settings(thinking=Thinking(mode="off")), {"reasoning": {"effort": "none"}}, set()),
-    (Settings(thinking=Thinking(mode="auto")), {}, {"thinking-mapped"}),
-    (Settings(thinking=Thinking(effort="high", summary="updates")), {"reasoning": {"effort": "high", "summary": "auto"}}, {"thinking-mapped"}),
+    (Settings(thinking=Thinking(mode="auto")), ENCRYPTED, {"thinking-mapped"}),
+    (Settings(thinking=Thinking(effort="high", summary="updates")), {"reasoning": {"effort": "high", "summary": "auto"}, **ENCRYPTED}, {"thinking-mapped"}),
     (Settings(logprobs=True, top_logprobs=3), {"include": ["message.output_text.logprobs"], "top_logprobs": 3}, {"setting-mapped"}),
     (Settings(format=Format("schema", {"type": "object"})), {"text": {"format": {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}}}, {"name-added"}),
     (Settings(format=Format("json"), verbosity="low"), {"text": {"format": {"type": "json_object"}, "verbosity": "low"}}, set()),

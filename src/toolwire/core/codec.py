@@ -70,6 +70,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Does this model refuse its own thinking when the tools have changed since (newer Anthropic models)?"""
     needs_part_after_reasoning: bool = False
     """Responses refuses a reasoning item that is not followed by the item that it led to."""
+    keeps_unsealed_reasoning: Literal["always", "stored"] = "always"
+    """Does it take its own thinking back without a seal? OpenAI's Responses only where it has stored the answer: with
+    `store: false` it knows no ids."""
     has_turn_phases: bool = False
     """Do turns have a phase (`ir.Turn.phase`)?"""
     json_mode_needs_word: bool = False

@@ -159,6 +159,8 @@ def keep_own_seals(request: Request, maker: str, constraints: Constraints, ledge
     """The request without seals of other makers, and without thinking that this maker would refuse."""
     turns: list[Turn] = []
     dropped_reasoning = False  # in the current turns of the assistant
+    if constraints.keeps_unsealed_reasoning == "stored":
+        request = _drop_unstored_reasoning(request, ledger)
     for number, turn in enumerate(request.turns):
         dropped_reasoning = dropped_reasoning and turn.role == "assistant"
         if turn.role == "assistant":
@@ -174,6 +176,34 @@ def keep_own_seals(request: Request, maker: str, constraints: Constraints, ledge
             turn = _drop_item_ids(turn) if dropped_reasoning else turn
         turns.append(turn)
     return with_turns(request, turns)
+
+
+def _drop_unstored_reasoning(request: Request, ledger: Ledger) -> Request:
+    """The request without thinking that is only an id, where the provider is told not to store anything."""
+    store = request.settings.store
+    if store or (store is None and ledger.is_same_protocol):
+        return request
+    turns: list[Turn] = []
+    has_dropped = False  # in the current turns of the assistant
+    for turn in request.turns:
+        has_dropped = has_dropped and turn.role == "assistant"
+        parts = tuple(part for part in turn.parts if not _is_bare_reasoning(part))
+        if len(parts) < len(turn.parts):
+            why = "with `store: false` the provider does not know it"
+            ledger.note(
+                "reasoning-dropped", source_path(turn), "thinking without its encrypted content was left out", why
+            )
+            has_dropped = True
+            if not parts:
+                continue
+            turn = replace_fields(turn, parts=parts)
+        turns.append(_drop_item_ids(turn) if has_dropped else turn)
+    return with_turns(request, turns)
+
+
+def _is_bare_reasoning(part: Part) -> bool:
+    """Is it thinking without a seal? Servers that do not encrypt theirs send all of its text (`raw`)."""
+    return isinstance(part, Reasoning) and part.seal is None and not (part.form == "raw" and part.text)
 
 
 def _drop_item_ids(turn: Turn) -> Turn:

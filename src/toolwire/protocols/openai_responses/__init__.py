@@ -38,6 +38,7 @@ CODEC = Codec(
             re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),
         ),
         needs_part_after_reasoning=True,
+        keeps_unsealed_reasoning="stored",
         has_turn_phases=True,
         turns_key="input",
     ),

@@ -18,6 +18,8 @@ class Family(Struct, frozen=True):
     """The reasoning efforts it accepts; empty if it does not reason."""
     sampling: bool = True
     """Does it accept `temperature` and `top_p`?"""
+    is_known: bool = False
+    """Is it known to be one of OpenAI's?"""
 
 
 _WITHOUT_SAMPLING = re.compile(r"gpt-6|o[134](-|$)")
@@ -27,7 +29,7 @@ _WITHOUT_SAMPLING = re.compile(r"gpt-6|o[134](-|$)")
 def family(model: str) -> Family:
     name = model.rpartition("/")[2]
     efforts = openai_efforts(name)
-    return Family(EFFORTS if efforts is None else efforts, not _WITHOUT_SAMPLING.match(name))
+    return Family(EFFORTS if efforts is None else efforts, not _WITHOUT_SAMPLING.match(name), efforts is not None)
 
 
 _OTHER_VENDORS = re.compile(

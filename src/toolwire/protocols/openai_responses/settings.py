@@ -140,8 +140,12 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if settings.thinking is not None:
         _write_reasoning_settings(request, settings.thinking, out, ledger)
     _write_text_settings(request, out, ledger)
+    if ledger.source != NAME and _reasons(request):
+        # Without it, thinking could not be sent back: there is nothing at OpenAI that its id would stand for.
+        out["include"] = [INCLUDE_ENCRYPTED_REASONING]
+        ledger.note("default-added", (None, "include"), "encrypted reasoning was asked for")
     if settings.logprobs and not (is_own(origin) and "include" in origin.wire):
-        out["include"] = [INCLUDE_LOGPROBS]
+        out["include"] = [*out.get("include", ()), INCLUDE_LOGPROBS]
         if ledger.source != NAME:
             where = settings.where.get("logprobs")
             ledger.note("setting-mapped", where, "log probabilities are asked for with `include`")
@@ -151,6 +155,12 @@ def write_settings(request: Request, out: Object, ledger: Ledger) -> None:
     if used_old_key and "safety_identifier" in out:
         out["user"] = out.pop("safety_identifier")
     ledger.note_unwritten_settings(settings, present, SUPPORTED_SETTINGS)
+
+
+def _reasons(request: Request) -> bool:
+    """Does the model reason? Models that do not refuse to be asked for encrypted reasoning."""
+    facts, thinking = family(request.model), request.settings.thinking
+    return bool(facts.efforts) and (facts.is_known or (thinking is not None and thinking.mode != "off"))
 
 
 def _fit_settings(request: Request, out: Object, ledger: Ledger) -> None:

@@ -196,9 +196,10 @@ def _move_media(result: Part, constraints: Constraints, options: Options, ledger
 
 
 def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
-    """The request without empty text, which Anthropic refuses."""
+    """The request without empty text, which Anthropic refuses; elsewhere without the model's, which means nothing: the
+    streams of Gemini end in an empty part."""
     if constraints.allows_empty_text:
-        return request
+        return request if ledger.is_same_protocol else _drop_empty_model_text(request)
     turns = [
         with_parts(
             turn, [_drop_empty_in_result(part, ledger) for part in turn.parts if not _is_empty_text(part, ledger)]
@@ -208,6 +209,21 @@ def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) 
     kept = [turn for turn in turns if turn.parts or turn.role not in ("user", "assistant", "system", "developer")]
     system = tuple(part for part in request.system if not _is_empty_text(part, ledger))
     return with_fields(request, system=system, turns=tuple(kept))
+
+
+def _drop_empty_model_text(request: Request) -> Request:
+    turns: list[Turn] = []
+    for turn in request.turns:
+        if turn.role == "assistant" and any(map(_says_nothing, turn.parts)):
+            turn = with_parts(turn, [part for part in turn.parts if not _says_nothing(part)])
+            if not turn.parts:
+                continue
+        turns.append(turn)
+    return with_turns(request, turns)
+
+
+def _says_nothing(part: Part) -> bool:
+    return isinstance(part, Text) and not part.text and part.seal is None and not part.citations
 
 
 def _drop_empty_in_result(part: Part, ledger: Ledger) -> Part:
