@@ -180,10 +180,9 @@ class Gateway:
         return self._routes
 
     def _build_routes(self, config: Config) -> Routes:
-        if self._client is None or (
-            self._routes is not None and self._routes.runtime.config.server.timeouts != config.server.timeouts
-        ):
+        if self._client is None:
             self._client = UpstreamClient(config.server.timeouts)
+        self._client.set_timeouts(config.server.timeouts)
         hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         hidden += [secret for server in config.mcp.values() for secret in server.secrets]
         self._telemetry.configure(config.server, hidden)

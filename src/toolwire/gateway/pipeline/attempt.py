@@ -80,6 +80,21 @@ def send_request(
     return sending if record.capture is None else _capture_exchange(record.capture, upstream, body, sending)
 
 
+async def send_forwarded_request(
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+) -> UpstreamResponse | TransportError:
+    """Send a request for which the pipeline makes no attempts. It is repeated only if a connection that had been idle
+    was closed without any answer, and `retries` allows it; the log shows that as an attempt."""
+    started = call.clock()
+    response = await send_request(call, upstream, body, method)
+    is_stale = isinstance(response, TransportError) and response.kind == "stale-connection"
+    if is_stale and call.runtime.config.server.retries:
+        seconds = call.clock() - started
+        call.runtime.telemetry.record_attempt(call.record, upstream.provider.name, "stale-connection", seconds, True)
+        response = await send_request(call, upstream, body, method)
+    return response
+
+
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
     asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
     return await run_by_size(len(body), partial(answer_request, *asked))

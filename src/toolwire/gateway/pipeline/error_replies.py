@@ -34,6 +34,8 @@ TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
     "proxy": ("upstream", 502, False),
     "protocol": ("upstream", 502, False),
     "connection-closed": ("upstream", 502, True),
+    "stale-connection": ("upstream", 502, True),
+    "out-of-descriptors": ("overloaded", 503, True),
     "connect-timeout": ("deadline", 504, True),
     "first-byte-timeout": ("deadline", 504, False),
     "idle-timeout": ("deadline", 504, False),
@@ -77,6 +79,8 @@ def retry_wait(failure: Failure, retries: int) -> float:
     """Seconds to wait before the same provider is asked again."""
     if failure.retry_after is not None:
         return failure.retry_after
+    if failure.code == "stale-connection" and not retries:
+        return 0.0  # it says nothing about the provider; the next attempt has a connection of its own
     return float(FIRST_RETRY_WAIT * 2**retries * random.uniform(0.5, 1.0))
 
 
@@ -87,11 +91,15 @@ def gateway_error(call: GatewayRequest, failure: Failure, can_fall_back: bool = 
 
 def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
     failure = transport_failure(upstream, error)
-    return AttemptFailed(failure, error_reply(call.client_codec, failure), TRANSPORT_ERROR_REPLIES[error.kind][2], True)
+    reply, can_retry = error_reply(call.client_codec, failure), TRANSPORT_ERROR_REPLIES[error.kind][2]
+    # Without descriptors no other provider can be reached either, and this one must not be blamed.
+    return AttemptFailed(failure, reply, can_retry, can_fall_back=error.kind != "out-of-descriptors")
 
 
 def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
     kind, status, _ = TRANSPORT_ERROR_REPLIES[error.kind]
+    if error.kind == "out-of-descriptors":
+        return Failure(kind, error.detail, status, error.kind)
     # In a stream there is no status. Some clients look for the words "connection error" to know that they may retry.
     what = f"the provider `{upstream.provider.name}` did not send a complete answer (connection error): {error.detail}"
     return Failure(kind, what, status, error.kind)

@@ -17,6 +17,7 @@ import uvloop
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.descriptors import raise_descriptor_limit
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
@@ -38,6 +39,7 @@ def serve(
 ) -> int:
     """Serve until a signal, or until the other end of `lifeline`, a file descriptor, is closed. Raises `ConfigError`,
     or OSError if the port is taken."""
+    raise_descriptor_limit()
     gateway = app(file, server_settings, routes)
     config = gateway.config
     shared_config = WorkerConfig(gateway, server_settings, routes) if config.server.workers > 1 else None

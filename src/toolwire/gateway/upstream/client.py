@@ -26,6 +26,7 @@ from toolwire.gateway.upstream.connection import (
 Headers = Sequence[tuple[str, str]]
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _INPUT_SLICE = 16 * 1024
+SWEEP_SECONDS = 15.0
 MAX_CACHED_HEADS = 256
 MAX_CACHED_HEAD_LENGTH = 4096
 _CONNECTION_HEADERS = frozenset(
@@ -46,43 +47,65 @@ class UpstreamClient:
         self._write_queue = WriteQueue(asyncio.get_running_loop())
         self._read_buffers = ReadBuffers()
         self._is_closed = False
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """For requests that are sent from now on."""
+        self._timeouts = timeouts
 
     async def send_request(
         self, address: Address, method: str, path: str, headers: Headers, body: bytes, unique_headers: Headers = ()
     ) -> HttpResponse | TransportError:
         """Send a request and wait for the head of the answer. Headers that differ in every request go into
         `unique_headers`, because the encoded form of the others is cached."""
-        pool = self._pools.get(address)
-        if pool is None:
-            pool = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
+        pool = self._pools.get(address) or self._make_pool(address)
         head = pool.request_head(method, path, tuple(headers), unique_headers, len(body))
         if not isinstance(head, bytes):
             return head
-        is_head_request = method == "HEAD"
         connection = pool.take_idle()
+        was_idle = connection is not None
         try:
-            if connection is not None:
-                await connection.send_request(head, body, is_head_request)
-                error = connection.error
-                if error is None and pool.proxy is None:
-                    return HttpResponse(connection)
-                # A connection that the provider closed while it was idle is not an answer: try again on a new one.
-                if error is None or connection.has_received or error.kind != "connection-closed" or self._is_closed:
-                    return pool.make_response(connection)
-            fresh = await self._connect(pool)
-            if isinstance(fresh, TransportError):
-                return fresh
-            connection = fresh
-            await connection.send_request(head, body, is_head_request)
-            return pool.make_response(connection)
+            if connection is None:
+                fresh = await self._connect(pool)
+                if isinstance(fresh, TransportError):
+                    return fresh
+                connection = fresh
+            connection.timeouts = self._timeouts
+            await connection.send_request(head, body, method == "HEAD")
         except (asyncio.CancelledError, GeneratorExit):
             if connection is not None:
                 connection.give_up()
             raise
+        error = connection.error
+        if error is None and pool.proxy is None:
+            return HttpResponse(connection)
+        if was_idle and error is not None and error.kind == "connection-closed" and not connection.has_received:
+            # It may have got the request, so only the caller can decide whether to send it again.
+            message = f"{pool.peer} closed a connection that had been idle, without an answer"
+            return TransportError("connection-closed" if self._is_closed else "stale-connection", message)
+        return pool.make_response(connection)
+
+    def _make_pool(self, address: Address) -> _ConnectionPool:
+        pool = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
+        if self._sweep_timer is None:
+            self._sweep_timer = pool.loop.call_later(SWEEP_SECONDS, self._sweep_idle)
+        return pool
+
+    def _sweep_idle(self) -> None:
+        """Close connections that were idle for too long, and forget providers without a connection."""
+        self._sweep_timer = None
+        for address, pool in tuple(self._pools.items()):
+            pool.drop_idle(MAX_IDLE_SECONDS)
+            if not pool.all_connections and not pool.connecting:
+                del self._pools[address]
+            elif self._sweep_timer is None and not self._is_closed:
+                self._sweep_timer = pool.loop.call_later(SWEEP_SECONDS, self._sweep_idle)
 
     async def close(self) -> None:
         """Close all connections; requests that are waiting get an error."""
         self._is_closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         for pool in self._pools.values():
             for connection in tuple(pool.all_connections):
                 connection.drop()
@@ -91,10 +114,22 @@ class UpstreamClient:
 
     async def _connect(self, pool: _ConnectionPool) -> UpstreamConnection | TransportError:
         timeouts, peer, queue, buffers = self._timeouts, pool.peer, self._write_queue, self._read_buffers
-        connection = await pool.connect(
-            timeouts.connect,
-            lambda: UpstreamConnection(peer, timeouts, queue, buffers, pool.idle, pool.all_connections),
-        )
+
+        def make() -> UpstreamConnection:
+            return UpstreamConnection(peer, timeouts, queue, buffers, pool.idle, pool.all_connections)
+
+        pool.connecting += 1
+        try:
+            connection = await pool.connect(timeouts.connect, make)
+            is_exhausted = isinstance(connection, TransportError) and connection.kind == "out-of-descriptors"
+            # Idle connections have descriptors, too.
+            dropped = sum(other.drop_idle(0.0) for other in self._pools.values()) if is_exhausted else 0
+            if dropped:
+                await asyncio.sleep(0)  # transports close in the next iteration of the loop
+                await asyncio.sleep(0)
+                connection = await pool.connect(timeouts.connect, make)
+        finally:
+            pool.connecting -= 1
         if self._is_closed and isinstance(connection, UpstreamConnection):
             connection.drop()
             return TransportError("connection-closed", f"the gateway closed the connection to {peer}")
@@ -284,24 +319,33 @@ class _ConnectionPool:
         self.proxy = proxy if address.scheme == "http" else None
         """The proxy that forwards requests; None if there is none, or only a tunnel through it."""
         self._cached_heads: dict[tuple[str, str, Headers], bytes] = {}
-        self._clock = asyncio.get_running_loop().time
+        self.loop = asyncio.get_running_loop()
         self.peer = address.label if proxy is None else f"{address.label} (through {proxy.label})"
         self.connect = partial(connect, address, proxy, tls_contexts)
         self.idle: list[UpstreamConnection] = []
         self.all_connections: set[UpstreamConnection] = set()
+        self.connecting = 0
+        """Requests that wait for a new connection."""
 
     def take_idle(self) -> UpstreamConnection | None:
-        """The idle connection that was used last; connections that were idle for too long are closed."""
+        """The idle connection that was used last; connections that can no longer be used are closed."""
         idle = self.idle
-        oldest = self._clock() - MAX_IDLE_SECONDS
+        oldest = self.loop.time() - MAX_IDLE_SECONDS
         while idle:
             connection = idle.pop()
-            if connection.last_received > oldest:
-                if idle and idle[0].last_received <= oldest:
-                    idle.pop(0).drop()
+            if connection.last_received > oldest and connection.is_usable():
                 return connection
             connection.drop()
         return None
+
+    def drop_idle(self, seconds: float) -> int:
+        """Close the connections that were idle for so long; returns their number."""
+        oldest = self.loop.time() - seconds
+        expired = [connection for connection in self.idle if connection.last_received <= oldest]
+        for connection in expired:
+            self.idle.remove(connection)
+            connection.drop()
+        return len(expired)
 
     def make_response(self, connection: UpstreamConnection) -> HttpResponse | TransportError:
         if connection.error is not None and connection.phase == PHASE_HEAD:

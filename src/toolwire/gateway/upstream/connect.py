@@ -14,8 +14,14 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from toolwire.gateway.descriptors import DESCRIPTOR_HINT, descriptor_limit, has_free_descriptor, is_exhausted
 from toolwire.gateway.upstream.address import Address, split_url
-from toolwire.gateway.upstream.connection import TransportError, TransportErrorKind, UpstreamConnection
+from toolwire.gateway.upstream.connection import (
+    DEADLINE_LOOKS,
+    TransportError,
+    TransportErrorKind,
+    UpstreamConnection,
+)
 
 _UNKNOWN_AUTHORITY = (
     "its certificate is not from a trusted authority: behind a company proxy or with a private CA, set ca_file for "
@@ -55,6 +61,8 @@ class TlsContexts:
         """Trusts the system's authorities (OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR) and those of `ca_file`."""
         if ca_file in self._contexts:
             return self._contexts[ca_file]
+        if not has_free_descriptor():  # OpenSSL would silently trust no authority at all
+            return _out_of_descriptors("the system's certificates")
         context = ssl.create_default_context()
         try:
             if ca_file:
@@ -65,6 +73,13 @@ class TlsContexts:
         context.set_alpn_protocols(["http/1.1"])
         self._contexts[ca_file] = context
         return context
+
+
+def _out_of_descriptors(what: str) -> TransportError:
+    message = (
+        f"the gateway has no file descriptor left for {what}: its limit is {descriptor_limit():,}; {DESCRIPTOR_HINT}"
+    )
+    return TransportError("out-of-descriptors", message)
 
 
 _ERRNO_TEXT = re.compile(r"\[Errno (\d+)\]")
@@ -101,7 +116,9 @@ def _read_connect_error(error: Exception, peer: str) -> TransportError:
     elif isinstance(error, TimeoutError):
         kind = "connect-timeout"
     elif len(numbers) == 1:
-        kind = _KIND_BY_ERRNO.get(numbers.pop(), kind)
+        kind = _KIND_BY_ERRNO.get(min(numbers), kind)
+    if any(map(is_exhausted, numbers)) or (kind in ("dns", "unreachable") and not has_free_descriptor()):
+        return _out_of_descriptors(f"a connection to {peer}")
     why = errno.errorcode.get(number, "no route")
     return TransportError(kind, _CONNECT_ERRORS[kind].format(peer=peer, why=why))
 
@@ -196,6 +213,38 @@ class ProxyTunnel(asyncio.Protocol):
 _ProtocolT = TypeVar("_ProtocolT", bound=asyncio.BaseProtocol)
 
 
+class _Deadline:
+    """`asyncio.timeout`, except that the loop reads all sockets before a deadline that has passed counts: if this
+    process did not run for a while, the connection may be there. Raises TimeoutError; 0 seconds: no limit."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._handle: asyncio.Handle | None = None
+        self._has_expired = False
+
+    async def __aenter__(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._cancel_requests = self._task.cancelling() if self._task is not None else 0
+        if self._seconds:
+            self._handle = self._loop.call_later(self._seconds, self._expire, DEADLINE_LOOKS)
+
+    def _expire(self, looks: int) -> None:
+        if looks:
+            self._handle = self._loop.call_soon(self._expire, looks - 1)
+        elif self._task is not None:
+            self._has_expired = True
+            self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self._has_expired or self._task is None:
+            return
+        is_own_cancellation = self._task.uncancel() <= self._cancel_requests
+        if is_own_cancellation and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+
 async def connect(
     address: Address, proxy: Proxy | None, contexts: TlsContexts, seconds: float, make: Callable[[], UpstreamConnection]
 ) -> UpstreamConnection | TransportError:
@@ -208,7 +257,7 @@ async def connect(
             return trusted
         context = trusted
     try:
-        async with asyncio.timeout(seconds or None):
+        async with _Deadline(seconds):
             if proxy is not None and address.scheme == "https" and context is not None:
                 return await _connect_through_tunnel(address, proxy, make, context)
             opened = await _open_endpoint(make, address if proxy is None else proxy, context)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import select
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Literal, cast, final
@@ -26,6 +27,9 @@ NEVER = math.inf
 IDLE_CHECKS = 8
 """Checks per idle timeout (`Timeouts.between_bytes`) while a stream is forwarded: a silent stream fails up to an eighth
 of the timeout late."""
+DEADLINE_LOOKS = 32
+"""Iterations of the event loop, each of which reads all sockets, before a deadline that has passed counts. A handshake
+takes several."""
 MAX_HEAD = 128 * 1024
 """Bytes of a head, and of anything else that is not body (interim answers, chunk extensions, trailers)."""
 STREAM_READ, BODY_READ = 16 * 1024, 128 * 1024
@@ -48,7 +52,7 @@ ChunkSink = Callable[[bytes], bool]
 
 TransportErrorKind = Literal[
     "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
-    "connection-closed", "protocol", "proxy",
+    "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors",
 ]  # fmt: skip
 
 
@@ -90,11 +94,43 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     """Adds and removes itself from its pool's collections, `idle` and `all_connections`."""
 
     __slots__ = (
-        "__weakref__", "_all_connections", "_buffer", "_bytes_without_body", "_deadline", "_has_clean_end", "_idle",
-        "_is_reading_paused", "_is_writable", "_loop", "_parser", "_partial_headers", "_read_buffers",
-        "_received_since_check", "_sink", "_timeouts", "_timer", "_timer_at", "_tls_object", "_transport", "_waiter",
-        "_wanted_bytes", "_write_queue", "buffered_size", "chunks", "error", "has_received", "headers",
-        "is_head_request", "is_lost", "keep_alive", "last_received", "on_body", "peer", "phase", "status",
+        "__weakref__",
+        "_all_connections",
+        "_buffer",
+        "_bytes_without_body",
+        "_deadline",
+        "_has_clean_end",
+        "_idle",
+        "_is_reading_paused",
+        "_is_writable",
+        "_loop",
+        "_parser",
+        "_partial_headers",
+        "_poller",
+        "_read_buffers",
+        "_received_since_check",
+        "_sink",
+        "_timer",
+        "_timer_at",
+        "_tls_object",
+        "_transport",
+        "_waiter",
+        "_wanted_bytes",
+        "_write_queue",
+        "buffered_size",
+        "chunks",
+        "error",
+        "has_received",
+        "headers",
+        "is_head_request",
+        "is_lost",
+        "keep_alive",
+        "last_received",
+        "on_body",
+        "peer",
+        "phase",
+        "status",
+        "timeouts",
     )  # fmt: skip
 
     def __init__(
@@ -107,11 +143,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         all_connections: set[UpstreamConnection],
     ) -> None:
         self.peer = peer
-        self._timeouts, self._write_queue = timeouts, write_queue
+        self.timeouts, self._write_queue = timeouts, write_queue
+        """Of the request that is sent, or was sent last."""
         self._read_buffers, self._buffer = read_buffers, read_buffers.stream
         self._idle, self._all_connections = idle, all_connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._poller = select.poll()
         self._tls_object: ssl.SSLObject | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._wanted_bytes = 0
@@ -142,6 +180,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     # --- for the client ---------------------------------------------------------------------------------------------
 
+    def is_usable(self) -> bool:
+        """May an idle connection take a request? Not if there is something to read: mostly that is the provider's end
+        of it, which the event loop has not seen yet."""
+        return not (self.is_lost or self._transport.is_closing() or self._poller.poll(0))
+
     def send_request(self, head: bytes, body: bytes, is_head_request: bool) -> Awaitable[None]:
         """Send a request and wait for the head of the answer or an error. Call `give_up` if the wait is cancelled."""
         self.phase = PHASE_HEAD
@@ -160,7 +203,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.write(body)
         else:
             return self._write_long_body(head, memoryview(body))
-        return self._make_waiter(WAIT_FOR_HEAD, self._timeouts.first_byte)
+        return self._make_waiter(WAIT_FOR_HEAD, self.timeouts.first_byte)
 
     def _write_if_open(self, data: bytes) -> None:
         if not self.is_lost and not self._transport.is_closing():
@@ -172,19 +215,19 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         for start in range(0, len(body), WRITE_SLICE):
             self._transport.write(body[start : start + WRITE_SLICE])
             while not self._is_writable and self.phase == PHASE_HEAD and self.error is None:
-                await self._wait(WAIT_FOR_WRITABLE, self._timeouts.first_byte)
+                await self._wait(WAIT_FOR_WRITABLE, self.timeouts.first_byte)
             if self.phase != PHASE_HEAD or self.error is not None or self._transport.is_closing():
                 self.keep_alive = False
                 break
         if self.phase == PHASE_HEAD and self.error is None:
-            await self._wait(WAIT_FOR_HEAD, self._timeouts.first_byte)
+            await self._wait(WAIT_FOR_HEAD, self.timeouts.first_byte)
 
     async def wait_for_data(self, seconds: float | None = None) -> bool:
         """Wait for bytes of the body, its end or an error, for at most `seconds`; False if nothing came."""
         if not self.chunks and self.phase == PHASE_BODY and self.error is None:
             timer = None if seconds is None else self._loop.call_later(max(0.0, seconds), self._wake)
             try:
-                await self._wait(0, self._timeouts.between_bytes)
+                await self._wait(0, self.timeouts.between_bytes)
             finally:
                 if timer is not None:
                     timer.cancel()
@@ -196,7 +239,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             return
         if self.phase == PHASE_BODY and self.error is None:
             self._sink = sink
-            await self._wait(0, self._timeouts.between_bytes)
+            await self._wait(0, self.timeouts.between_bytes)
             self._sink = None
             if self.chunks:
                 sink(self.take_chunks())
@@ -204,7 +247,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     async def wait_for_body(self, limit: int) -> None:
         """Wait for the whole body, for more than `limit` bytes of it, or for an error."""
         if self.phase == PHASE_BODY and self.error is None and not self.has_more_than(limit):
-            await self._wait(limit, self._timeouts.between_bytes)
+            await self._wait(limit, self.timeouts.between_bytes)
 
     def has_more_than(self, limit: int) -> bool:
         if self.buffered_size > limit:
@@ -290,11 +333,17 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(seconds, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Fail if the deadline has passed. Mostly the request that set the timer is over, and another may run."""
+        """Mostly the request that set the timer is over, and another may run."""
         self._timer = None
-        if self._deadline == NEVER:
+        if self._deadline != NEVER:
+            self._check_deadline(DEADLINE_LOOKS)
+
+    def _check_deadline(self, looks: int) -> None:
+        """Fail if the deadline has passed. If this process did not run for a while, the answer may be in the socket,
+        and timers come before sockets: so the loop reads them before a deadline counts, `looks` times."""
+        if self._deadline == NEVER or self._timer is not None:
             return
-        now, idle_timeout = self._loop.time(), self._timeouts.between_bytes
+        now, idle_timeout = self._loop.time(), self.timeouts.between_bytes
         if self.phase == PHASE_BODY:
             if self._received_since_check:
                 self._received_since_check, self.last_received = False, now
@@ -302,8 +351,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         left = self._deadline - now
         if left > 0:
             self._set_timer(now, left if self._sink is None else min(left, idle_timeout / IDLE_CHECKS))
+        elif looks:
+            self._loop.call_soon(self._check_deadline, looks - 1)
         elif self.phase == PHASE_HEAD:
-            message = f"{self.peer} did not start to answer within {self._timeouts.first_byte:g} seconds"
+            message = f"{self.peer} did not start to answer within {self.timeouts.first_byte:g} seconds"
             self.fail(TransportError("first-byte-timeout", message))
         else:
             message = f"{self.peer} sent nothing for {idle_timeout:g} seconds in the middle of its answer"
@@ -315,6 +366,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._tls_object = transport.get_extra_info("ssl_object")
         self._has_clean_end = self._tls_object is None
+        self._poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._all_connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -1,0 +1,182 @@
+"""Connections: none is left behind by a reload, none is used after its end, and none is blamed on others."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gateway.misbehaving_providers import LOOPS, OK, asked, client, on_loop
+from gateway.process import Process, serving
+from gateway.raw_exchange import (
+    RawConnection,
+    RawProvider,
+    ScriptedConnection,
+    answer,
+    ask,
+    call,
+    configuration,
+    request_of,
+    stage,
+    whole,
+)
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway.upstream.address import Address
+
+PATIENCE = 20.0
+LIMIT = 1 << 20
+
+
+@pytest.fixture
+def wire() -> Iterator[RawProvider]:
+    made = RawProvider()
+    yield made
+    made.close()
+
+
+def _descriptors(process: Process) -> int:
+    return len(os.listdir(f"/proc/{process.process.pid}/fd"))
+
+
+def _chat(model: str) -> bytes:
+    return encode_json(request_of("openai-chat", model, False)).encode()
+
+
+# --- connections to providers that are not used any more -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["connect", "first_byte", "between_bytes", "all_attempts"])
+def test_reloads_leave_no_connection_behind(tmp_path: Path, wire: RawProvider, key: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    scene = wire.scene("openai-chat", whole("openai-chat"))
+    file.write_text(configuration(wire))
+    with serving(tmp_path, "--config", str(file)) as process:
+        counts = []
+        for number in range(12):
+            file.write_text(configuration(wire, more=f"[server.timeouts]\n{key} = {100 + number}\n"))
+            process.signal(signal.SIGHUP)
+            process.says('"config_reloaded"')
+            assert ask(process.port, "POST", "/v1/chat/completions", _chat(scene.model)).status == 200
+            counts.append(_descriptors(process))
+        assert max(counts[2:]) <= counts[1] + 1  # the last client's connection may still be open
+
+
+# --- connections that end while they are idle ----------------------------------------------------------------------
+
+
+def _hang_up(peer: ScriptedConnection) -> None:
+    """Take the request, and close the connection without an answer."""
+
+
+@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 2, 502), (1, 3, 200), (2, 3, 200)])
+@pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
+def test_a_request_is_sent_again_only_as_an_attempt(
+    tmp_path: Path, protocol: str, retries: int, requests: int, status: int
+) -> None:
+    with stage(tmp_path, f"retries = {retries}") as served:
+        scene = served.scene(protocol, whole(protocol), _hang_up, whole(protocol))
+        assert call(served, protocol, scene.model, False).status == 200
+        got = call(served, protocol, scene.model, False)
+        assert got.status == status
+        assert len(scene.asked) == requests
+        outcomes = [outcome for _, outcome, _ in served.line(got.id)["attempts"]]
+        assert outcomes == ["stale-connection", "ok"][: requests - 1]
+
+
+@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 2, 502), (1, 3, 200)])
+def test_a_forwarded_request_too(tmp_path: Path, retries: int, requests: int, status: int) -> None:
+    with stage(tmp_path, f"retries = {retries}") as served:
+        found = answer(200, b'{"object":"list","data":[]}')
+        scene = served.scene("openai-chat", found, _hang_up, found)
+        body = encode_json({"model": scene.model, "input": "Hi"}).encode()
+        assert ask(served.port, "POST", "/v1/embeddings", body).status == 200
+        got = ask(served.port, "POST", "/v1/embeddings", body)
+        assert got.status == status
+        assert len(scene.asked) == requests
+        if retries:
+            assert [outcome for _, outcome, _ in served.line(got.id)["attempts"]] == ["stale-connection"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("unasked", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"])
+def test_a_connection_whose_end_is_in_the_socket_gets_no_request(loop: str, unasked: bytes) -> None:
+    """The event loop has not read it yet, because it was busy."""
+    answered, ended = threading.Event(), threading.Event()
+    requests = []
+
+    def serve(listening: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listening.accept()
+            with connection, suppress(ConnectionError):
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    data += connection.recv(65536)
+                requests.append(data)
+                connection.sendall(OK)
+                answered.wait(PATIENCE)
+                connection.sendall(unasked)
+                connection.shutdown(socket.SHUT_WR)
+                ended.set()
+                connection.recv(65536)
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+            thread.start()
+            address = Address.parse(f"http://127.0.0.1:{listening.getsockname()[1]}")
+            async with client() as made:
+                assert await (await asked(made, address)).read(LIMIT) == b"ok"
+                answered.set()
+                ended.wait(PATIENCE)  # on the event loop: it reads nothing
+                assert await (await asked(made, address)).read(LIMIT) == b"ok"
+            thread.join(PATIENCE)
+            assert len(requests) == 2
+
+    on_loop(loop, test())
+
+
+# --- no descriptors left -------------------------------------------------------------------------------------------
+
+
+def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wire: RawProvider) -> None:
+    scene = wire.scene("openai-chat", whole("openai-chat"))
+    file = tmp_path / "toolwire.toml"
+    file.write_text(configuration(wire, "retries = 0\ncooldown_after = 1"))
+    with serving(tmp_path, "--config", str(file)) as process:
+        line = RawConnection(process.port)
+        line.send("GET", "/livez")
+        assert line.start().read() == b"ok\n"
+        pid = process.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
+        # Gaps between the numbers of open files are still free.
+        keep = [RawConnection(process.port) for _ in range(used - _descriptors(process))]
+        for other in keep:
+            other.send("GET", "/livez")
+            other.start().read()
+        line.send("POST", "/v1/chat/completions", _chat(scene.model))
+        response = line.start()
+        assert response.status == 503
+        body = response.read()
+        assert b"file descriptor" in body
+        assert b"ulimit -n" in body
+        assert b"did not send" not in body
+        assert not scene.asked
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        line.send("POST", "/v1/chat/completions", _chat(scene.model))
+        response = line.start()
+        assert (response.status, len(scene.asked)) == (200, 1)
+        response.read()
+        text = ask(process.port, "GET", "/metrics").data.decode()
+        assert 'outcome="out-of-descriptors"' in text
+        assert "toolwire_upstream_errors_total{" not in text
+        for other in (line, *keep):
+            other.connection.close()
