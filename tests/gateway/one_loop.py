@@ -57,7 +57,7 @@ async def gateway_in_loop(folder: Path, server: str = "") -> AsyncIterator[Gatew
     live = LiveConfig(file, {"HOME": os.devnull}, lambda found: None)
     gateway = Gateway(live, Telemetry(live.current.server, lambda text: None))
     with closing(wire):
-        async with run_server(gateway.handle_request) as made:
+        async with run_server(gateway.handle_request, gateway.admission) as made:
             yield GatewayInLoop(gateway, made, wire)
             made.shut()
             await made.empty()

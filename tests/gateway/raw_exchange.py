@@ -356,7 +356,7 @@ def own(gateway: Gateway, bound: socket.socket | None = None) -> Iterator[int]:
         async def run() -> None:
             loop, stopped = asyncio.get_running_loop(), asyncio.Event()
             stop.append(lambda: loop.call_soon_threadsafe(stopped.set))
-            made = HttpServer(gateway.handle_request, gateway.answer_internal_error)
+            made = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
             gateway.open()
             await made.listen(listening, 128)
             ready.set()

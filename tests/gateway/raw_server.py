@@ -11,6 +11,7 @@ from typing import Any
 
 import uvloop
 
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.server import ClientConnection, HttpServer
 
@@ -141,12 +142,14 @@ async def become(true: Callable[[], object]) -> None:
 class ServerUnderTest:
     """A server on a port of its own."""
 
-    def __init__(self, handle: Callable[[ClientRequest], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, handle: Callable[[ClientRequest], Coroutine[Any, Any, None]], admission: Admission | None = None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.noise: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _loop, context: self.noise.append(context))
         self.faults: list[BaseException] = []
-        self.server = HttpServer(handle, self._broken)
+        self.server = HttpServer(handle, self._broken, admission)
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound.setblocking(False)
@@ -192,10 +195,10 @@ class ServerUnderTest:
 
 @asynccontextmanager
 async def run_server(
-    handle: Callable[[ClientRequest], Coroutine[Any, Any, None]] = echo,
+    handle: Callable[[ClientRequest], Coroutine[Any, Any, None]] = echo, admission: Admission | None = None
 ) -> AsyncIterator[ServerUnderTest]:
     """Nothing may be left of its connections and tasks at the end, and nothing have been said on stderr."""
-    made = ServerUnderTest(handle)
+    made = ServerUnderTest(handle, admission)
     await made.server.listen(made.bound, 128)
     try:
         yield made

@@ -23,6 +23,7 @@ from toolwire.gateway.pipeline.route import (
     choose_codec,
     codec_with_quirks,
 )
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.protocols import CODECS, find_codec
@@ -237,7 +238,7 @@ def test_newer_models_take_tools_on_responses_only() -> None:
 
 async def make_runtime(config: Config) -> Runtime:
     client, health = UpstreamClient(config.server.timeouts), ProviderHealth(lambda *_: None)
-    return Runtime(config, client, health, Telemetry(config.server), "gateway")
+    return Runtime(config, client, health, Telemetry(config.server), "gateway", Admission(config.server))
 
 
 def test_the_upstream_of_a_call_depends_on_its_tools_only_where_the_protocol_does(config: Config) -> None:

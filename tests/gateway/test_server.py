@@ -25,8 +25,11 @@ from gateway.raw_server import (
     splits,
     turn,
 )
+from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server import server as accepted
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
+
+REQUEST_STALL_SECONDS = Timeouts().request
 
 Test = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -485,7 +488,7 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
                 await turn()
             assert not sending.done()
             made.server.sweep_connections(
-                made.server.time() + 10 * accepted.REQUEST_STALL_SECONDS
+                made.server.time() + 10 * REQUEST_STALL_SECONDS
             )  # it is not the client that is slow
             go.set()
             await talk.answer(said(b"67108864"))
@@ -920,8 +923,8 @@ def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) ->
             talk = made.talk()
             await talk.send(sent, b"")
             await made.connected()
-            made.server.sweep_connections(made.server.time() + accepted.REQUEST_STALL_SECONDS - 5)
-            made.server.sweep_connections(made.server.time() + accepted.REQUEST_STALL_SECONDS + 5)
+            made.server.sweep_connections(made.server.time() + REQUEST_STALL_SECONDS - 5)
+            made.server.sweep_connections(made.server.time() + REQUEST_STALL_SECONDS + 5)
             assert await talk.rest() == SLOWLY
 
     play(test)
@@ -936,7 +939,7 @@ def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
             since = connection._last_activity
             await talk.send(b"A: b\r\n", b"C")
             assert connection._last_activity == since
-            made.server.sweep_connections(since + accepted.REQUEST_STALL_SECONDS + 1)
+            made.server.sweep_connections(since + REQUEST_STALL_SECONDS + 1)
             assert await talk.rest() == SLOWLY
 
     play(test)

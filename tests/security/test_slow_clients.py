@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from gateway.raw_server import LOOPS, RawConnection, become, run, run_server, turn
+from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server import server
-from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.client_request import ClientRequest, HttpRequest
 
 ANSWER = b"x" * 1_000_000
 GET = b"GET /a HTTP/1.1\r\n\r\n"
@@ -125,5 +126,138 @@ def test_requests_are_started_one_by_one_though_they_came_at_once(loop_name: str
             go.set()
             await become(lambda: len(seen) == 2000)
             assert seen == [f"/{at}" for at in range(2000)]
+
+    run(loop_name, test)
+
+
+# --- bodies in drops ---
+
+
+HEADS = {
+    "length": b"POST /a HTTP/1.1\r\nContent-Length: 500\r\n\r\n",
+    "chunked": b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+def _drop(coding: str, size: int = 1) -> bytes:
+    return b"x" * size if coding == "length" else b"%x\r\n%b\r\n" % (size, b"x" * size)
+
+
+@pytest.mark.parametrize("coding", HEADS)
+@pytest.mark.parametrize("pause", [5, 20, 50])
+def test_a_body_in_drops_is_given_up(loop_name: str, coding: str, pause: int) -> None:
+    """A byte now and then is not enough, though the connection is never silent for long."""
+
+    async def test() -> None:
+        async with run_server() as made:
+            talk = made.talk()
+            await talk.send(HEADS[coding])
+            connection = await made.connected()
+            await become(lambda: connection.current_request is not None)
+            now, drops = made.server.time(), 0
+            while not connection.is_closing:
+                await talk.send(_drop(coding))
+                drops += 1
+                while not connection.is_closing and _received(connection) < drops:
+                    await asyncio.sleep(0)
+                now += pause
+                connection._last_activity = now - pause  # as if the drop had come then
+                made.server.sweep_connections(now)
+                assert drops * pause <= 2 * Timeouts().request
+            assert (await talk.rest()).startswith(b"HTTP/1.1 408 ")
+
+    run(loop_name, test)
+
+
+def _received(connection: server.ClientConnection) -> int:
+    request = connection.current_request
+    return 0 if request is None else request.body_size
+
+
+@pytest.mark.parametrize("coding", HEADS)
+def test_a_slow_honest_body_is_taken(loop_name: str, coding: str) -> None:
+    """Two kilobytes in a second, over minutes."""
+
+    async def test() -> None:
+        done = asyncio.Event()
+
+        async def handle(incoming: ClientRequest) -> None:
+            body = await incoming.read_raw_body(10_000_000)
+            assert isinstance(body, bytes)
+            await incoming.start_response(200, {"content-length": "6"})
+            await incoming.send_body(b"%06d" % len(body), more=False)
+            done.set()
+
+        async with run_server(handle) as made:
+            talk = made.talk()
+            await talk.send(HEADS[coding].replace(b"500", b"500000"))
+            connection = await made.connected()
+            now = made.server.time()
+            for number in range(1, 51):
+                await talk.send(_drop(coding, 10_000))
+                while not done.is_set() and _received(connection) < number * 10_000:
+                    await asyncio.sleep(0)
+                now += 5
+                connection._last_activity = now - 5  # as if the piece had come then
+                made.server.sweep_connections(now)
+            if coding == "chunked":
+                await talk.send(b"0\r\n\r\n")
+            await talk.until(lambda got: got.endswith(b"500000"))
+
+    run(loop_name, test)
+
+
+def test_time_in_which_the_server_does_not_read_is_not_the_clients(loop_name: str) -> None:
+    async def test() -> None:
+        go = asyncio.Event()
+
+        async def later(incoming: ClientRequest) -> None:
+            await go.wait()
+            body = await incoming.read_raw_body(10_000_000)
+            await incoming.start_response(200, {"content-length": "2"})
+            await incoming.send_body(b"ok" if body is not None else b"no", more=False)
+
+        async with run_server(later) as made:
+            talk = made.talk()
+            size = 5_000_000
+            sending = asyncio.ensure_future(
+                talk.send(b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+            )
+            connection = await made.connected()
+            await become(lambda: connection._is_reading_paused)
+            now = made.server.time()
+            for _ in range(100):
+                now += 5
+                made.server.sweep_connections(now)
+            go.set()
+            await talk.until(lambda got: got.endswith(b"ok"))
+            await sending
+
+    run(loop_name, test)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_body_in_tiny_chunks_costs_its_size(loop_name: str, size: int) -> None:
+    """An object for each chunk would need twenty times the size of the body."""
+
+    async def test() -> None:
+        sizes: list[int] = []
+
+        async def handle(incoming: ClientRequest) -> None:
+            request = incoming
+            assert isinstance(request, HttpRequest)
+            body = await request.read_raw_body(10_000_000)
+            sizes.append(len(request._pieces))
+            await incoming.start_response(200, {"content-length": "7"})
+            await incoming.send_body(b"%07d" % len(body or b""), more=False)
+
+        async with run_server(handle) as made:
+            talk = made.talk()
+            number = 100_000
+            script = HEADS["chunked"] + _drop("chunked", size) * number + b"0\r\n\r\n"
+            sending = asyncio.ensure_future(talk.send(script))
+            await talk.until(lambda got: got.endswith(b"%07d" % (size * number)))
+            await sending
+            assert sizes[0] <= 10
 
     run(loop_name, test)

@@ -28,6 +28,7 @@ from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
+from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import StateRepository
@@ -69,6 +70,7 @@ class Gateway:
     ) -> None:
         self._config_source = config_source
         self._telemetry = telemetry
+        self.admission = Admission(config_source.current.server)
         self._health = ProviderHealth(self._on_provider_cooldown)
         self._protocol_detector = ProtocolDetector()
         self._gateway_id = secrets.token_hex(6)
@@ -112,6 +114,7 @@ class Gateway:
         if path in routes.public_pages:
             await request.send_reply(routes.public_pages[path]())
             return
+        ticket = None
         head = request.resolved_heads.get(routes.runtime) or routes.resolve_head(request)
         record = ExchangeRecord(
             request_id=head.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — half the cost
@@ -126,11 +129,13 @@ class Gateway:
         )
         self._telemetry.start_exchange(record, headers)
         try:
-            if isinstance(head.caller, Caller):
-                await routes.serve_request(request, head, head.caller, record)
+            caller = overload_failure("too many connections") if request.is_refused else head.caller
+            if isinstance(caller, Caller):
+                ticket = request.ticket = Ticket(self.admission, head.key_name, request.peer)
+                await routes.serve_request(request, head, caller, record)
             else:
-                reply = error_reply(head.codec, head.caller)
-                record.status, record.failure = reply.status, head.caller.kind
+                reply = error_reply(head.codec, caller)
+                record.status, record.failure = reply.status, caller.kind
                 await request.send_reply(reply, record.request_id, head.codec.http.request_id_header)
         except ClientDisconnected:
             record.client_disconnected = True
@@ -141,6 +146,8 @@ class Gateway:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         finally:
+            if ticket is not None:
+                ticket.leave()
             if request.is_disconnected:
                 record.client_disconnected = True
             record.bytes_out = request.bytes_sent
@@ -186,9 +193,10 @@ class Gateway:
         hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         hidden += [secret for server in config.mcp.values() for secret in server.secrets]
         self._telemetry.configure(config.server, hidden)
+        self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         service = self._open_responses_service(config)
-        runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id)
+        runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id, self.admission)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
 

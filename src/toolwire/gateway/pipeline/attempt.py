@@ -317,9 +317,13 @@ async def ask_next_round(
         if not isinstance(response, Failure) or response.kind not in error_replies.RETRYABLE_KINDS:
             break
         wait = error_replies.retry_wait(response, number)
-        if number == retries or wait > error_replies.MAX_RETRY_WAIT:
+        admission = call.runtime.admission
+        if number == retries or wait > error_replies.MAX_RETRY_WAIT or not admission.start_retry():
             break
-        await asyncio.sleep(wait)
+        try:
+            await asyncio.sleep(wait)
+        finally:
+            admission.end_retry()
     return response
 
 

@@ -21,6 +21,7 @@ from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_header
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
 from toolwire.gateway.server.access import AccessControl, Caller
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.telemetry.record import CapturedResponse, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -70,9 +71,15 @@ class Runtime:
     that have started keep theirs."""
 
     def __init__(
-        self, config: Config, client: UpstreamClient, health: ProviderHealth, telemetry: Telemetry, gateway_id: str
+        self,
+        config: Config,
+        client: UpstreamClient,
+        health: ProviderHealth,
+        telemetry: Telemetry,
+        gateway_id: str,
+        admission: Admission,
     ) -> None:
-        self.config, self.gateway_id = config, gateway_id
+        self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         self.router = Router(config)

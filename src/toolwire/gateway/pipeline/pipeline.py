@@ -200,8 +200,13 @@ class Pipeline:
                 break
             if not is_last and answer.failure.retry_after is not None:
                 break  # the next target can be asked at once
-            await asyncio.sleep(wait)
-            answer = await self._try_target(call, target)
+            if not self.runtime.admission.start_retry():
+                break
+            try:
+                await asyncio.sleep(wait)
+                answer = await self._try_target(call, target)
+            finally:
+                self.runtime.admission.end_retry()
             if isinstance(answer, AttemptFailed):
                 answer = await self._retry_with_changed_request(call, target, answer)
         return answer

@@ -19,6 +19,7 @@ from msgspec import Struct
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
+from toolwire.gateway.server.admission import Ticket, memory_failure
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
 from toolwire.gateway.server.request_target import RequestTarget, read_path
@@ -41,8 +42,8 @@ class ClientRequest(ABC):
     """The interface between the gateway and a server: a request that is read, and answered once."""
 
     __slots__ = (
-        "bytes_sent", "clock", "headers", "is_disconnected", "loop", "method", "path", "peer", "query",
-        "resolved_heads", "target_problem",
+        "__weakref__", "bytes_sent", "clock", "headers", "is_disconnected", "is_refused", "loop", "method", "path",
+        "peer", "query", "resolved_heads", "target_problem", "ticket",
     )  # fmt: skip
 
     method: str
@@ -60,6 +61,10 @@ class ClientRequest(ABC):
     loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
     is_disconnected: bool
+    is_refused: bool
+    """Came on a connection beyond the limit."""
+    ticket: Ticket | None
+    """Its place among the requests in flight, and its share of the memory budget; set by the application."""
 
     def buffered_body(self, limit: int) -> bytes | None:
         """The body, if it is complete and not compressed; else None: `read_body` gives it."""
@@ -67,14 +72,20 @@ class ClientRequest(ABC):
 
     async def read_body(self, limit: int) -> bytes | Failure:
         """The whole body, decompressed. Raises ClientDisconnected if the client leaves before its end."""
-        length = self.headers.get("content-length", "")
-        if length.isdigit() and int(length) > limit:
+        length, ticket = self.headers.get("content-length", ""), self.ticket
+        size = int(length) if length.isdigit() else 0
+        if size > limit:
             return body_too_large(limit)
-        data = await self.read_raw_body(limit)
+        refused = ticket.check_early(size) if ticket is not None else None
+        data = refused or await self.read_raw_body(limit)
         if data is None:
             return body_too_large(limit)
         encoding = self.headers.get("content-encoding")
-        return data if not encoding else await run_by_size(limit, partial(decompress_body, data, encoding, limit))
+        if encoding and isinstance(data, bytes):
+            data = await run_by_size(limit, partial(decompress_body, data, encoding, limit))
+        if isinstance(data, Failure) or ticket is None:
+            return data
+        return await ticket.enter(self, data) or data
 
     async def send_reply(
         self, reply: Reply, request_id: str = "", id_header: str = "", extra_headers: Mapping[str, str] = EMPTY_MAPPING
@@ -88,8 +99,8 @@ class ClientRequest(ABC):
         await self.send_body(reply.body, more=False)
 
     @abstractmethod
-    async def read_raw_body(self, limit: int) -> bytes | None:
-        """The body as it came; None if it is longer than the limit."""
+    async def read_raw_body(self, limit: int) -> bytes | Failure | None:
+        """The body as it came; None if it is longer than the limit, and a failure if there is no memory for it."""
 
     @abstractmethod
     async def start_response(self, status: int, headers: Mapping[str, str]) -> None: ...
@@ -113,6 +124,10 @@ class ClientRequest(ABC):
     def watch_disconnect(self, cancel_task: bool) -> None:
         """From now on notice when the client leaves. With `cancel_task`, cancel the task that answers it then."""
 
+    @abstractmethod
+    def cancel_when_left(self, active: bool) -> None:
+        """While the request waits in the queue: cancel its task if the client leaves, where that can be noticed."""
+
 
 class AsgiRequest(ClientRequest):
     """A request through an ASGI server."""
@@ -129,7 +144,8 @@ class AsgiRequest(ClientRequest):
         self.headers = join_headers((str(name, "latin-1"), str(value, "latin-1")) for name, value in scope["headers"])
         self.resolved_heads = {}
         self.peer = (scope.get("client") or ("",))[0]
-        self.bytes_sent, self.is_disconnected = 0, False
+        self.bytes_sent, self.is_disconnected, self.is_refused = 0, False, False
+        self.ticket = None
         self.loop = asyncio.get_running_loop()
         self.clock = self.loop.time
         self._receive, self._send = receive, send
@@ -137,7 +153,7 @@ class AsgiRequest(ClientRequest):
         self._watch_timer: asyncio.TimerHandle | None = None
         self._watch_task: asyncio.Task[None] | None = None
 
-    async def read_raw_body(self, limit: int) -> bytes | None:
+    async def read_raw_body(self, limit: int) -> bytes | Failure | None:
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -148,6 +164,8 @@ class AsgiRequest(ClientRequest):
             size += len(pieces[-1])
             if size > limit:
                 return None
+            if self.ticket is not None and not self.ticket.hold(size):
+                return memory_failure()
             if not message.get("more_body"):
                 return b"".join(pieces)
 
@@ -182,6 +200,9 @@ class AsgiRequest(ClientRequest):
 
         self._watch_timer = self.loop.call_later(self.WATCH_DELAY, start_watching)
 
+    def cancel_when_left(self, active: bool) -> None:
+        """The queue's time limit is enough."""
+
     def stop_watching(self) -> None:
         if self._watch_timer is not None:
             self._watch_timer.cancel()
@@ -213,6 +234,8 @@ def join_headers(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 MAX_BUFFERED = 128 * 1024
 """Bytes of a body that are read ahead. After that, reading stops until the gateway asks for the body."""
+BODY_STEP = 1024 * 1024
+"""Memory for a body is reserved in steps of this size, as the body comes."""
 SMALL_PIECE = 1024
 """Pieces of a body up to this size are collected in one buffer: each object costs more than a few bytes."""
 MAX_JOINED_BODY = 64 * 1024
@@ -284,10 +307,13 @@ class HttpRequest(ClientRequest):
         target = request_line.target
         self.method, self.path, self.query = request_line.method, target.path, target.query
         self.target_problem = target.problem
-        self.keep_alive, self._is_http_1_0 = request_line.keep_alive, request_line.is_http_1_0
+        self.keep_alive = request_line.keep_alive and not connection.is_excess
+        self._is_http_1_0 = request_line.is_http_1_0
         self.headers, self.resolved_heads = headers, resolved_heads
         self.peer, self.loop, self.clock = connection.peer, connection.loop, connection.clock
         self.bytes_sent = 0
+        self.ticket = None
+        self.is_refused = connection.is_excess
         self.is_disconnected = self.has_started_response = False
         self.expects_continue = False
         """The client waits for `100 Continue` before it sends its body."""
@@ -301,6 +327,11 @@ class HttpRequest(ClientRequest):
         self._waiter: asyncio.Future[None] | None = None
 
     # --- the request body ---
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body that have come."""
+        return self._body_size
 
     def add_body(self, data: bytes) -> bool:
         """More of the body. False: stop reading for now."""
@@ -335,11 +366,12 @@ class HttpRequest(ClientRequest):
 
     def buffered_body(self, limit: int) -> bytes | None:
         if self._is_body_complete and self._body_size <= limit and "content-encoding" not in self.headers:
-            return b"".join(self._pieces)
+            body = b"".join(self._pieces)
+            if self.ticket is None or self.ticket.try_enter(body):
+                return body
         return None
 
-    async def read_raw_body(self, limit: int) -> bytes | None:
-        self._body_limit = limit
+    async def read_raw_body(self, limit: int) -> bytes | Failure | None:
         has_begun = self._body_size or self._is_body_complete or self.has_started_response or self.is_disconnected
         if self.expects_continue and not has_begun:
             self._connection.transport.write(CONTINUE_RESPONSE)
@@ -347,6 +379,10 @@ class HttpRequest(ClientRequest):
         while not self._is_body_complete and self._body_size <= limit:
             if self.is_disconnected:
                 raise ClientDisconnected
+            length = self.headers.get("content-length", "")
+            self._body_limit = min(limit, self._body_size + BODY_STEP, int(length) if length.isdigit() else limit)
+            if self.ticket is not None and not self.ticket.hold(self._body_limit):
+                return memory_failure()
             self._connection.resume_reading()
             self._waiter = self._connection.loop.create_future()
             await self._waiter
@@ -497,6 +533,9 @@ class HttpRequest(ClientRequest):
             # In HTTP/1.0 a response without a length ends when the connection closes: only a reset tells the client.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
         transport.abort()
+
+    def cancel_when_left(self, active: bool) -> None:
+        self.watch_disconnect(active)
 
     def watch_disconnect(self, cancel_task: bool) -> None:
         self._cancel_on_disconnect = self.task if cancel_task else None

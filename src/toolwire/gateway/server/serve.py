@@ -122,7 +122,7 @@ async def _serve_until_stopped(
             stop()
 
         loop.add_reader(lifeline, on_lifeline_end)
-    server = HttpServer(gateway.handle_request, gateway.answer_internal_error)
+    server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
     await server.listen(bound, BACKLOG)
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)

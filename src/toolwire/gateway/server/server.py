@@ -15,6 +15,8 @@ from typing import Any
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.client_request import (
     STATUS_LINES,
     ClientDisconnected,
@@ -38,13 +40,17 @@ ErrorCallback = Callable[[ClientRequest, BaseException], Coroutine[Any, Any, Non
 class HttpServer:
     """Accepts connections and starts a task for every request. `on_error` answers requests whose task failed."""
 
-    def __init__(self, on_request: RequestCallback, on_error: ErrorCallback) -> None:
+    def __init__(
+        self, on_request: RequestCallback, on_error: ErrorCallback, admission: Admission | None = None
+    ) -> None:
         self._on_request = on_request
         self._on_error = on_error
+        self.admission = admission or Admission(ServerSettings())
         self.loop = asyncio.get_running_loop()
         self.time = self.loop.time
         self.write_queue = WriteQueue(self.loop)
         self.connections: set[ClientConnection] = set()
+        self._connections_by_address: dict[str, int] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._on_sweep_timer)
         self._listener: asyncio.Server | None = None
@@ -53,15 +59,29 @@ class HttpServer:
 
     async def listen(self, bound: socket.socket, backlog: int) -> None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to notice clients that vanish
+        for name, value in KEEPALIVE_OPTIONS.items():
+            if hasattr(socket, name):  # connections inherit them
+                bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._listener = await self.loop.create_server(lambda: ClientConnection(self), sock=bound, backlog=backlog)
 
     def add_connection(self, connection: ClientConnection) -> None:
         self.connections.add(connection)
-        if self._all_closed is not None:
+        by_address, settings = self._connections_by_address, self.admission.settings
+        total, own = len(self.connections), by_address.get(connection.peer, 0) + 1
+        by_address[connection.peer] = own
+        excess = max(total - settings.max_connections, own - (settings.max_connections_per_address or own))
+        connection.is_excess = excess > 0
+        if excess > MAX_EXCESS:
+            connection.transport.abort()
+        elif self._all_closed is not None:
             connection.stop_accepting()
 
     def remove_connection(self, connection: ClientConnection) -> None:
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            left = self._connections_by_address.pop(connection.peer) - 1
+            if left:
+                self._connections_by_address[connection.peer] = left
         self._check_all_closed()
 
     # --- tasks ---
@@ -112,8 +132,9 @@ class HttpServer:
         self.sweep_connections(self.time())
 
     def sweep_connections(self, now: float) -> None:
+        is_crowded = len(self.connections) > CROWDED_SHARE * self.admission.settings.max_connections
         for connection in tuple(self.connections):
-            connection.close_if_stalled(now)
+            connection.close_if_stalled(now, CROWDED_IDLE_SECONDS if is_crowded else IDLE_SECONDS)
 
     def _check_all_closed(self) -> None:
         if self._all_closed is not None and not self.connections and not self.tasks and not self._all_closed.done():
@@ -151,8 +172,16 @@ PARSED_SLICE = 8 * 1024
 of a request."""
 WRITE_BUFFER = 32 * 1024
 """With more unsent bytes than this, what produces the answer waits."""
-IDLE_SECONDS, REQUEST_STALL_SECONDS, UNREAD_SECONDS = 75.0, 60.0, 300.0
-"""Seconds until the server closes an idle connection, one whose request stalls, and one that does not read."""
+IDLE_SECONDS, UNREAD_SECONDS = 75.0, 300.0
+"""Seconds until the server closes an idle connection, and one that does not read."""
+CROWDED_SHARE, CROWDED_IDLE_SECONDS = 0.9, 5.0
+"""With this share of the connections in use, idle ones are closed earlier."""
+MAX_EXCESS = 256
+"""Connections beyond the limit that are still answered: health checks, and others with an error. More are closed."""
+MIN_BODY_RATE = 1024
+"""Bytes in a second, on average: a client that sends its body slower is given up after `timeouts.request`."""
+KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+"""A client that vanished without closing its connection is noticed after two minutes."""
 LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
 """After the last response, input is read and dropped for so many seconds, or until such a silence."""
 
@@ -172,8 +201,9 @@ class ClientConnection(asyncio.Protocol):
         "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
         "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused",
         "_is_upgrade", "_last_activity", "_linger_until", "_parsed_request", "_parser", "_pipelined", "_server",
-        "_unparsed", "_unread_bytes", "_url", "clock", "current_request", "ignores_input", "is_closing", "loop", "peer",
-        "transport", "write_blocked", "write_queue",
+        "_slow_seconds", "_swept_at", "_swept_size", "_unparsed", "_unread_bytes", "_unsent", "_url", "clock",
+        "current_request", "ignores_input", "is_closing", "is_excess", "loop", "peer", "transport", "write_blocked",
+        "write_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -201,6 +231,12 @@ class ClientConnection(asyncio.Protocol):
         self._bytes_without_progress = 0
         """Bytes since the last request or piece of a body."""
         self._last_activity = self._linger_until = 0.0
+        self._swept_at = self._slow_seconds = 0.0
+        """The last sweep, and by how much the current body is slower than it may be."""
+        self._swept_size = self._unsent = 0
+        """Bytes of the current body at the last sweep, and of unsent answers that the memory budget counts."""
+        self.is_excess = False
+        """Beyond the limit: only health checks are answered."""
         self.current_request: HttpRequest | None = None
         self.write_blocked: asyncio.Future[None] | None = None
         self.ignores_input = False
@@ -215,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
-        self._last_activity = self.clock()
+        self._last_activity = self._swept_at = self.clock()
         self._server.add_connection(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -236,9 +272,14 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.write_blocked = self.loop.create_future()
         self._last_activity = self.clock()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._server.admission.memory.used += self._unsent
 
     def resume_writing(self) -> None:
         blocked, self.write_blocked = self.write_blocked, None
+        if self._unsent:
+            self._server.admission.memory.used -= self._unsent
+            self._unsent = 0
         if blocked is not None and not blocked.done():
             blocked.set_result(None)
         if self.current_request is None and not self.is_closing:
@@ -327,6 +368,7 @@ class ClientConnection(asyncio.Protocol):
         self._url, self._header_rows, self._bytes_without_progress = b"", [], 0
         self._is_reading_head = True
         self._last_activity = self.clock()
+        self._slow_seconds = self._swept_size = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -470,8 +512,9 @@ class ClientConnection(asyncio.Protocol):
             self.transport.write_eof()
             self.resume_reading()
 
-    def close_if_stalled(self, now: float) -> None:
-        """Close the connection if the client has done nothing for too long."""
+    def close_if_stalled(self, now: float, idle_seconds: float) -> None:
+        """Close the connection if the client has done nothing, or too little, for too long."""
+        elapsed, self._swept_at = now - self._swept_at, now
         unread = self.transport.get_write_buffer_size()
         if unread != self._unread_bytes:
             self._unread_bytes, self._last_activity = unread, now
@@ -483,10 +526,20 @@ class ClientConnection(asyncio.Protocol):
             if now > self._linger_until or age > LINGER_SILENCE_SECONDS:
                 self.transport.abort()
         elif self._is_request_stalled():
-            if age > REQUEST_STALL_SECONDS:
-                self._queue_error(408, f"the rest of the request did not come in {REQUEST_STALL_SECONDS:.0f} seconds")
-        elif self.current_request is None and age > IDLE_SECONDS:
+            limit = self._server.admission.settings.timeouts.request
+            if limit and max(age, self._measure_slowness(elapsed)) > limit:
+                self._queue_error(408, f"the rest of the request did not come in {limit:g} seconds")
+        elif self.current_request is None and age > (CROWDED_IDLE_SECONDS if self.is_excess else idle_seconds):
             self.transport.close()
+
+    def _measure_slowness(self, elapsed: float) -> float:
+        """By how many seconds the current body is behind the lowest rate. Time in which the server did not read does
+        not count."""
+        request = self.current_request
+        size = request.body_size if request is not None else 0
+        grown, self._swept_size = size - self._swept_size, size
+        self._slow_seconds = max(0.0, self._slow_seconds + elapsed - grown / MIN_BODY_RATE)
+        return self._slow_seconds
 
     def _is_request_stalled(self) -> bool:
         """Is the client in the middle of the current request?"""
