@@ -17,11 +17,11 @@ import uvloop
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.load import parse_listen_address
-from toolwire.gateway.descriptors import raise_descriptor_limit
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
 from toolwire.gateway.telemetry.stderr import queue_stderr
+from toolwire.gateway.upstream.descriptors import raise_descriptor_limit
 
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from toolwire.gateway.descriptors import DESCRIPTOR_HINT, descriptor_limit, has_free_descriptor, is_exhausted
 from toolwire.gateway.upstream.address import Address, split_url
 from toolwire.gateway.upstream.connection import (
     DEADLINE_LOOKS,
@@ -22,6 +21,7 @@ from toolwire.gateway.upstream.connection import (
     TransportErrorKind,
     UpstreamConnection,
 )
+from toolwire.gateway.upstream.descriptors import DESCRIPTOR_HINT, descriptor_limit, has_free_descriptor, is_exhausted
 
 _UNKNOWN_AUTHORITY = (
     "its certificate is not from a trusted authority: behind a company proxy or with a private CA, set ca_file for "
