@@ -6,12 +6,15 @@ import json
 import re
 from typing import Any
 
+import jiter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from material import NAMES, PAIRS
 from toolwire import Malformed
+from toolwire.conformance.peers import find_violations
+from toolwire.core.argument_guard import ArgumentGuard
 from toolwire.core.codec import WriteContext
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -365,3 +368,179 @@ def test_a_time_with_a_fraction_is_not_a_failure(provider: str, created: str) ->
         assert Exchange(find_codec(client), find_codec(provider)).translate_response(body).failure is None
         translation, _ = stream(client, provider, data)
         assert translation.failure is None
+
+
+# --- arguments that every SDK can read --------------------------------------------------------------------------------
+
+MALFORMED = (
+    "ls -la",
+    "{'a': 1}",
+    '{"a": 1,}',
+    '{"a": tru}',
+    '{"a": NaN}',
+    '{"a": "x\ny"}',
+    '{"a": "x", "b": [1, {"c": "d"',
+    '{"a": "x',
+    '{"a": "\\x"}',
+    '{"a": "\\u12',
+    '{"a": {"b": [1, 2}}',
+    '{"a": 1 "b": 2}',
+    '{"a"',
+    '{"a": ',
+    '{"a": -}',
+    '{"a": {"b": 1,',
+    '{"_raw": 1, oops}',
+    "[1, 2]",
+    '"text"',
+    "<tool_call>",
+    "{",
+    "{]",
+    "}",
+)
+READABLE = (
+    '{"a": [1, -2.5e+3, true, false, null, "x"], "b": {"c": {}, "d": []}}',
+    ' \n\t{"a": 1}\r\n ',
+    '\n\n{\n  "a": "\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\ud83d\\ude42é🙂",\n  "b": 0\n}\n',
+    '{"a":"","":1}',
+    "{}",
+    " { } ",
+)
+PARSING_CLIENTS = [name for name in NAMES if find_codec(name).constraints.arguments_must_parse]
+PARSING_PAIRS = [
+    (client, provider)
+    for client in PARSING_CLIENTS
+    for provider in ("openai-chat", "openai-responses")
+    if client != provider
+]
+
+
+def streamed_call(client: str, provider: str, text: str, size: int, finish: str = "calls") -> tuple[str, Ledger]:
+    """The arguments of a call as the client gets them, if the provider streams them in pieces of this size."""
+    writer = find_codec(provider).make_stream_writer(Ledger("elsewhere", provider), WriteContext())
+    events: list[Event] = [
+        ResponseStart("id", "m"),
+        PartStart(0, Call("call_1", "f")),
+        *[ArgumentsDelta(0, text[at : at + size]) for at in range(0, len(text), size)],
+        PartEnd(0),
+        ChoiceEnd(Finish(finish)),  # type: ignore[arg-type]
+        ResponseEnd(),
+    ]
+    data = b"".join([writer.write(event) for event in events]) + writer.close()
+    translation, out = stream(client, provider, data)
+    assert translation.failure is None
+    deltas, ends = "", []
+    for _, frame in parse_frames(out):
+        event = json.loads(frame)
+        if event["type"] == "content_block_delta":
+            deltas += event["delta"]["partial_json"]
+            jiter.from_json(deltas.encode(), partial_mode=True)  # as Anthropic's SDK does after every delta
+        elif event["type"] == "response.function_call_arguments.delta":
+            deltas += event["delta"]
+        elif event["type"] == "response.function_call_arguments.done":
+            ends.append(event["arguments"])
+        elif event["type"] == "response.output_item.done":
+            ends.append(event["item"]["arguments"])
+    assert all(end == deltas for end in ends)
+    return deltas, translation.ledger
+
+
+def whole_call(client: str, provider: str, text: str) -> tuple[Any, Ledger]:
+    response = Response("id", "m", 1, (Choice(0, (Call("call_1", "f", text),), Finish("calls")),))
+    body = encode(find_codec(provider).write_response(response, Ledger("", provider), WriteContext()))
+    translated = Exchange(find_codec(client), find_codec(provider)).translate_response(body)
+    (call,) = find_codec(client).read_response(json.loads(translated.body)).choices[0].parts
+    assert isinstance(call, Call)
+    return json.loads(call.arguments), translated.ledger
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+@pytest.mark.parametrize(("client", "provider"), PARSING_PAIRS)
+def test_malformed_arguments_reach_clients_as_an_object(client: str, provider: str, text: str) -> None:
+    whole, ledger = whole_call(client, provider, text)
+    assert whole == {"_raw": text}
+    assert "arguments-wrapped" in ledger.codes
+    for size in (1, 2, 3, 5, 1000):
+        sent, ledger = streamed_call(client, provider, text, size)
+        found = json.loads(sent)
+        assert found.pop("_raw") == text
+        assert set(found.values()) <= {None}  # no tool runs with half of its arguments
+        assert "arguments-wrapped" in ledger.codes
+
+
+@pytest.mark.parametrize("text", READABLE)
+@pytest.mark.parametrize(("client", "provider"), PARSING_PAIRS)
+def test_readable_arguments_stay_as_they_are(client: str, provider: str, text: str) -> None:
+    whole, ledger = whole_call(client, provider, text)
+    assert whole == json.loads(text)
+    for size in (1, 2, 3, 5, 7, 1000):
+        sent, ledger = streamed_call(client, provider, text, size)
+        assert sent == text.strip()
+        assert not {"arguments-wrapped", "arguments-dropped", "text-repaired"} & set(ledger.codes)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}}', '{"a": 1}{"b": 2}', '{"a": 1} and more', '{"a": 1}\n```'])
+@pytest.mark.parametrize("client", PARSING_CLIENTS)
+def test_text_after_the_arguments_is_left_out_and_reported(client: str, text: str) -> None:
+    found, ledger = whole_call(client, "openai-chat", text)
+    assert found == {"a": 1}
+    assert "arguments-dropped" in ledger.codes
+    for size in (1, 3, 8, 1000):
+        sent, ledger = streamed_call(client, "openai-chat", text, size)
+        assert json.loads(sent) == {"a": 1}
+        assert "arguments-dropped" in ledger.codes
+
+
+@pytest.mark.parametrize("client", PARSING_CLIENTS)
+def test_arguments_that_were_cut_off_stay_cut_off(client: str) -> None:
+    """The output limit was met: the finish reason says so, as it does at the vendor's own API."""
+    sent, _ = streamed_call(client, "openai-chat", '{"a": "some text", "b": 12', 4, "length")
+    assert sent == '{"a": "some text", "b": 12'
+
+
+@pytest.mark.parametrize("client", PARSING_CLIENTS)
+def test_lone_halves_in_streamed_arguments_are_replaced(client: str) -> None:
+    text = r'{"a\ud83d":"x\ud83d","b":"\ud83d\ude42\ude42","c":"\ud83d\ud83d\ude42\n"}'
+    for size in (1, 2, 3, 5, 7, 11, 1000):
+        sent, ledger = streamed_call(client, "openai-chat", text, size)
+        assert json.loads(sent) == {"a\ufffd": "x\ufffd", "b": "🙂\ufffd", "c": "\ufffd🙂\n"}
+        assert "text-repaired" in ledger.codes
+
+
+@given(value=st.dictionaries(hostile, values, max_size=3), indent=spellings, ascii=st.booleans(), data=st.data())
+def test_a_guard_passes_every_object_and_completes_every_prefix(
+    value: dict[str, Any], indent: Any, ascii: bool, data: st.DataObject
+) -> None:
+    text = json.dumps(value, ensure_ascii=ascii) if ascii else spell(value, indent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    guard = ArgumentGuard()
+    assert "".join([guard.add(piece) for piece in pieces]) == text
+    assert not guard.is_broken
+    assert not guard.has_repairs
+    assert not guard.has_trailing_text
+    assert not guard.unsent_text
+    stop = data.draw(st.integers(0, len(text) - 1))
+    guard = ArgumentGuard()
+    sent = "".join([guard.add(piece) for piece in (text[:stop], "\x01", text[stop:])])
+    completed = json.loads(sent + guard.complete("raw"))
+    assert completed.pop("_raw") == "raw"
+    assert set(completed.values()) <= {None}
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_what_claude_code_sends_back_after_unreadable_arguments_is_translated(target: str) -> None:
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"__unparsedToolInput": '{"a": oops'}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "InputValidationError", "is_error": True}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ],
+        "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}],
+    }
+    translated = Exchange(find_codec("anthropic"), find_codec(target)).translate_request(json.dumps(body))
+    assert find_violations(find_codec(target).name, json.loads(translated.body)) == []
+    assert b"oops" in translated.body

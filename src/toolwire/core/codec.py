@@ -87,6 +87,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     schema without strictness and why it cannot be strict."""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
+    arguments_must_parse: bool = False
+    """Do clients of this protocol parse the arguments of every call, and end if they cannot?"""
     needs_result_for_every_call: bool = True
     """Is a call without a result refused?"""
     call_finish_kinds: frozenset[str] = frozenset({"calls"})

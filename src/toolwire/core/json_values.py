@@ -232,6 +232,15 @@ def is_object_text(text: str) -> bool:
     return True
 
 
+def is_json_text(text: str) -> bool:
+    """Is this text one JSON value?"""
+    try:
+        _decode(text)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
 def decode_object_or_none(text: str) -> Object | None:
     """The object in a text: `{}` for blank text, None for anything else that is not an object."""
     if not text or text.isspace():

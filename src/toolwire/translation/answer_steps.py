@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
+from toolwire.core.argument_guard import RAW_ARGUMENTS_KEY, ArgumentGuard
 from toolwire.core.codec import Codec
 from toolwire.core.envelopes import EnvelopeEntry, write_envelope
 from toolwire.core.events import (
@@ -49,7 +50,7 @@ from toolwire.core.ir import (
     replace_fields,
     source_path,
 )
-from toolwire.core.json_values import is_object_text
+from toolwire.core.json_values import is_json_text, is_object_text
 from toolwire.core.losses import Ledger
 from toolwire.policy.effects import NOTHING_TO_UNDO, PolicyUndo, RefusedCall
 from toolwire.schema import ConvertedSchema, restore_arguments
@@ -103,6 +104,22 @@ class OpenPart(Struct, eq=False):
     """The policy changes or checks the complete call."""
     schema_conversion: ConvertedSchema | None = None
     """How parameters were renamed for the provider."""
+    guard: ArgumentGuard | None = None
+    """Keeps the arguments readable, for clients that need it."""
+
+    def add_arguments(self, text: str) -> str:
+        """What of the arguments so far can be sent. `pieces` holds what is sent, and of a held call all that came."""
+        if self.guard is not None and not self.is_held:
+            text = self.guard.add(text)
+        if text:
+            self.pieces.append(text)
+        return text
+
+    @property
+    def arguments(self) -> str:
+        """All that the model wrote."""
+        text = "".join(self.pieces)
+        return text if self.guard is None else text + self.guard.unsent_text
 
 
 CUTS = ("length", "context")
@@ -135,6 +152,8 @@ class AnswerSteps(Struct, eq=False):
     stamp_seals: bool = False
     """As `Options.stamp_seals`."""
     policy_undo: PolicyUndo = NOTHING_TO_UNDO
+    is_whole: bool = False
+    """Is the answer whole, so that all of a call is known at once?"""
     next_index: int = 0
     open_parts: dict[int, OpenPart] = {}
     choices_with_calls: list[int] = []
@@ -212,11 +231,13 @@ class AnswerSteps(Struct, eq=False):
             needs_policy = undo.needs_whole_call(part)
             part = part if needs_policy else undo.restore_name(part)
         held = freeform or self.seal_slots.hold_calls or conversion is not None or needs_policy
-        pieces: list[str] = []
+        is_guarded = self.seal_slots.is_cross_protocol and self.client.constraints.arguments_must_parse
+        guard = ArgumentGuard() if is_guarded and part.kind != FREEFORM else None
+        held = held or (guard is not None and self.is_whole)
+        open_part = OpenPart(part, -1, choice, [], seal, held, freeform, False, needs_policy, conversion, guard)
         if call.arguments:
-            pieces.append(call.arguments)
-            part = replace(part, arguments="")
-        open_part = OpenPart(part, -1, choice, pieces, seal, held, freeform, False, needs_policy, conversion)
+            open_part.add_arguments(call.arguments)
+            open_part.part = replace(part, arguments="")
         self.client_calls.append(open_part)
         return open_part
 
@@ -224,8 +245,14 @@ class AnswerSteps(Struct, eq=False):
         open_part.index = index = self.next_index
         self.next_index = index + 1
         events: list[Event] = [PartStart(index, open_part.part, open_part.choice)]
-        if open_part.pieces:
-            events.append(ArgumentsDelta(index, "".join(open_part.pieces)))
+        text = "".join(open_part.pieces)
+        if open_part.schema_conversion is not None and is_json_text(text):
+            open_part.guard = None  # the client's own schema may ask for something else than an object
+        if open_part.is_held and open_part.guard is not None:
+            text = open_part.guard.add_whole(text)
+            open_part.pieces, open_part.is_held = [text], False
+        if text:
+            events.append(ArgumentsDelta(index, text))
         return events
 
     def add_text(self, event: TextDelta) -> list[Event]:
@@ -243,14 +270,17 @@ class AnswerSteps(Struct, eq=False):
 
     def add_arguments(self, event: ArgumentsDelta) -> list[Event]:
         open_part = self.open_parts[event.index]
-        open_part.pieces.append(event.text)
-        return [] if open_part.is_held else [ArgumentsDelta(open_part.index, event.text)]
+        text = open_part.add_arguments(event.text)
+        return [ArgumentsDelta(open_part.index, text)] if text and not open_part.is_held else []
 
-    def delta_target(self, event: TextDelta | ArgumentsDelta) -> tuple[int, tuple[Callable[[str], None], ...]]:
-        """The client's index of a delta's part (-1 while it is held), and the functions that keep its texts."""
+    def delta_target(self, event: TextDelta | ArgumentsDelta) -> tuple[int, Callable[[str], str | None] | None]:
+        """The client's index of a delta's part (-1 while it is held), and a function that takes its texts. If that
+        returns a text, it is sent instead."""
         open_part = self.open_parts[event.index]
-        kept = type(event) is ArgumentsDelta or (self.seal_slots.on_next_part and type(open_part.part) is Reasoning)
-        return open_part.index, (open_part.pieces.append,) if kept else ()
+        if type(event) is ArgumentsDelta:
+            return open_part.index, open_part.pieces.append if open_part.guard is None else open_part.add_arguments
+        kept = self.seal_slots.on_next_part and type(open_part.part) is Reasoning
+        return open_part.index, open_part.pieces.append if kept else None
 
     def add_seal(self, event: SealDelta) -> list[Event]:
         open_part = self.open_parts[event.index]
@@ -277,10 +307,12 @@ class AnswerSteps(Struct, eq=False):
         if open_part.is_hidden:
             return out
         if kind is Call and slots.is_cross_protocol and not open_part.is_freeform and open_part.part.kind != FREEFORM:
-            arguments = "".join(open_part.pieces)
+            arguments = open_part.arguments
             if arguments.strip() and not is_object_text(arguments):
                 self.broken_call = open_part
                 return out
+            if open_part.guard is not None:
+                self._note_guarded_losses(open_part.part, open_part.guard)
         out.append(PartEnd(open_part.index, event.incomplete))
         if seal is not None and slots.in_reasoning_beside and kind is Text:
             out += self._make_seal_carrier("before", seal, open_part.choice)
@@ -323,7 +355,27 @@ class AnswerSteps(Struct, eq=False):
     def _end_broken_call(self, incomplete: bool) -> list[Event]:
         """End a call whose arguments are not a JSON object, now that it is known whether it was cut off."""
         broken, self.broken_call = self.broken_call, None
-        return [] if broken is None else [PartEnd(broken.index, incomplete)]
+        if broken is None:
+            return []
+        out: list[Event] = [PartEnd(broken.index, incomplete)]
+        guard = broken.guard
+        if guard is not None:
+            raw = broken.arguments
+            text = guard.unsent_text if incomplete else guard.complete(raw)
+            if not incomplete:
+                what = f"the arguments of `{broken.part.name}` are sent as text under `{RAW_ARGUMENTS_KEY}`"
+                self.ledger.note("arguments-wrapped", source_path(broken.part), what)
+            self._note_guarded_losses(broken.part, guard)
+            broken.pieces, broken.guard = [*broken.pieces, text], None
+            out = [ArgumentsDelta(broken.index, text), *out] if text else out
+        return out
+
+    def _note_guarded_losses(self, part: Call, guard: ArgumentGuard) -> None:
+        if guard.has_trailing_text:
+            what, why = f"text after the arguments of `{part.name}` was left out", "arguments are one JSON object"
+            self.ledger.note("arguments-dropped", source_path(part), what, why)
+        if guard.has_repairs:
+            self.ledger.note_repairs([source_path(part)])
 
     # --- names and ids ---
 
@@ -484,6 +536,7 @@ def translate_whole_answer(response: Response, steps: AnswerSteps) -> Response:
         choices = tuple([_restore_choice_calls(choice, steps) for choice in response.choices])
         return response if is_same(choices, response.choices) else replace(response, choices=choices)
     events: list[Event] = []
+    steps.is_whole = True
     for event in unfold(response):
         if steps.failure is None:
             events += EVENT_STEPS[type(event)](steps, event)
@@ -499,8 +552,10 @@ def _has_only_text_and_functions(response: Response, steps: AnswerSteps) -> bool
     """Is the answer only text and complete calls of functions with the client's parameters, without seals or policy?"""
     choices, names, has_policy = response.choices, steps.tool_names, bool(steps.policy_undo)
     for choice in choices:
-        # Arguments that are not an object matter only where the finish reason says that they may be cut off.
+        # Arguments that are not an object matter only where the finish reason says that they may be cut off, and to
+        # clients that must be able to parse them.
         uncut = len(choices) == 1 and choice.finish is not None and choice.finish.kind not in CUTS
+        uncut = uncut and not steps.client.constraints.arguments_must_parse
         for part in choice.parts:
             if type(part) is Call:
                 if not part.is_plain or not (uncut or is_object_text(part.arguments)):

@@ -60,8 +60,10 @@ class StreamTranslation:
         """The last event, if it was a delta and the reader may recognise more of them by their bytes."""
         self._delta_writer: DeltaWriter | None = None
         """Writes their texts; looked up when the first one comes."""
-        self._text_sinks: tuple[Callable[[str], None], ...] = ()
-        """Collect their texts."""
+        self._text_sink: Callable[[str], str | None] | None = None
+        """Takes their texts, and may change them."""
+        self._fold_text: Callable[[str], None] | None = None
+        """Collects their texts as they came."""
 
     @property
     def has_complete_call(self) -> bool:
@@ -170,17 +172,18 @@ class StreamTranslation:
         write = self._delta_writer
         if write is None:
             assert self._steps is not None
-            target, self._text_sinks = self._steps.delta_target(delta)
-            if self._fold is not None:
-                self._text_sinks = (*self._text_sinks, self._fold.text_appender(delta.index))
+            target, self._text_sink = self._steps.delta_target(delta)
+            self._fold_text = None if self._fold is None else self._fold.text_appender(delta.index)
             # The text of a part that is held back is only collected.
             write = (lambda _: b"") if target < 0 else self._writer.delta_writer(type(delta), target)
             if write is None:
                 return self._translate_event(type(delta)(delta.index, text))
             self._delta_writer = write
-        for add_text in self._text_sinks:
-            add_text(text)
-        return write(text)
+        if self._fold_text is not None:
+            self._fold_text(text)
+        if self._text_sink is not None and (changed := self._text_sink(text)) is not None:
+            text = changed
+        return write(text) if text else b""
 
     def _write_events(self, events: list[Event]) -> bytes:
         if self.rounds is not None and not self._first_seal:

@@ -22,6 +22,7 @@ from toolwire.protocols.anthropic.stream_writer import StreamWriter
 from toolwire.schema import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
+    arguments_must_parse=True,
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
     max_tool_name_length=128,
     call_id_pattern=re.compile(r"[a-zA-Z0-9_-]+"),

@@ -18,6 +18,7 @@ from toolwire.schema import convert_to_openai_parameters, convert_to_openai_stri
 CODEC = Codec(
     name=NAME,
     constraints=Constraints(
+        arguments_must_parse=True,
         tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
         max_tool_name_length=128,
         max_call_id_length=64,
