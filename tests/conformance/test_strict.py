@@ -47,6 +47,7 @@ def anthropic_turns(call: Object | None = None, *results: Object, **fields: Any)
 
 ANTHROPIC: list[tuple[Object, str]] = [
     (anthropic_request(temp=1), "temp: unknown"),
+    (anthropic_turns(), "must define tools"),
     (anthropic_request(max_tokens=None), "max_tokens: Field required"),
     (anthropic_request(model=None), "model: Field required"),
     (anthropic_request(metadata={"user": "x"}), "metadata.user"),
@@ -429,6 +430,7 @@ GOOD = [
             {"role": "user", "content": [A_RESULT]},
             {"role": "user", "content": [{**A_RESULT, "tool_use_id": "toolu_2"}]},
             user("And?"),
+            tools=[A_TOOL],
         ),
     ),
     ("anthropic", "claude-opus-5", anthropic_request(user(), A_PAUSED, model="claude-opus-5")),

@@ -1059,7 +1059,7 @@ def test_parts_of_other_wires(name: str) -> None:
     part, blocks, lost = FOREIGN[name]
     role: Any = "user" if isinstance(part, Media) else "assistant"
     turns = (Turn("user", (Text("Hi"),)), Turn(role, (Text("a"), part, Text("b"))), Turn("user", (Text("Go"),)))
-    out, found = sent(asked(*turns))
+    out, found = sent(asked(*turns, tools=(F,)))
     texts = [{"type": "text", "text": "a"}, *blocks, {"type": "text", "text": "b"}]
     assert out["messages"][1]["content"] == texts
     assert found == lost

@@ -413,7 +413,7 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 def test_choices(wire: Any, choice: ToolChoice) -> None:
     config = {"functionCallingConfig": wire}
     assert strip_origins(read({"contents": WORLD, "toolConfig": config}).choice) == choice
-    assert write(Request(tools=(FUNCTION,), choice=choice))["toolConfig"] == config
+    assert write(Request(tools=(FUNCTION, Tool("g")), choice=choice))["toolConfig"] == config
 
 
 @pytest.mark.parametrize(

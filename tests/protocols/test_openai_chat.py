@@ -433,7 +433,8 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 
 @pytest.mark.parametrize(("value", "choice"), CHOICES, ids=[str(value) for value, _ in CHOICES])
 def test_tool_choice(value: Any, choice: ToolChoice) -> None:
-    body = asked(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice=value)
+    tools = [{"type": "function", "function": {"name": "f"}}, {"type": "custom", "custom": {"name": "g"}}]
+    body = asked(tools=tools, tool_choice=value)
     meant = strip_origins(CODEC.read_request(body))
     assert meant.choice == choice
     assert CODEC.write_request(meant, ledger()) == body

@@ -527,9 +527,17 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 
 @pytest.mark.parametrize(("wire", "choice"), CHOICES)
 def test_choices(wire: Any, choice: ToolChoice) -> None:
-    request = CODEC.read_request({"input": "x", "tool_choice": wire})
+    tools = [
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "f"},
+        {"type": "mcp", "server_label": "w", "server_url": "https://example.com"},
+        {"type": "web_search"},
+        {"type": "shell"},
+        {"type": "tool_search", "execution": "client"},
+    ]
+    request = CODEC.read_request({"input": "x", "tools": tools, "tool_choice": wire})
     assert strip_origins(request.choice) == choice
-    assert CODEC.write_request(strip_origins(request), own_ledger())["tool_choice"] == wire
+    assert CODEC.write_request(replace_fields(request, choice=choice), own_ledger())["tool_choice"] == wire
 
 
 def test_an_answer_goes_back_into_the_conversation_as_it_was() -> None:

@@ -236,12 +236,13 @@ def test_the_quirks_there_are() -> None:
         "thinking-unforced",
         "no-strict",
         "no-allowed-tools",
+        "at-most-128-tools",
         "no-parallel-flag",
         "no-store-fields",
     }
     assert set(find_codec("gemini").quirks) == {"no-ids", "no-hosted-tools"}
     assert set(find_codec("anthropic").quirks) == {"block-cache", "no-hosted-tools"}
-    assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools"}
+    assert set(find_codec("openai-responses").quirks) == {"no-hosted-tools", "at-most-128-tools"}
     assert LOSS_CODES["description-cut"][0] == "lost"
 
 

@@ -85,6 +85,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     convert_strict_schema: Callable[[Json], tuple[ConvertedSchema, str]] | None = None
     """Converts the schema of a strict tool, where the protocol has rules for those (OpenAI): the schema and "", or the
     schema without strictness and why it cannot be strict."""
+    max_tools: Callable[[str], int | None] = lambda model: None
+    """How many tools a request to this model may declare (OpenAI: 128, Gemini: 512); None if there is no known limit.
+    Those beyond it are left out, so that the session can go on."""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     arguments_must_parse: bool = False
@@ -261,7 +264,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     provider_tool_markers: tuple[bytes, ...] = ()
     """Bytes in a body that may declare a tool which the provider runs. Without them a request need not be parsed."""
     history_markers: tuple[bytes, ...] = ()
-    """Bytes of earlier calls, results or thinking, which may come from another model: such a body is parsed first."""
+    """Bytes of earlier calls, results or thinking, which may come from another model, or of what some models refuse:
+    such a body is parsed first."""
+    tool_marker: bytes = b""
+    """Bytes that each declaration of a tool has once: a body with more of them than `max_tools` is parsed first."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
     """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()

@@ -109,6 +109,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "turn-added": "{target} requires a turn here",
         "id-added": "{target} requires an id",
         "name-added": "{target} requires a name",
+        "tools-added": "{target} refuses earlier calls of tools that are not declared",
         "max-tokens-added": "{target} requires a limit",
         "description-added": "{target} requires a description",
         "schema-added": "{target} requires a schema",

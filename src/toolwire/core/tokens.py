@@ -172,6 +172,17 @@ _OPENAI_EFFORTS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
 """The efforts that OpenAI's models accept; they answer 400 to any other. The first match counts."""
 
 
+OPENAI_MAX_TOOLS = 128
+
+
+def openai_max_tools(model: str) -> int | None:
+    """The number of tools that OpenAI accepts, for its own models: other servers of its protocols may accept more."""
+    return OPENAI_MAX_TOOLS if _OPENAI_MODEL.match(model.lower().rpartition("/")[2]) else None
+
+
+_OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt-|codex-|o\d(-|$)")
+
+
 def openai_efforts(model: str) -> tuple[str, ...] | None:
     """The efforts that this model of OpenAI accepts, empty if it does not reason; None for unknown models."""
     name = model.lower().rpartition("/")[2]

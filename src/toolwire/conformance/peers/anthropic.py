@@ -57,6 +57,10 @@ check_extra_fields = partial(check_unknown_keys, text="{}: Extra inputs are not 
 
 def check_tools(body: Object, model: str) -> Iterator[str]:
     given = objects(body.get("tools"))
+    contents = [message.get("content") for message in objects(body.get("messages"))]
+    kinds = {block.get("type") for content in contents for block in objects(content)}
+    if not given and not body.get("mcp_servers") and kinds & {"tool_use", "tool_result"}:
+        yield "Requests which have `tool_use` or `tool_result` blocks in messages must define tools."
     if given and all(tool.get("defer_loading") for tool in given):
         yield "At least one tool must have defer_loading=false"
     seen: set[str] = set()

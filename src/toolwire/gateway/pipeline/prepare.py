@@ -29,6 +29,8 @@ from toolwire.translation.options import Options
 
 SHOW_CALLS_HEADER = "x-toolwire-calls"
 """A client that sends `x-toolwire-calls: show` sees the tool calls that the gateway runs."""
+MIN_TOOL_LENGTH = 64
+"""The fewest bytes of a tool's declaration: shorter bodies need not be searched for too many tools."""
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
@@ -141,11 +143,19 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
+    http = call.client_codec.http
+    if http.tool_marker and _may_have_too_many_tools(call.body, http.tool_marker, upstream):
+        return False
     find = call.body.find  # `in` is ten times slower: it raises and drops an error first
-    for marker in call.client_codec.http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
+    for marker in http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
         if find(marker) >= 0:
             return False
     return True
+
+
+def _may_have_too_many_tools(body: bytes, marker: bytes, upstream: Upstream) -> bool:
+    limit = upstream.codec.constraints.max_tools(upstream.model)
+    return limit is not None and len(body) > limit * MIN_TOOL_LENGTH and body.count(marker) > limit
 
 
 def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:

@@ -59,6 +59,7 @@ from toolwire.protocols.anthropic.models import (
 )
 from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is_own, own_seal_value
 from toolwire.protocols.anthropic.tools import (
+    NO_PARAMETERS,
     disown_unsealed_parts,
     make_strict_schema,
     read_tool_choice,
@@ -200,12 +201,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if origin is not None and own is None and request.turns and not request.continues_last_turn:
         _begin_with_user(out["messages"], ledger)
         _end_with_user(out["messages"], facts, ledger)
-    tools = write_tools(select_allowed_tools(request, facts, ledger), ledger)
-    if tools or _was_empty(own, "tools"):
-        out["tools"] = tools
-    choice = write_tool_choice(request, facts, bool(tools), ledger)
-    if choice is not None:
-        out["tool_choice"] = choice
+    _write_tools_and_choice(request, facts, own, out, ledger)
     if own is not None or (request.settings is not NO_SETTINGS and _has_more_settings(request.settings)):
         _write_settings(request, facts, out, ledger)
     if request.stream is not None:
@@ -225,6 +221,32 @@ def _model_family(request: Request, own: Origin | None) -> Family:
     is_other_model = own is not None and isinstance(own.wire, dict) and own.wire.get("model") != request.model
     facts = family(request.model) if is_other_model else AS_GIVEN
     return AS_GIVEN if facts is UNKNOWN_FAMILY else facts
+
+
+def _write_tools_and_choice(request: Request, facts: Family, own: Origin | None, out: Object, ledger: Ledger) -> None:
+    offered = select_allowed_tools(request, facts, ledger)
+    tools = write_tools(offered, ledger, None if own is None else own.wire.get("tools"))
+    choice = write_tool_choice(request, facts, bool(tools), ledger)
+    if not tools and (called := _called_names(request)):
+        tools, choice = _declare_called_tools(called, ledger), {"type": "none"}
+    if tools or _was_empty(own, "tools"):
+        out["tools"] = tools
+    if choice is not None:
+        out["tool_choice"] = choice
+
+
+def _called_names(request: Request) -> list[str]:
+    """The names of all tools that were called in the conversation, in order."""
+    calls = [part for turn in request.turns for part in turn.parts if isinstance(part, Call)]
+    return list(dict.fromkeys(call.name for call in calls))
+
+
+def _declare_called_tools(called: list[str], ledger: Ledger) -> list[Object]:
+    """Anthropic refuses calls in the conversation when no tools are declared. Agents leave all tools out when they want
+    a summary of it, so the tools that were called are declared, and calls are forbidden."""
+    what = f"{len(called)} tools that were called before are declared, and calls are forbidden"
+    ledger.note("tools-added", None, what)
+    return [{"name": name, "input_schema": dict(NO_PARAMETERS)} for name in called]
 
 
 def _was_empty(own: Origin | None, key: str) -> bool:

@@ -43,6 +43,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
 from toolwire.protocols.anthropic.names import NAME, find_client_tool, intact_wire, is_foreign, is_own
@@ -158,20 +159,48 @@ def _read_tool_name(name: str, body: Object) -> ToolName:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger) -> list[Object]:
-    written = [wire for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
-    all_deferred = bool(written) and all(wire.get("defer_loading") for wire in written)
-    too_many_strict = _has_too_many_strict(written)
-    if not (all_deferred or too_many_strict) or not all(is_foreign(tool.origin) for tool in tools):
+def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, client_tools: Json = None) -> list[Object]:
+    """The list of tools. `client_tools` is the list of Anthropic's own client, before anything was left out."""
+    pairs = [(tool, wire) for tool in tools if (wire := _write_tool(tool, ledger)) is not None]
+    written = [wire for _, wire in pairs]
+    unreachable = any(wire.get("defer_loading") for wire in written) and _has_lost_search(tools, written, client_tools)
+    too_many_strict = _has_too_many_strict(written) and all(is_foreign(tool.origin) for tool in tools)
+    if not (unreachable or too_many_strict):
         return written
-    if all_deferred:
-        for tool in tools:
-            ledger.note("no-counterpart", source_path(tool), "the tool is not deferred", "no tool here could load it")
+    if unreachable:
+        for tool, wire in pairs:
+            if wire.get("defer_loading"):
+                why = "no tool that is sent could load it"
+                ledger.note("no-counterpart", source_path(tool), "the tool is not deferred", why)
     if too_many_strict:
         why = f"Anthropic allows {MAX_STRICT_TOOLS} of them, with few optional properties and unions"
         ledger.note("no-counterpart", None, "`strict` was removed from all tools", why)
-    removed = {key for key, is_removed in (("defer_loading", all_deferred), ("strict", too_many_strict)) if is_removed}
+    removed = {key for key, is_removed in (("defer_loading", unreachable), ("strict", too_many_strict)) if is_removed}
     return [{key: value for key, value in wire.items() if key not in removed} for wire in written]
+
+
+_SEARCH_TYPE = "tool_search_tool_"
+"""The types of Anthropic's tool search begin with this."""
+
+
+def _has_lost_search(tools: tuple[AnyTool, ...], written: list[Object], client_tools: Json) -> bool:
+    """Is there no search that would load deferred tools? Anthropic's own clients may run one of their own, so for them
+    only a search that was left out counts."""
+    if any(str(wire.get("type", "")).startswith(_SEARCH_TYPE) for wire in written):
+        return False
+    if isinstance(client_tools, list):
+        types = [str(tool.get("type", "")) for tool in client_tools if isinstance(tool, dict)]
+        return any(kind.startswith(_SEARCH_TYPE) for kind in types)
+    functions = [tool for tool in tools if isinstance(tool, Tool)]
+    is_deferred = any(tool.defer and is_foreign(tool.origin) for tool in functions)
+    return is_deferred and not any(tool.kind == "search" for tool in functions)
+
+
+def is_written(tool: AnyTool) -> bool:
+    """Is this tool one of those that `write_tools` writes?"""
+    if isinstance(tool, ProviderTool):
+        return tool.tool in names.PROVIDER_TOOL_VERSIONS or intact_wire(tool.origin) is not None
+    return isinstance(tool, Tool) or intact_wire(tool.origin) is not None
 
 
 def _has_too_many_strict(written: list[Object]) -> bool:
@@ -285,8 +314,8 @@ def select_allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tup
         ledger.note("choice-weakened", where, "all tools are offered", "the model's thinking is bound to its tools")
         return request.tools
     allowed = tuple(tool for tool in request.tools if isinstance(tool, Opaque) or tool.name in chosen)
-    if not allowed:
-        return request.tools
+    if not any(map(is_written, allowed)):
+        return request.tools  # `fit_tool_choice` forbids them all
     ledger.note("choice-mapped", where, "only the allowed tools are offered")
     for tool in request.tools:
         if tool not in allowed:
@@ -297,6 +326,8 @@ def select_allowed_tools(request: Request, facts: Family, ledger: Ledger) -> tup
 def write_tool_choice(request: Request, facts: Family, has_tools: bool, ledger: Ledger) -> Object | None:
     """`tool_choice` with `disable_parallel_tool_use`; None without tools."""
     choice, parallel = request.choice, request.settings.parallel
+    if choice is not None and has_tools:
+        choice = fit_tool_choice(choice, request.tools, is_written, ledger)
     forced = choice is not None and (
         choice.mode in ("required", "one") or (choice.mode == "allowed" and choice.required)
     )

@@ -34,6 +34,7 @@ CODEC = Codec(
         ),
         seal_vendor="google",
         convert_tool_schema=convert_tool_schema,
+        max_tools=lambda _model: 512,
         call_finish_kinds=frozenset({"stop", "calls"}),
         turns_key="contents",
     ),

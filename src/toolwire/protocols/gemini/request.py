@@ -43,6 +43,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, items_or_single, read_parts
 from toolwire.protocols.gemini.content_writer import PART_WRITERS, PartWriteContext, write_part
@@ -50,6 +51,7 @@ from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, is_own_seal, to_snake_case
 from toolwire.protocols.gemini.tools import (
     declares_functions,
+    is_written,
     read_schema,
     read_tool_choice,
     read_tools,
@@ -369,7 +371,8 @@ def _write_tool_config(request: Request, entries: list[Object], model: Family, l
     config = None
     if request.choice is not None:
         declared = has_functions or any("function_declarations" in entry for entry in entries)
-        config = write_tool_choice(request.choice, declared, ledger)
+        choice = fit_tool_choice(request.choice, request.tools, is_written, ledger)
+        config = write_tool_choice(choice, declared, ledger)
     if config is None:
         config = _unknown_keys(request.origin, "toolConfig", names.TOOL_CONFIG_KEYS.all_keys)
     # Gemini combines provider tools and functions only if it may show its own invocations. Clients of Gemini set that

@@ -167,6 +167,11 @@ def _write_provider_tool(tool: ProviderTool, has_functions: bool, family: Family
     return {key: original.get(key, original.get(to_snake_case(key), {}))}
 
 
+def is_written(tool: AnyTool) -> bool:
+    """Can `write_tools` write this tool?"""
+    return not isinstance(tool, Opaque) or not is_foreign(tool.origin)
+
+
 def declares_functions(entries: list[Object]) -> bool:
     return any("functionDeclarations" in entry for entry in entries)
 
@@ -194,7 +199,7 @@ def _write_calling_config(choice: ToolChoice, has_functions: bool, ledger: Ledge
         other = ", ".join(tool.name or tool.kind for tool in choice.tools if tool.kind != "function")
         ledger.note("choice-weakened", source_path(choice), f"only functions can be chosen, not {other}")
     if choice.mode in _CALLING_MODES or not function_names:
-        return {"mode": _CALLING_MODES.get(choice.mode, "AUTO")}
+        return {"mode": _CALLING_MODES.get(choice.mode, "NONE" if choice.mode == "allowed" else "AUTO")}
     forced = choice.mode == "one" or choice.required
     return {"mode": "ANY" if forced else "VALIDATED", "allowedFunctionNames": function_names}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
+from toolwire.core.tokens import openai_max_tools
 from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import QUIRKS, supports_model, supports_provider_tool
@@ -28,6 +29,7 @@ CONSTRAINTS = Constraints(
     json_mode_needs_word=True,
     convert_tool_schema=convert_to_openai_parameters,
     convert_strict_schema=convert_to_openai_strict,
+    max_tools=openai_max_tools,
     # Messages of OpenAI, vLLM, DashScope and others.
     token_limit_error_patterns=(
         re.compile(r"supports at most (?P<most>\d+) (?:completion|output) tokens"),

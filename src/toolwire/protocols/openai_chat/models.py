@@ -393,6 +393,10 @@ QUIRKS: Mapping[str, Quirk] = {
         about="`allowed_tools` is not known as a tool choice; only the allowed tools are sent",
         rewrite_body=_send_allowed_tools_only,
     ),
+    "at-most-128-tools": Quirk(
+        about="a request may declare at most 128 tools; the others are left out",
+        constraints={"max_tools": lambda _model: tokens.OPENAI_MAX_TOOLS},
+    ),
     "no-parallel-flag": Quirk(
         about="`parallel_tool_calls` is refused", rewrite_body=_drop_keys({"parallel_tool_calls": True})
     ),

@@ -48,6 +48,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import (
     read_citations,
@@ -68,6 +69,7 @@ from toolwire.protocols.openai_chat.models import (
 )
 from toolwire.protocols.openai_chat.names import NAME, intact_wire, is_own, is_own_seal, unknown_nested_keys
 from toolwire.protocols.openai_chat.tools import (
+    can_be_chosen,
     read_call,
     read_tool_choice,
     read_tools,
@@ -472,8 +474,9 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     out: Object = {"model": request.model, "messages": messages}
     out |= write_tools(request.tools, known, ledger)
     if request.choice is not None:
-        if "tools" in out or "functions" in out or known.native:
-            key, value = write_tool_choice(request.choice, ledger)
+        if "tools" in out or "functions" in out or (known.native and not request.tools):
+            choice = fit_tool_choice(request.choice, request.tools, can_be_chosen, ledger)
+            key, value = write_tool_choice(choice, ledger)
             out[key] = value
         elif request.choice.mode not in ("auto", "none"):
             ledger.note("choice-weakened", source_path(request.choice), "without tools there is nothing to choose")

@@ -234,6 +234,11 @@ def _write_tool_name(tool: ToolName) -> Object:
     return {"type": kind, kind: {"name": tool.name}}
 
 
+def can_be_chosen(tool: AnyTool) -> bool:
+    """Can a choice name this tool? Not one of another protocol, and not the web search, which has a key of its own."""
+    return isinstance(tool, Tool) or (isinstance(tool, Opaque) and is_own(tool.origin))
+
+
 def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
     """The key and the value of a choice."""
     origin, mode = choice.origin, choice.mode

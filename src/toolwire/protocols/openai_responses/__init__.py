@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
+from toolwire.core.tokens import openai_max_tools
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
@@ -32,6 +33,7 @@ CODEC = Codec(
         json_mode_needs_word=True,
         convert_tool_schema=convert_to_openai_parameters,
         convert_strict_schema=convert_to_openai_strict,
+        max_tools=openai_max_tools,
         seal_slots=frozenset({"reasoning"}),
         seal_error_pattern=re.compile(r"\binvalid_encrypted_content\b"),
         token_limit_error_patterns=(

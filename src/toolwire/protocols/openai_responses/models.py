@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from toolwire.core.codec import Quirk
-from toolwire.core.tokens import EFFORTS, openai_efforts
+from toolwire.core.tokens import EFFORTS, OPENAI_MAX_TOOLS, openai_efforts
 from toolwire.protocols.openai_responses.names import PROVIDER_TOOL_TYPES
 
 
@@ -46,5 +46,9 @@ def supports_provider_tool(tool: str, model: str, with_functions: bool) -> bool:
 QUIRKS: Mapping[str, Quirk] = {
     "no-hosted-tools": Quirk(
         about="the server runs no tools itself: no web search, no code", constraints={"server_runs_tools": False}
-    )
+    ),
+    "at-most-128-tools": Quirk(
+        about="a request may declare at most 128 tools; the others are left out",
+        constraints={"max_tools": lambda _model: OPENAI_MAX_TOOLS},
+    ),
 }

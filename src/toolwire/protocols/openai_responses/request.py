@@ -22,6 +22,7 @@ from toolwire.core.ir import (
     Seal,
     Summary,
     Text,
+    ToolChoice,
     ToolReference,
     ToolsAdded,
     Turn,
@@ -41,6 +42,7 @@ from toolwire.core.json_values import (
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.openai_responses.content import (
     read_agent_message,
     read_content,
@@ -79,9 +81,11 @@ from toolwire.protocols.openai_responses.response import (
 )
 from toolwire.protocols.openai_responses.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.tools import (
+    is_written,
     read_max_tool_calls,
     read_tool_choice,
     read_tools,
+    tools_added_by,
     write_tool_choice,
     write_tools,
 )
@@ -228,12 +232,26 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         written = write_tools(request.tools, ledger, Origin(NAME, None, tools) if tools else None)
         if written or "tools" in was:
             out["tools"] = written
-    if request.choice is not None:
-        out["tool_choice"] = write_tool_choice(request.choice, ledger)
+    if request.choice is not None and (choice := _fit_tool_choice(request, request.choice, ledger)) is not None:
+        out["tool_choice"] = write_tool_choice(choice, ledger)
     if request.stream is not None:
         out["stream"] = request.stream
     write_settings(request, out, ledger)
     return restore_original_keys(out, origin, NAME)
+
+
+def _fit_tool_choice(request: Request, choice: ToolChoice, ledger: Ledger) -> ToolChoice | None:
+    """The choice among the tools that are sent; None if a call is forced and there are none. Tools can also be added in
+    the conversation, or come with a stored response."""
+    if request.has_provider_history:
+        return choice
+    if choice.mode in ("auto", "none"):
+        return choice
+    added = [tool for turn in request.turns for part in turn.parts for tool in tools_added_by(part)]
+    if any(map(is_written, (*request.tools, *added))):
+        return fit_tool_choice(choice, (*request.tools, *added), is_written, ledger)
+    ledger.note("choice-weakened", source_path(choice), "the forced call was left out", "there are no tools")
+    return None
 
 
 def _write_system(parts: tuple[Part, ...], ledger: Ledger) -> str:

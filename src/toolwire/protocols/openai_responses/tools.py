@@ -12,11 +12,15 @@ from toolwire.core.ir import (
     Grammar,
     Opaque,
     Origin,
+    Part,
     ProviderTool,
     Request,
+    Result,
     Tool,
     ToolChoice,
     ToolName,
+    ToolsAdded,
+    replace_fields,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -191,6 +195,7 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
     wire = origin.wire if is_own(origin) and isinstance(origin.wire, list) else []
     if wire and _is_unchanged(tools, wire):
         return wire
+    tools = _load_unreachable_tools(tools, wire, ledger)
     wrappers = {node["name"]: node for node in wire if isinstance(node, dict) and node.get("type") == "namespace"}
     out: list[Object] = []
     group: Object | None = None
@@ -212,6 +217,38 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, origin: Origin | Non
             out.append(group)
         group["tools"].append(written)
     return out
+
+
+def _load_unreachable_tools(tools: tuple[AnyTool, ...], wire: list[Json], ledger: Ledger) -> tuple[AnyTool, ...]:
+    """The tools, no longer deferred if the search that would find them was left out, for instance by a policy."""
+    if not any(isinstance(node, dict) and node.get("type") == "tool_search" for node in wire):
+        return tools
+    if any(isinstance(tool, Opaque) and tool.kind == "tool_search" for tool in tools):
+        return tools
+    if any(isinstance(tool, Tool) and tool.kind == "search" for tool in tools):
+        return tools
+    out: list[AnyTool] = []
+    for tool in tools:
+        if isinstance(tool, Tool) and tool.defer:
+            what = f"{tool.name!r} is loaded at once"
+            ledger.note("setting-mapped", source_path(tool), what, "the search that would find it is not sent")
+            tool = replace_fields(tool, defer=None)
+        out.append(tool)
+    return tuple(out)
+
+
+def is_written(tool: AnyTool) -> bool:
+    """Is this tool one of those that `write_tools` writes?"""
+    if isinstance(tool, ProviderTool):
+        return tool.tool in PROVIDER_TOOL_TYPES or tool.tool == "web_fetch" or is_own(tool.origin)
+    return isinstance(tool, Tool) or is_own(tool.origin)
+
+
+def tools_added_by(part: Part) -> tuple[AnyTool, ...]:
+    """The tools that this part of the conversation adds, itself or in a result."""
+    if isinstance(part, ToolsAdded):
+        return part.tools
+    return tuple([tool for item in part.content for tool in tools_added_by(item)]) if isinstance(part, Result) else ()
 
 
 def _is_unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, NoReturn, cast
 
-from toolwire.core.ir import Call, Format, Part, Request, Result, Role, Settings, Thinking, Turn, source_path
+from toolwire.core.ir import Call, Format, Opaque, Part, Request, Result, Role, Settings, Thinking, Turn, source_path
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -23,6 +23,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import items_with_paths, present_settings, restore_original_keys
+from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.unified import names
 from toolwire.protocols.unified.content import (
     read_cache,
@@ -195,7 +196,8 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if request.tools:
         out["tools"] = [tool for tool in (write_any_tool(tool, ledger) for tool in request.tools) if tool is not None]
     if request.choice is not None:
-        out["tool_choice"] = write_tool_choice(request.choice, ledger)
+        choice = fit_tool_choice(request.choice, request.tools, lambda tool: not isinstance(tool, Opaque), ledger)
+        out["tool_choice"] = write_tool_choice(choice, ledger)
     out |= write_settings(request.settings, ledger)
     if request.stream is not None:
         out["stream"] = request.stream

@@ -18,6 +18,7 @@ from toolwire.core.ir import (
     EMPTY_MAPPING,
     AnyTool,
     Call,
+    Opaque,
     Part,
     ProviderCall,
     ProviderResult,
@@ -118,6 +119,8 @@ def rename_tools(
 ) -> tuple[Request, ToolNameMap]:
     """The request with tool names, kinds and namespaces that the target accepts, and the map that restores them."""
     converted: dict[int, ConvertedSchema] = {}
+    if len(request.tools) > MIN_TOOLS_LIMIT:
+        request = _drop_surplus_tools(_drop_duplicate_tools(request, ledger), constraints, ledger)
     if _can_stay_unchanged(request, constraints, ledger, features, converted):
         return request, UNCHANGED_NAMES
     namer = _Namer(constraints, ledger, request.model, converted)
@@ -130,6 +133,32 @@ def rename_tools(
     if not _has_unchanged_history(features, namer):
         turns = tuple([with_parts(turn, [_rename_part(part, namer) for part in turn.parts]) for turn in turns])
     return with_fields(request, tools=tools, choice=choice, turns=turns), name_map
+
+
+MIN_TOOLS_LIMIT = 100
+"""No provider is known to accept fewer tools than this, so shorter lists need no look at its limit."""
+
+
+def _drop_surplus_tools(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with as many tools as the provider accepts for this model. Tools that the choice names stay, then
+    those that are not deferred, in their order. In Responses' own lists a namespace is one entry of many tools."""
+    limit = constraints.max_tools(request.model)
+    if limit is None or len(request.tools) <= limit or (constraints.has_namespaces and ledger.is_same_protocol):
+        return request
+    chosen = {name.name for name in request.choice.tools} if request.choice is not None else set()
+
+    def rank(number: int) -> tuple[bool, bool, int]:
+        tool = request.tools[number]
+        named = isinstance(tool, Tool) and tool.name in chosen
+        return not named, isinstance(tool, Tool) and bool(tool.defer), number
+
+    kept = set(sorted(range(len(request.tools)), key=rank)[:limit])
+    why = f"at most {limit} of {len(request.tools)} tools are accepted; choose with a policy rule or fewer MCP servers"
+    for number, tool in enumerate(request.tools):
+        if number not in kept:
+            name = tool.kind if isinstance(tool, Opaque) else tool.name
+            ledger.note("tool-dropped", source_path(tool), f"the tool `{name}` was left out", why)
+    return replace_fields(request, tools=tuple(tool for number, tool in enumerate(request.tools) if number in kept))
 
 
 def _can_stay_unchanged(

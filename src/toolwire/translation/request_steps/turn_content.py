@@ -306,7 +306,7 @@ def _loads_tools(part: Part) -> bool:
 
 def _merge_tools_of_part(part: Part, tools: dict[tuple[str, str], AnyTool], loaded: set[str], ledger: Ledger) -> Part:
     if isinstance(part, ToolsAdded):
-        _collect_tools(part, tools, ledger)
+        loaded.update(_collect_tools(part, tools, ledger))
         return part
     if not isinstance(part, Result) or not _loads_tools(part):
         return part
@@ -314,6 +314,7 @@ def _merge_tools_of_part(part: Part, tools: dict[tuple[str, str], AnyTool], load
     for item in part.content:
         if isinstance(item, ToolsAdded):
             names = _collect_tools(item, tools, ledger)
+            loaded.update(names)
             content.append(Text(f"Tools found: {', '.join(names)}" if names else "No tools found."))
         elif isinstance(item, ToolReference):
             loaded.add(item.name)

@@ -1,0 +1,40 @@
+"""A tool choice that names only tools which are sent. Every provider refuses a request that names another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from toolwire.core.ir import AnyTool, Opaque, ProviderTool, ToolChoice, ToolName, replace_fields, source_path
+from toolwire.core.losses import Ledger
+
+_NAMED_KINDS = frozenset({"function", "custom"})
+"""Kinds of tools that a choice names by their name; others are named by their kind."""
+
+
+def fit_tool_choice(
+    choice: ToolChoice, tools: Iterable[AnyTool], is_sent: Callable[[AnyTool], bool], ledger: Ledger
+) -> ToolChoice:
+    """The choice without tools that are not sent, whatever left them out. A call that cannot be forced is left to the
+    model; where none of the allowed tools is sent, it must not call any other."""
+    if not choice.tools:
+        return choice
+    sent = list(filter(is_sent, tools))
+    missing = [name for name in choice.tools if not any(_is_named(tool, name) for tool in sent)]
+    if not missing:
+        return choice
+    listed = ", ".join(f"`{name.name or name.kind}`" for name in missing)
+    ledger.note("choice-weakened", source_path(choice), f"the tool choice names {listed}", "such a tool is not sent")
+    kept = tuple(name for name in choice.tools if name not in missing)
+    if kept:
+        return replace_fields(choice, tools=kept)
+    return ToolChoice("none" if choice.mode == "allowed" else "auto")
+
+
+def _is_named(tool: AnyTool, name: ToolName) -> bool:
+    if isinstance(tool, Opaque):
+        return tool.kind == name.kind
+    if isinstance(tool, ProviderTool):
+        return tool.tool == name.kind or name.name in (tool.tool, tool.name)
+    if tool.kind not in _NAMED_KINDS and tool.kind == name.kind:
+        return True
+    return tool.name == name.name and (not name.namespace or not tool.namespace or tool.namespace == name.namespace)
