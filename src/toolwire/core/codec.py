@@ -175,6 +175,10 @@ class PassthroughEndpoint(msgspec.Struct, frozen=True):
     runs_models: bool = False
     """Can it make models run on requests that the gateway does not read, such as those in a batch file? Then rules for
     tools and lists of models could be evaded."""
+    reads_files: bool = False
+    """Does it take requests from a file, so that the gateway cannot see which objects they use?"""
+    names_objects: bool = False
+    """Does its response name objects that are new to the client, such as the results of a batch?"""
 
 
 def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
@@ -184,11 +188,12 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     for methods, path, *words in rows:
         place = next((word for word in ("body", "form", "path") if word in words), "")
         objects = next((word for word in ("create", "list", "use") if word in words), "")
-        unknown = set(words) - {place, objects, "runs-models"}
+        flags = ("runs-models", "reads-files", "names-objects")
+        unknown = set(words) - {place, objects, *flags}
         if unknown:
             raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")
-        listed = frozenset(methods.split(","))
-        endpoints.append(PassthroughEndpoint(listed, path, place, objects, "runs-models" in words))  # type: ignore[arg-type]
+        given = (flag in words for flag in flags)
+        endpoints.append(PassthroughEndpoint(frozenset(methods.split(",")), path, place, objects, *given))  # type: ignore[arg-type]
     return tuple(endpoints)
 
 
@@ -274,6 +279,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Prefixes of this protocol's paths, to answer in the right protocol where a path is wrong."""
     passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
     """All endpoints that are forwarded. No other path of a provider can be reached."""
+    object_markers: tuple[bytes, ...] = ()
+    """Bytes of keys in a request that name an object which a provider stores."""
+    objects_have_names: bool = False
+    """Are stored objects named by collection and id (Gemini: `files/abc`)? Elsewhere an id is unique by itself."""
     identifying_names: frozenset[str] = frozenset()
     """Headers and query keys that only clients of this protocol send."""
     write_credential: Callable[[str], tuple[str, str]] = lambda key: ("authorization", f"Bearer {key}")

@@ -199,6 +199,8 @@ class Routes:
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         targets = failed or self._pipeline.route_request(call)
         if isinstance(targets, tuple):
+            targets = await self._pipeline.refuse_objects(call, targets) or targets
+        if isinstance(targets, tuple):
             await self._pipeline.add_gateway_tools(call, targets[0])
             failed = await self._responses_service.expand_references(call, targets)
             reply = await count_tokens(call, targets[0]) if failed is None else failed.reply
@@ -232,7 +234,7 @@ class Routes:
     ) -> None:
         reply: Reply | None = NO_PROVIDER
         if passthrough is not None:
-            reply = await pass_request_through(call, request, passthrough, body_read)
+            reply = await pass_request_through(call, request, passthrough, self._pipeline.provider_objects, body_read)
         if reply is not None:
             unknown = reply is NO_PROVIDER
             await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)

@@ -54,9 +54,9 @@ class NamedModel(Struct, frozen=True, kw_only=True):
 def read_named_model(match: PassthroughMatch, content_type: str, body: bytes) -> NamedModel | Failure:
     """The model that a request names, "" if it names none. A failure if that is not certain."""
     place = match.endpoint.model_place
-    if not place:
-        return NamedModel(body=body, content_type=content_type or JSON_TYPE)
     kind = content_type.partition(";")[0].strip().lower()
+    if not place:
+        return NamedModel(body=body, content_type=JSON_TYPE if "json" in kind or not kind else content_type)
     if place == "form" and kind == "multipart/form-data":
         return _read_form(content_type, body)
     if has_too_many_values(body):
@@ -126,18 +126,20 @@ _DISPOSITION = re.compile(
     rb'form-data\s*;\s*name="([^"\\\r\n]*)"(?:\s*;\s*filename="[^"\r\n]*")?(?:\s*;\s*filename\*=[^;"\r\n]*)?',
     re.IGNORECASE,
 )
-_NOT_A_FORM = "the body is not the multipart form that its content-type says, or it could be read in more than one way"
+NOT_A_FORM = "the body is not the multipart form that its content-type says, or it could be read in more than one way"
+
+
+def read_form_names(content_type: str, body: bytes) -> list[str] | None:
+    """The names of all fields of a multipart form; None if it could be read in more than one way."""
+    names = [name for name, _, _ in _read_parts(body, content_type)]
+    return [name.decode("utf-8", "replace") for name in names if name is not None] if None not in names else None
 
 
 def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
-    found = _BOUNDARY.fullmatch(content_type.strip())
-    if found is None:
-        return Failure("invalid", _NOT_A_FORM, 400)
-    boundary = (found[1] or found[2]).encode("latin-1")
     spans: list[tuple[int, int]] = []
-    for name, start, end in _read_parts(body, boundary):
+    for name, start, end in _read_parts(body, content_type):
         if name is None:
-            return Failure("invalid", _NOT_A_FORM, 400)
+            return Failure("invalid", NOT_A_FORM, 400)
         if name.strip().lower() == b"model":
             if name != b"model" or spans:
                 return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
@@ -152,11 +154,12 @@ def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
     return NamedModel(name=name_of_model, place="form", body=body, content_type=content_type, value_span=spans[0])
 
 
-def _read_parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes | None, int, int]]:
+def _read_parts(body: bytes, content_type: str) -> Iterator[tuple[bytes | None, int, int]]:
     """The name and the span of each part; None as a name if the form is not exactly one."""
-    delimiter = b"\r\n--" + boundary
+    boundary = _BOUNDARY.fullmatch(content_type.strip())
+    delimiter = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1") if boundary is not None else b""
     # The first delimiter has no line break before it.
-    if not body.startswith(delimiter[2:] + b"\r\n"):
+    if not delimiter or not body.startswith(delimiter[2:] + b"\r\n"):
         yield None, 0, 0
         return
     at = len(delimiter)

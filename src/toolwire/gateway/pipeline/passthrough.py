@@ -24,6 +24,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import client_response_headers, request_id_headers
 from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
+from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
@@ -40,7 +41,11 @@ _SAFE = "/:@+=,~"
 
 
 async def pass_request_through(
-    call: GatewayRequest, request: ClientRequest, match: PassthroughMatch, body_read: bytes | None = None
+    call: GatewayRequest,
+    request: ClientRequest,
+    match: PassthroughMatch,
+    objects: ProviderObjects,
+    body_read: bytes | None = None,
 ) -> Reply | None:
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
     it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
@@ -61,7 +66,12 @@ async def pass_request_through(
     record.operation, record.is_passthrough = "passthrough", True
     record.provider, record.provider_protocol = provider.name, codec.name
     record.requested_model, record.model = named.name, target.model
-    refused = _refuse_query(request) or _refuse_endpoint(call, endpoint, named, provider)
+    refused = (
+        _refuse_query(request)
+        or _refuse_endpoint(call, endpoint, named, provider)
+        or await objects.refuse_endpoint(call, match, provider)
+        or await objects.refuse_body(call, match, provider, content_type, body)
+    )
     if refused is not None:
         return error_replies.error_reply(codec, refused)
     upstream = _make_upstream(call, request, match, named, target)
@@ -71,13 +81,48 @@ async def pass_request_through(
     response = await send_forwarded_request(call, upstream, named.rewrite_body(target.model), request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
+    return await _return_response(call, request, match, objects, upstream, response)
+
+
+async def _return_response(
+    call: GatewayRequest,
+    request: ClientRequest,
+    match: PassthroughMatch,
+    objects: ProviderObjects,
+    upstream: Upstream,
+    response: UpstreamResponse,
+) -> Reply | None:
+    """The response as a Reply, if it has to be read first; else None, after it was relayed."""
+    codec, endpoint, provider = call.client_codec, match.endpoint, upstream.provider
     if response.status >= 300:
         data = await response.read(MAX_RESPONSE)
         if isinstance(data, TransportError):
             return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
         return Reply(response.status, _passed_headers(call, upstream, response), redact_key(data, upstream))
+    if objects.guards(provider) and (endpoint.objects == "create" or endpoint.names_objects):
+        return await _note_objects(call, match, objects, upstream, response)
+    if objects.guards(provider) and request.method == "DELETE":
+        await objects.note_deleted(call, match, provider)
     await _relay_response(call, request, upstream, response)
     return None
+
+
+async def _note_objects(
+    call: GatewayRequest,
+    match: PassthroughMatch,
+    objects: ProviderObjects,
+    upstream: Upstream,
+    response: UpstreamResponse,
+) -> Reply:
+    """The whole response, after what it has created was noted."""
+    data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
+    if isinstance(data, bytes):
+        data = await objects.note_created(call, match, upstream.provider, data) or data
+    if isinstance(data, TransportError):
+        data = error_replies.transport_failure(upstream, data)
+    if isinstance(data, Failure):
+        return error_replies.error_reply(call.client_codec, data)
+    return Reply(response.status, _passed_headers(call, upstream, response), data)
 
 
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
@@ -156,14 +201,9 @@ def _refuse_endpoint(
     call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
 ) -> Failure | None:
     """Why this client may not use the endpoint; None if it may."""
-    key, server = call.caller.key, call.runtime.config.server
-    if provider.forward_auth:
-        if not call.caller.provider_credential:
-            return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
-    elif endpoint.objects and server.keys and not server.shared_objects:
-        what = "what is stored there belongs to one account, which all keys of this gateway share"
-        hint = "the operator can open such endpoints to all keys with `shared_objects = true` in [server]"
-        return Failure("permission", f"{endpoint.path} is closed: {what}; {hint}", 403)
+    key = call.caller.key
+    if provider.forward_auth and not call.caller.provider_credential:
+        return Failure("authentication", f"the provider `{provider.name}` needs your own key for it", 401)
     refused = named.refuse_steering(key, bool(call.runtime.policy.rules))
     if refused is not None:
         return refused

@@ -32,6 +32,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
+from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.relay import relay_answer
 from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target
 from toolwire.gateway.server.client_request import ClientRequest
@@ -67,6 +68,8 @@ class Pipeline:
         self._responses_service = service
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
+        self._has_keys = bool(runtime.config.server.keys)
+        self.provider_objects = ProviderObjects(service.repository, runtime.config.server)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
         self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy)
         codecs = CODECS.values() if service.repository.is_enabled else ()
@@ -84,7 +87,11 @@ class Pipeline:
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         try:
-            answer = await self._add_state_and_tools(call, targets) or await self.request_answer(call, targets)
+            answer = (
+                (await self.refuse_objects(call, targets) if self._has_keys else None)
+                or await self._add_state_and_tools(call, targets)
+                or await self.request_answer(call, targets)
+            )
             await relay_answer(request, call, answer)
         finally:
             if call.idempotency_claim is not None:
@@ -133,6 +140,11 @@ class Pipeline:
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         found = self.runtime.router.route(call.model, call.caller.key)
         return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
+
+    async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
+        """A failure if the request uses objects at the provider that belong to another key."""
+        refused = await self.provider_objects.refuse_references(call, targets)
+        return error_replies.gateway_error(call, refused) if refused is not None else None
 
     # --- prepare and attempt, with retries and fallbacks ---
 

@@ -368,6 +368,9 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     targets = pipeline.route_request(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
+    foreign = await pipeline.refuse_objects(call, targets)
+    if foreign is not None:
+        return foreign.reply
     options = context.unwrap(read_state_options(body))
     history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):

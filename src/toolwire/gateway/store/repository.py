@@ -36,6 +36,7 @@ PENDING_BATCH = 32
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 IDEMPOTENCY = "idempotency"
+OBJECT = "object"
 """The kinds of entries in the store."""
 
 

@@ -140,6 +140,7 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    object_markers=(b"file_id", b"container"),
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,
     credential_headers=("x-api-key", "authorization"),

@@ -140,8 +140,8 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST              /{version}/models/{model}:predict                            path
     POST              /{version}/models/{model}:computeTokens                      path
     POST              /{version}/models/{model}:predictLongRunning                 path create
-    POST              /{version}/models/{model}:batchGenerateContent               path create runs-models
-    POST              /{version}/models/{model}:asyncBatchEmbedContent             path create runs-models
+    POST              /{version}/models/{model}:batchGenerateContent               path create runs-models reads-files
+    POST              /{version}/models/{model}:asyncBatchEmbedContent             path create runs-models reads-files
     POST              /{version}/publishers/{id}/models/{model}:embedContent       path
     POST              /{version}/publishers/{id}/models/{model}:predict            path
     POST              /{version}/publishers/{id}/models/{model}:computeTokens      path
@@ -288,6 +288,8 @@ HTTP = Http(
         /v1/cachedContents /v1/fileSearchStores /v1/interactions /v1/operations""".split()
     ),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    object_markers=(b"ileUri", b"ile_uri", b"achedContent", b"ached_content"),
+    objects_have_names=True,
     identifying_names=frozenset({"x-goog-api-key", "x-goog-api-client", "x-goog-user-project", "key"}),
     write_credential=lambda key: ("x-goog-api-key", key),
     credential_headers=("x-goog-api-key", "authorization"),

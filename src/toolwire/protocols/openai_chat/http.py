@@ -36,11 +36,11 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     GET                  /v1/files/{id}/content                                  use
     POST                 /v1/uploads                                             create
     POST                 /v1/uploads/{id}/parts                                  use
-    POST                 /v1/uploads/{id}/complete                               use
+    POST                 /v1/uploads/{id}/complete                               use names-objects
     POST                 /v1/uploads/{id}/cancel                                 use
-    POST                 /v1/batches                                             create runs-models
+    POST                 /v1/batches                                             create runs-models reads-files
     GET                  /v1/batches                                             list
-    GET                  /v1/batches/{id}                                        use
+    GET                  /v1/batches/{id}                                        use names-objects
     POST                 /v1/batches/{id}/cancel                                 use
     POST                 /v1/vector_stores                                       create
     GET                  /v1/vector_stores                                       list
@@ -63,7 +63,7 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     GET                  /v1/videos                                              list
     GET,DELETE           /v1/videos/{id}                                         use
     GET                  /v1/videos/{id}/content                                 use
-    POST                 /v1/videos/{id}/remix                                   use runs-models
+    POST                 /v1/videos/{id}/remix                                   use names-objects runs-models
     POST                 /v1/fine_tuning/jobs                                    body create
     GET                  /v1/fine_tuning/jobs                                    list
     GET                  /v1/fine_tuning/jobs/{id}                               use
@@ -72,10 +72,11 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST                 /v1/fine_tuning/jobs/{id}/resume                        use
     GET                  /v1/fine_tuning/jobs/{id}/events                        use
     GET                  /v1/fine_tuning/jobs/{id}/checkpoints                   use
-    POST                 /v1/evals                                               create runs-models
+    POST                 /v1/evals                                               create runs-models reads-files
     GET                  /v1/evals                                               list
     GET,POST,DELETE      /v1/evals/{id}                                          use runs-models
-    GET,POST             /v1/evals/{id}/runs                                     use runs-models
+    GET                  /v1/evals/{id}/runs                                     use
+    POST                 /v1/evals/{id}/runs                                     use runs-models reads-files
     GET,POST,DELETE      /v1/evals/{id}/runs/{id}                                use
     GET                  /v1/evals/{id}/runs/{id}/output_items                   use
     GET                  /v1/evals/{id}/runs/{id}/output_items/{id}              use
@@ -122,6 +123,7 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate")},
     path_prefixes=_PATH_PREFIXES,
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    object_markers=(b"file_id",),
     forwarded_headers=tuple("openai-* x-openai-* x-client-request-id idempotency-key x-stainless-* user-agent".split()),
     returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
     heartbeat=b": keep-alive\n\n",

@@ -61,6 +61,7 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/responses", "/v1/conversations"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    object_markers=(b"file_id", b"vector_store_ids", b"container"),
     identifying_names=CODEX_SIGNS,
     forwarded_headers=tuple(
         """openai-* x-openai-* x-codex-* originator session-id thread-id x-client-request-id idempotency-key

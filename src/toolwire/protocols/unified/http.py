@@ -34,6 +34,7 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate")},
     model_list_paths=("/v1/unified/models",),
     provider_tool_markers=(b'"hosted"',),
+    object_markers=(b"file_id",),
     path_prefixes=("/v1/unified",),
     forwarded_headers=("idempotency-key", "user-agent"),
     returned_headers=("retry-after", "retry-after-ms", "x-ratelimit-*", "x-request-id", "x-toolwire-*"),
