@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
 
-from gateway.one_loop import gateway_in_loop, post
-from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, begun
-from gateway.raw_server import become, run
-from toolwire.gateway.upstream.connection import STREAM_READ
+from gateway.one_loop import GatewayInLoop, gateway_in_loop, post
+from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, begun, stream_steps, whole
+from gateway.raw_server import become, run, turn
+from toolwire.gateway.upstream.connection import PHASE_IDLE, STREAM_READ
 
 READERS = 12
 MAX_HELD = 150_000
@@ -78,3 +80,97 @@ def test_streams_that_nobody_reads_hold_little(client: str, provider: str, tmp_p
         run("uvloop", test)
     finally:
         tracemalloc.stop()
+
+
+# --- what is left of clients that left ---
+
+
+def cut(protocol: str) -> object:
+    def play(line: ScriptedConnection) -> None:
+        line.send(STREAM_HEAD)
+        line.chunk(*begun(protocol))
+        line.wait_for_close()
+
+    return play
+
+
+PLAYS = {
+    "whole, read": whole,
+    "stream, read": stream_steps,
+    "failure, read": lambda protocol: b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n",
+    "whole, left": lambda protocol: ScriptedConnection.wait_for_close,
+    "stream, left": cut,
+    "whole, unread": lambda protocol: whole(protocol, "x" * 8_000_000),
+    "stream, unread": endless,
+    "body, left": lambda protocol: b"",
+    "queue, left": lambda protocol: ScriptedConnection.wait_for_close,
+}
+
+
+@pytest.mark.parametrize("kind", PLAYS)
+@pytest.mark.parametrize(
+    ("client", "provider"),
+    [
+        ("openai-chat", "openai-chat"),
+        ("anthropic", "openai-chat"),
+        ("openai-responses", "gemini"),
+        ("gemini", "anthropic"),
+    ],
+)
+def test_what_a_client_held_goes_with_it_without_the_collector(
+    kind: str, client: str, provider: str, tmp_path: Path
+) -> None:
+    """The garbage collector seldom runs, so connections, requests and tasks must not be parts of reference cycles."""
+
+    async def test() -> None:
+        async with gateway_in_loop(tmp_path, "max_requests = 1") as served:
+            made = served.made
+            if kind == "queue, left":
+                served.gateway.admission.in_flight += 1
+            await exchange(served, kind, client, provider)  # what is made once is not counted
+            gc.collect()
+            gc.disable()
+            refs = await exchange(served, kind, client, provider)
+            assert [ref() for ref in refs] == [None] * len(refs)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("toolwire")}
+            assert left == set()
+            assert not made.server.connections
+
+    try:
+        run("uvloop", test)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+async def exchange(served: GatewayInLoop, kind: str, client: str, provider: str) -> list[weakref.ref[object]]:
+    """One exchange to its end. References to what belonged to it."""
+    server, admission = served.made.server, served.gateway.admission
+    scene = served.scene(provider, PLAYS[kind](provider))
+    request = post(client, scene.model, kind.startswith("stream"))
+    talk = await served.ask(request[:-5] if kind == "body, left" else request, small="unread" in kind)
+    await become(lambda: server.tasks)
+    refs: list[weakref.ref[object]] = [weakref.ref(one) for one in (*server.connections, *server.tasks)]
+    refs += [weakref.ref(one.current_request) for one in server.connections]
+    if kind == "queue, left":
+        await become(lambda: admission._queue)
+    elif kind == "whole, left":
+        await become(scene.asked.copy)
+    elif kind == "stream, left":
+        await talk.until(lambda got: b"data: " in got)
+    elif "unread" in kind:
+        await become(lambda: any(one.write_blocked is not None for one in server.connections))
+    elif "read" in kind:
+        await talk.until(lambda got: b"\r\n\r\n" in got)
+        await become(lambda: not server.tasks)
+    refs += [weakref.ref(one) for one in served.upstream_connections if one.phase != PHASE_IDLE]
+    talk.leave()
+    served.made._talks.remove(talk)
+    await become(lambda: not server.connections and not server.tasks)
+    await become(lambda: all(one.phase == PHASE_IDLE for one in served.upstream_connections))
+    for _ in range(10):
+        await turn()
+    return refs

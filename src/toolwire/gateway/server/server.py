@@ -260,8 +260,11 @@ class ClientConnection(asyncio.Protocol):
             if request is not None and not request.is_disconnected:
                 request.on_disconnect()
         self._pipelined.clear()
+        self._unparsed = b""
         self.resume_writing()
-        del self._parser  # breaks a reference cycle
+        # Break the reference cycles, or the memory of clients that left would wait for the garbage collector.
+        self._incoming_request = self._parsed_request = self.current_request = self._cached_head = None
+        del self._parser
         self._server.remove_connection(self)
 
     def eof_received(self) -> bool:

@@ -469,6 +469,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 message = f"{self.peer} closed the connection before the end of its answer"
                 self.error = TransportError("connection-closed", message)
         self._wake()
+        del self._parser  # breaks a reference cycle
 
     def pause_writing(self) -> None:
         self._is_writable = False
