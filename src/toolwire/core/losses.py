@@ -41,6 +41,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "no-counterpart": "{target} has no field for it",
         "opaque-dropped": "only {source} has it; {target} would not understand it",
         "seal-dropped": "only its maker can read it, and {target} is not its maker or has no field for it",
+        "envelope-refused": "it was not made here for this client, or it has been changed",
         "reasoning-dropped": "{target} accepts here only thinking that it has signed itself",
         "media-dropped": "{target} does not accept media of this kind here",
         "citation-dropped": "{target} has no citation of this kind",

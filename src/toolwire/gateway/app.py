@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
@@ -31,6 +32,7 @@ from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.store import open_store
+from toolwire.gateway.store.envelope_keys import load_envelope_keys
 from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
@@ -196,9 +198,20 @@ class Gateway:
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         service = self._open_responses_service(config)
-        runtime = Runtime(config, self._client, self._health, self._telemetry, self._gateway_id, self.admission)
+        envelope_keys = self._load_envelope_keys(config)
+        runtime = Runtime(
+            config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
+        )
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
+
+    def _load_envelope_keys(self, config: Config) -> EnvelopeKeys | None:
+        try:
+            return load_envelope_keys(config, os.environ, time.time())
+        except OSError as error:
+            what = f"what clients carry is not signed: {error.filename}: {error.strerror}"
+            self._telemetry.log_event("config_problem", level="error", message=what, hint="set [server] secret_env")
+            return None
 
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
         level: LogLevel = "warn" if what else "info"

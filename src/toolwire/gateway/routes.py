@@ -367,6 +367,7 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
         model=upstream.model,
         stream=False,
         maker=seal_maker(call, upstream)[0],
+        envelope_keys=call.runtime.envelope_keys_of(call.caller.key),
         policy=active_policy(call, upstream),
         tools=call.gateway_tools.tools if call.gateway_tools is not None else (),
     )

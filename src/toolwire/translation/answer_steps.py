@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from toolwire.core import ids
 from toolwire.core.argument_guard import RAW_ARGUMENTS_KEY, ArgumentGuard
 from toolwire.core.codec import Codec
-from toolwire.core.envelopes import EnvelopeEntry, write_envelope
+from toolwire.core.envelopes import EnvelopeEntry, EnvelopeKeys, write_envelope
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -149,6 +149,7 @@ class AnswerSteps(Struct, eq=False):
     """Is the client's request known?"""
     uses_memory: bool = False
     """Does a store keep what the client's protocol cannot carry?"""
+    envelope_keys: EnvelopeKeys | None = None
     stamp_seals: bool = False
     """As `Options.stamp_seals`."""
     policy_undo: PolicyUndo = NOTHING_TO_UNDO
@@ -454,7 +455,7 @@ class AnswerSteps(Struct, eq=False):
         return self._make_envelope([entry])
 
     def _make_envelope(self, entries: list[EnvelopeEntry]) -> Seal:
-        return Seal(self.client.name, write_envelope(entries))
+        return Seal(self.client.name, write_envelope(entries, self.envelope_keys))
 
     def _flush_pending_entries(self, choice: int) -> list[Event]:
         """An empty text that carries the seals which wait for a part."""

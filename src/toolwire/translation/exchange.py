@@ -101,6 +101,7 @@ class Exchange:
         self.provider = provider
         self.options = options = options or Options()
         self.now, self.seed = options.now, options.seed
+        self.envelope_keys = options.envelope_keys
         self.is_cross_protocol = client.name != provider.name
         self._maker = options.maker or provider.name
         """Who makes the provider's seals."""
@@ -167,7 +168,9 @@ class Exchange:
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
             request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
             self._added_tool_names |= self._substituted_tools.keys()
-        request, self._tool_names, self._used_call_ids = prepare_request(request, provider, ledger, options)
+        request, self._tool_names, self._used_call_ids = prepare_request(
+            request, provider, ledger, options, self.envelope_keys
+        )
         return request
 
     @property
@@ -345,6 +348,7 @@ class Exchange:
             has_request=self._client_request is not None,
             uses_memory=self.uses_memory,
             stamp_seals=self.options.stamp_seals,
+            envelope_keys=self.envelope_keys,
             policy_undo=self._policy_undo.without_retries,
         )
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Tool, replace_fields
 from toolwire.core.json_values import MAX_BYTES
 from toolwire.core.losses import OFF, Ledger
@@ -38,6 +39,8 @@ class Options(Struct, frozen=True, kw_only=True):
     stamp_seals: bool = False
     """Put seals into envelopes that name their maker, even for clients of the provider's protocol: for a gateway with
     several accounts, each of which refuses the seals of the others."""
+    envelope_keys: EnvelopeKeys | None = None
+    """The keys that sign envelopes; without them envelopes are not signed, and all are opened."""
     without_seals: bool = False
     """Leave out all seals, and thinking that needs one, because the provider has refused a seal."""
     has_memory: bool = False

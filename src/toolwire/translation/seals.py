@@ -21,7 +21,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from toolwire.core.codec import Constraints
-from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, read_envelope
+from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, EnvelopeKeys, read_envelope
 from toolwire.core.ir import (
     Call,
     Part,
@@ -60,15 +60,16 @@ def reasoning_from_entry(entry: EnvelopeEntry) -> Reasoning:
 # --- opening envelopes ------------------------------------------------------------------------------------------------
 
 
-def open_envelopes(request: Request) -> Request:
-    """The request with every envelope replaced by its seals."""
+def open_envelopes(request: Request, keys: EnvelopeKeys | None, ledger: Ledger) -> Request:
+    """The request with every envelope replaced by its seals. An envelope that was not made here for this client counts
+    as empty."""
     if not any(_has_envelope(part) for turn in request.turns for part in turn.parts):
         return request
     turns: list[Turn] = []
     # A seal may belong to a part in the turn before or after its envelope.
     for is_assistant, group in groupby(request.turns, lambda turn: turn.role == "assistant"):
         run = [*group]
-        turns += _open_run(run) if is_assistant else run
+        turns += _open_run(run, keys, ledger) if is_assistant else run
     return replace_fields(request, turns=tuple(turns))
 
 
@@ -77,12 +78,12 @@ def _has_envelope(part: Part) -> bool:
     return seal is not None and seal.value.startswith(ENVELOPE_PREFIX)
 
 
-def _open_run(run: list[Turn]) -> list[Turn]:
+def _open_run(run: list[Turn], keys: EnvelopeKeys | None, ledger: Ledger) -> list[Turn]:
     opened: list[Turn] = []
     waiting: Seal | None = None
     for turn in run:
         parts: list[Part] = []
-        for part in _open_parts(turn):
+        for part in _open_parts(turn, keys, ledger):
             if isinstance(part, EnvelopeEntry):
                 seal = Seal(part.maker, part.value)
                 if part.position == "next":
@@ -101,14 +102,18 @@ def _open_run(run: list[Turn]) -> list[Turn]:
     return opened
 
 
-def _open_parts(turn: Turn) -> Iterator[Part | EnvelopeEntry]:
+def _open_parts(turn: Turn, keys: EnvelopeKeys | None, ledger: Ledger) -> Iterator[Part | EnvelopeEntry]:
     """The parts of a turn, each envelope replaced by its content: reasoning, or the seal of the part beside it."""
     for position, part in enumerate(turn.parts):
-        entries = read_envelope(part.seal.value) if _has_envelope(part) else None  # type: ignore[union-attr]
-        if entries is None:
-            if not _is_repeated_in_envelope(turn.parts, position):
+        if not _has_envelope(part):
+            if not _is_repeated_in_envelope(turn.parts, position, keys):
                 yield part
-        elif isinstance(part, Reasoning):
+            continue
+        entries = read_envelope(part.seal.value, keys)  # type: ignore[union-attr]
+        if entries is None:
+            _note_refused_envelope(part, turn, ledger)
+            entries = []
+        if isinstance(part, Reasoning):
             yield from _open_reasoning(part, entries)
         else:
             yield from (reasoning_from_entry(entry) for entry in entries if entry.position == "reasoning")
@@ -117,14 +122,19 @@ def _open_parts(turn: Turn) -> Iterator[Part | EnvelopeEntry]:
                 yield replace_fields(part, seal=own)
 
 
-def _is_repeated_in_envelope(parts: tuple[Part, ...], position: int) -> bool:
+def _note_refused_envelope(part: Part, turn: Turn | None, ledger: Ledger) -> None:
+    where = source_path(part) or (source_path(turn) if turn is not None else None)
+    ledger.note("envelope-refused", where, "an envelope with a seal was left out")
+
+
+def _is_repeated_in_envelope(parts: tuple[Part, ...], position: int, keys: EnvelopeKeys | None) -> bool:
     """Is this thinking that is also in the envelope on the next part?"""
     if not isinstance(parts[position], Reasoning):
         return False
     following = next((part for part in parts[position:] if not isinstance(part, Reasoning)), None)
     if following is None or not _has_envelope(following):
         return False
-    entries = read_envelope(following.seal.value) or []  # type: ignore[union-attr]
+    entries = read_envelope(following.seal.value, keys) or []  # type: ignore[union-attr]
     return any(entry.position == "reasoning" for entry in entries)
 
 
@@ -282,19 +292,22 @@ def _reason_to_drop(
 SUMMARY_INTRO = "Earlier parts of this conversation were left out. This summary stands for them:\n\n"
 
 
-def summaries_as_text(request: Request, maker: str, ledger: Ledger) -> Request:
+def summaries_as_text(request: Request, maker: str, keys: EnvelopeKeys | None, ledger: Ledger) -> Request:
     """The request with every summary that the provider cannot read as text of the user. A summary that only another
-    maker can read is left out; then `continues` says that earlier turns are missing."""
-    texts = {
-        id(part): text
-        for turn in request.turns
-        for part in turn.parts
-        if isinstance(part, Summary) and (text := _summary_text(part, maker, ledger)) is not None
-    }
+    maker can read is left out; then `has_provider_history` says that earlier turns are missing. A summary that nobody
+    made here for this client is left out, too, but then nothing is missing."""
+    texts: dict[int, str] = {}
+    is_incomplete = request.has_provider_history
+    for part in (part for turn in request.turns for part in turn.parts if isinstance(part, Summary)):
+        if part.seal is not None and _is_refused(part.seal.value, keys):
+            _note_refused_envelope(part, None, ledger)
+            texts[id(part)] = part.text
+        elif (text := _summary_text(part, maker, keys, ledger)) is not None:
+            texts[id(part)] = text
+            is_incomplete = is_incomplete or not text
     if not texts:
         return request
     turns = tuple(piece for turn in request.turns for piece in _split_at_summaries(turn, texts))
-    is_incomplete = request.has_provider_history or not all(texts.values())
     return replace_fields(request, turns=turns, has_provider_history=is_incomplete)
 
 
@@ -315,9 +328,13 @@ def _split_at_summaries(turn: Turn, summary_texts: Mapping[int, str]) -> Iterato
         yield replace_fields(turn, parts=tuple(run))
 
 
-def _summary_text(part: Summary, maker: str, ledger: Ledger) -> str | None:
+def _is_refused(value: str, keys: EnvelopeKeys | None) -> bool:
+    return value.startswith(ENVELOPE_PREFIX) and read_envelope(value, keys) is None
+
+
+def _summary_text(part: Summary, maker: str, keys: EnvelopeKeys | None, ledger: Ledger) -> str | None:
     """The text of a summary, "" when only its maker can read it; None when the provider can."""
-    entries = None if part.seal is None else read_envelope(part.seal.value)
+    entries = None if part.seal is None else read_envelope(part.seal.value, keys)
     if entries is None:
         if ledger.is_same_protocol if part.seal is None else is_made_by(part.seal, maker):
             return None

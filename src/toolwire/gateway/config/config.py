@@ -136,6 +136,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     arguments."""
     log_bodies: bool = False
     """Log the bodies of requests and answers. They contain everything that your users write."""
+    secret_env: str = ""
+    """The environment variable with a secret that signs the signatures and summaries which clients carry between
+    requests. Gateways that serve the same clients need the same one. It can hold several, separated by commas: the
+    first signs, all are accepted. Default: a key beside the SQLite store, or one derived from `[store] key_env` or from
+    the password of PostgreSQL; without any of these nothing is signed."""
+    unsigned_envelopes: bool | None = None
+    """Accept what earlier versions gave clients to carry, which was not signed. Default: until February 2027, but not
+    with a new SQLite store."""
     metrics_sha256: str = ""
     """The SHA-256 hash of a key that may read `/metrics` and nothing else, as in `[[server.keys]]`. With client keys,
     `/metrics` needs this key or one with `metrics = true`."""

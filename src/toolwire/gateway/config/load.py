@@ -29,7 +29,7 @@ from toolwire.gateway.config.problems import (
     suggest_name,
 )
 from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, known_servers, loopback_provider
-from toolwire.gateway.config.store import read_store
+from toolwire.gateway.config.store import MIN_KEY_LENGTH, read_store
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback, is_private
 from toolwire.protocols import CODECS
@@ -188,6 +188,7 @@ def _read_sections(
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
     key_names = [key.name for key in server.keys]
+    _check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
         providers=providers,
@@ -236,6 +237,18 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     _check_metrics(server, place)
     return server
+
+
+def _check_secret(server: ServerSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
+    if not server.secret_env:
+        return
+    found = [secret for secret in map(str.strip, environ.get(server.secret_env, "").split(",")) if secret]
+    if not found:
+        hint = f"set {server.secret_env}; otherwise another key would sign"
+        place.add(f"the environment variable {server.secret_env} is not set", hint)
+    elif any(len(secret) < MIN_KEY_LENGTH for secret in found):
+        hint = "create one with `openssl rand -hex 32`"
+        place.add(f"a secret of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
 
 
 def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:

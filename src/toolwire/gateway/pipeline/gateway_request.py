@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from toolwire.core import ids
 from toolwire.core.codec import Codec, EndpointMatch, PassthroughEndpoint
+from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.loopback.model import LoopbackAnswer
 from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
@@ -78,6 +79,7 @@ class Runtime:
         telemetry: Telemetry,
         gateway_id: str,
         admission: Admission,
+        envelope_keys: EnvelopeKeys | None = None,
     ) -> None:
         self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
@@ -101,8 +103,17 @@ class Runtime:
             name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
+        self._envelope_keys = envelope_keys
+        self._envelope_keys_by_owner = {"": envelope_keys}
         self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
         self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
+
+    def envelope_keys_of(self, key: ClientKey | None) -> EnvelopeKeys | None:
+        """The keys for the envelopes of a client."""
+        owner = key.name if key is not None else ""
+        if owner not in self._envelope_keys_by_owner and self._envelope_keys is not None:
+            self._envelope_keys_by_owner[owner] = replace(self._envelope_keys, owner=owner)
+        return self._envelope_keys_by_owner.get(owner)
 
     def choose_upstream(
         self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]

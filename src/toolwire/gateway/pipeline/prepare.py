@@ -112,6 +112,7 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
         options = replace(options, tools=tools.tools, substitutes=tools.substitutes, shown_tools=shown)
     exchange = Exchange(call.client_codec, upstream.codec, options)
     exchange.now, exchange.seed = int(call.now), call.id_seed or call.record.request_id
+    exchange.envelope_keys = call.runtime.envelope_keys_of(call.caller.key)
     return exchange
 
 
@@ -168,7 +169,8 @@ def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
 def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
     rules = active_policy(call, upstream)
-    options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules)
+    keys = call.runtime.envelope_keys_of(call.caller.key)
+    options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules, envelope_keys=keys)
     try:
         exchange = Exchange(call.client_codec, upstream.codec, options)
         translation = exchange.translate_request(call.body) if rules else None

@@ -390,7 +390,8 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     answer = await request_summary(call, targets, pipeline, body)
     if isinstance(answer, AttemptFailed):
         return answer.reply
-    response = context.unwrap(write_compact_response(answer, items, call.id_seed, int(call.now)))
+    keys = call.runtime.envelope_keys_of(call.caller.key)
+    response = context.unwrap(write_compact_response(answer, items, call.id_seed, int(call.now), keys))
     return Reply(200, JSON_HEADERS, encode(response))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, write_envelope
+from toolwire.core.envelopes import ENVELOPE_PREFIX, TOOLWIRE_MAKER, EnvelopeEntry, EnvelopeKeys, write_envelope
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
@@ -360,7 +360,9 @@ async def answer_with_compaction(
     answer = await request_summary(call, targets, pipeline, expand_request(body, history.items, history.referenced))
     if isinstance(answer, AttemptFailed):
         return answer
-    response = write_summary_response(body, answer, call.id_seed, int(call.now))
+    response = write_summary_response(
+        body, answer, call.id_seed, int(call.now), call.runtime.envelope_keys_of(call.caller.key)
+    )
     if isinstance(response, Failure):
         return error_replies.gateway_error(call, response)
     reply = await recorder.save_reply(Reply(200, JSON_HEADERS, encode(response)))
@@ -425,9 +427,11 @@ def write_summary_request(body: Object, items: list[Object]) -> Object:
     return out
 
 
-def write_compact_response(answer: Object, items: list[Object], seed: str, now: int) -> Object | Failure:
+def write_compact_response(
+    answer: Object, items: list[Object], seed: str, now: int, keys: EnvelopeKeys | None = None
+) -> Object | Failure:
     """The response of `/v1/responses/compact`: the user's messages, and the summary of everything else."""
-    item = _write_compaction_item(answer, seed)
+    item = _write_compaction_item(answer, seed, keys)
     if isinstance(item, Failure):
         return item
     messages = [clean_item(one) for one in items if item_type(one) == "message" and one.get("role") == "user"]
@@ -440,9 +444,11 @@ def write_compact_response(answer: Object, items: list[Object], seed: str, now: 
     }
 
 
-def write_summary_response(body: Object, answer: Object, seed: str, now: int) -> Object | Failure:
+def write_summary_response(
+    body: Object, answer: Object, seed: str, now: int, keys: EnvelopeKeys | None = None
+) -> Object | Failure:
     """The response to a request with `compaction_trigger`: its output is the summary."""
-    item = _write_compaction_item(answer, seed)
+    item = _write_compaction_item(answer, seed, keys)
     if isinstance(item, Failure):
         return item
     return {
@@ -454,14 +460,14 @@ def write_summary_response(body: Object, answer: Object, seed: str, now: int) ->
     }
 
 
-def _write_compaction_item(answer: Object, seed: str) -> Object | Failure:
+def _write_compaction_item(answer: Object, seed: str, keys: EnvelopeKeys | None) -> Object | Failure:
     messages = [item.get("content") for item in read_output(answer) if item.get("type") == "message"]
     parts = [part for content in messages if isinstance(content, list) for part in content if isinstance(part, dict)]
     texts = [part.get("text") for part in parts if part.get("type") == "output_text"]
     text = "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
     if not text:
         return Failure("upstream", "the model wrote no summary of the conversation", 502, "no_summary")
-    envelope = write_envelope([EnvelopeEntry("summary", TOOLWIRE_MAKER, "", text)])
+    envelope = write_envelope([EnvelopeEntry("summary", TOOLWIRE_MAKER, "", text)], keys)
     return {"id": derive_id("cmp_", seed), "type": COMPACTION, "encrypted_content": envelope}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolwire.core.codec import Codec
+from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import Request, source_path
 from toolwire.core.losses import Ledger
 from toolwire.translation import seals
@@ -16,14 +17,14 @@ NO_CALL_IDS: frozenset[str] = frozenset()
 
 
 def prepare_request(
-    request: Request, provider: Codec, ledger: Ledger, options: Options
+    request: Request, provider: Codec, ledger: Ledger, options: Options, envelope_keys: EnvelopeKeys | None = None
 ) -> tuple[Request, ToolNameMap, frozenset[str]]:
     """The request as the provider accepts it, the map that restores tool names, and the call ids that are in use."""
     rules, used_ids = provider.constraints, NO_CALL_IDS
     features = request_features(request)
     rare = features.rare
     if rare:
-        request = _open_request(request, provider, ledger, options, rare)
+        request = _open_request(request, provider, ledger, options, envelope_keys, rare)
     request, tool_names = rename_tools(request, rules, ledger, features)
     has_calls = features.calls or features.results
     if has_calls:
@@ -47,12 +48,19 @@ def prepare_request(
     return request, tool_names, used_ids
 
 
-def _open_request(request: Request, target: Codec, ledger: Ledger, options: Options, rare: set[RareFeature]) -> Request:
+def _open_request(
+    request: Request,
+    target: Codec,
+    ledger: Ledger,
+    options: Options,
+    keys: EnvelopeKeys | None,
+    rare: set[RareFeature],
+) -> Request:
     """Replace what only the client's protocol has: summaries, envelopes, and tools that are loaded in the middle."""
     if "summaries" in rare:
-        request = seals.summaries_as_text(request, options.maker or target.name, ledger)
+        request = seals.summaries_as_text(request, options.maker or target.name, keys, ledger)
     if "seals" in rare:
-        request = seals.open_envelopes(request)
+        request = seals.open_envelopes(request, keys, ledger)
     if "loaded tools" in rare:
         request = turn_content.merge_loaded_tools(request, target.constraints, ledger)
     return request
