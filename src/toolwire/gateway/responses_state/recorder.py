@@ -108,12 +108,13 @@ class StoringRecorder(Struct, eq=False):
         self.overrides = write_state_fields(self.options, *self.preassigned)
 
     def open_tap(self) -> StreamTap:
-        return StreamTap(self.overrides, self._choose_id)
+        return StreamTap(self.overrides, self._choose_id if self.options.store else None)
 
     def _choose_id(self, id: str) -> str:
         """The id for a response that the provider gave this id. A response with the id of the one before it would have
         itself as its history."""
-        return id if id and is_valid_id(id) and id not in self.taken_ids else self.own_id
+        is_usable = bool(id) and is_valid_id(id) and id not in self.taken_ids
+        return id if is_usable and self.repository.claim_id(self.owner, id) else self.own_id
 
     async def save_reply(self, reply: Reply) -> Reply:
         """Store a whole response; returns it as the client gets it."""
@@ -133,12 +134,13 @@ class StoringRecorder(Struct, eq=False):
 
     async def save_response(self, response: Object) -> Mapping[str, Json]:
         """Store a response; returns the fields to change in it: it could not be stored, or its id is another."""
-        earlier = await self.repository.get_one(self.owner, RESPONSE, read_text(response, "id"))
+        id, stores = read_text(response, "id"), self.options.store
         changes: Mapping[str, Json] = {}
-        if isinstance(earlier, Entry):  # never replace the response of another request
+        if stores and isinstance(await self.repository.get_one(self.owner, RESPONSE, id), Entry):
+            # Never replace the response of another request.
             changes = {"id": self.own_id}
             response = {**response, **changes}
-        entries = [self.response_entry(response)] if self.options.store else []
+        entries = [self.response_entry(response)] if stores else []
         linked = await self.linked_entries(response)
         if isinstance(linked, StoreDown):
             self.repository.put_later(*entries)
@@ -286,7 +288,7 @@ class StreamTap:
         """The response, once its last event has come."""
         self._changes = dict(changes)
         self._choose_id = None if "id" in changes else choose_id
-        self._event_pattern = _LIFECYCLE_EVENT_PATTERN if changes else _TERMINAL_EVENT_PATTERN
+        self._event_pattern = _LIFECYCLE_EVENT_PATTERN if changes or choose_id else _TERMINAL_EVENT_PATTERN
         self._buffer = bytearray()
         self._held_event: tuple[bytes, Object, str | None] | None = None
         self._item_done_frames: list[bytes] = []

@@ -134,6 +134,9 @@ class PendingWrites:
             pass
 
 
+MAX_USED_IDS = 10_000
+
+
 class StateRepository:
     """The store of one process, or none. Logs once when the store goes down and once when it is back; `count_failure`
     is called for every operation that fails, with `read` or `write`."""
@@ -155,6 +158,8 @@ class StateRepository:
         self._steady_clock = steady_clock
         self._seen_leases: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
         """Leases that have run out by the time of day, and since when this process sees them unchanged."""
+        self._used_ids: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Ids of recent responses, by owner."""
         self._log_event = log_event
         self._count_failure = count_failure
         self._last_reached = 0.0
@@ -164,6 +169,16 @@ class StateRepository:
         """How many operations have failed since the store went down."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending = PendingWrites(lambda entries: self.put(*entries))
+
+    def claim_id(self, owner: str, id: str) -> bool:
+        """May a new response have this id? Not if a recent one of this process has it: some servers give all responses
+        the same id. It is asked when a stream starts: its client must not see the id change later."""
+        is_free = (owner, id) not in self._used_ids
+        self._used_ids[owner, id] = None
+        self._used_ids.move_to_end((owner, id))
+        if len(self._used_ids) > MAX_USED_IDS:
+            self._used_ids.popitem(last=False)
+        return is_free
 
     async def _run(
         self, operation: Callable[[Store], Awaitable[Value | StoreDown]], writes: bool = False
