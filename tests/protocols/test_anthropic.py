@@ -65,11 +65,11 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
+from toolwire.core.response_format import ONLY_JSON_INSTRUCTION
 from toolwire.core.sse import SseSplitter
 from toolwire.protocols.anthropic import CODEC, CONSTRAINTS
 from toolwire.protocols.anthropic.models import UNKNOWN_FAMILY, family
 from toolwire.protocols.anthropic.names import NAME
-from toolwire.protocols.anthropic.request import JSON_INSTRUCTION
 from toolwire.schema import convert_to_object_root, convert_to_standard, drop_invalid_keywords
 
 HERE = Path(__file__).parents[1]
@@ -1214,7 +1214,7 @@ SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
     "json": (
         "claude-opus-5",
         Settings(max_tokens=9, format=Format("json")),
-        {"max_tokens": 9, "system": JSON_INSTRUCTION},
+        {"max_tokens": 9, "system": ONLY_JSON_INSTRUCTION},
         ["format-mapped"],
     ),
     "a schema": (
@@ -1236,7 +1236,7 @@ SETTINGS: dict[str, tuple[str, Settings, dict[str, Any], list[str]]] = {
     "a schema, old": (
         "claude-3-7-sonnet-latest",
         Settings(max_tokens=9, format=Format("schema", {"type": "object"})),
-        {"max_tokens": 9, "system": JSON_INSTRUCTION + ' It must match this JSON Schema:\n{"type":"object"}'},
+        {"max_tokens": 9, "system": ONLY_JSON_INSTRUCTION + ' It must match this JSON Schema:\n{"type":"object"}'},
         ["format-mapped"],
     ),
     "a cache mark": (

@@ -1,4 +1,4 @@
-"""A client that wants JSON gets JSON from Anthropic, too: by a schema that Anthropic enforces, or by an instruction."""
+"""A client that wants JSON gets JSON from every provider: by a schema that it enforces, or by an instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolwire import translate
 from toolwire.conformance.peers import find_violations
 from toolwire.core.json_values import encode_text
-from toolwire.protocols.anthropic.request import JSON_INSTRUCTION
+from toolwire.core.response_format import ONLY_JSON_INSTRUCTION
 from toolwire.translation.exchange import Translation
 
 STRING = {"type": "string"}
@@ -78,7 +78,7 @@ def test_what_can_be_enforced_is(name: str) -> None:
 def test_what_cannot_be_enforced_becomes_an_instruction(name: str) -> None:
     sent = ask_schema(INSTRUCTED[name])
     assert "output_config" not in sent.json()
-    assert sent.json()["system"].startswith(JSON_INSTRUCTION)
+    assert sent.json()["system"].startswith(ONLY_JSON_INSTRUCTION)
     assert sent.json()["system"].endswith(encode_text(INSTRUCTED[name]))
     assert ("format-mapped", "/response_format") in {(loss.code, loss.path) for loss in sent.losses}
 
@@ -91,14 +91,14 @@ def test_a_model_without_schemas_gets_the_instruction(schema: Any) -> None:
 def test_json_mode_becomes_an_instruction_after_the_system_prompt() -> None:
     messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "JSON, please."}]
     sent = ask_chat({"type": "json_object"}, messages=messages)
-    assert sent.json()["system"] == f"Be short.\n\n{JSON_INSTRUCTION}"
+    assert sent.json()["system"] == f"Be short.\n\n{ONLY_JSON_INSTRUCTION}"
     assert "format-mapped" in {loss.code for loss in sent.losses}
 
 
 def test_a_system_prompt_in_blocks_gets_one_more() -> None:
     blocks = [{"type": "text", "text": "Be short."}, {"type": "text", "text": "Be kind."}]
     messages = [{"role": "system", "content": blocks}, {"role": "user", "content": "JSON, please."}]
-    assert ask_chat({"type": "json_object"}, messages=messages).json()["system"][-1]["text"] == JSON_INSTRUCTION
+    assert ask_chat({"type": "json_object"}, messages=messages).json()["system"][-1]["text"] == ONLY_JSON_INSTRUCTION
 
 
 SCHEMAS = st.recursive(
@@ -120,4 +120,42 @@ SCHEMAS = st.recursive(
 def test_a_wanted_schema_never_vanishes(schema: Any, model: str) -> None:
     sent = ask_schema(schema, model)
     body = sent.json()
-    assert ("output_config" in body) != (JSON_INSTRUCTION in body.get("system", ""))
+    assert ("output_config" in body) != (ONLY_JSON_INSTRUCTION in body.get("system", ""))
+
+
+# --- OpenAI -----------------------------------------------------------------------------------------------------------
+
+FORMATS: dict[str, tuple[Any, bool]] = {
+    "a list": ({"type": "ARRAY", "items": {"type": "STRING"}}, False),
+    "a word": ({"type": "STRING", "enum": ["a", "b"]}, False),
+    "an object": ({"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}, True),
+    "a list without items": ({"type": "OBJECT", "properties": {"a": {"type": "ARRAY"}}}, True),
+    "a union of objects": ({"anyOf": [{"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}] * 2}, True),
+}
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_openai_gets_an_object_or_an_instruction(name: str, target: str) -> None:
+    schema, is_enforced = FORMATS[name]
+    config = {"responseMimeType": "application/json", "responseSchema": schema}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Three cities?"}]}], "generationConfig": config}
+    sent = translate(body, "request", source="gemini", target=target, model="gpt-4.1")
+    out = sent.json()
+    assert find_violations(target, out) == []
+    form = out.get("response_format") or out.get("text", {}).get("format")
+    assert (form is not None) == is_enforced
+    assert (ONLY_JSON_INSTRUCTION in sent.body.decode()) != is_enforced
+    if form is not None:
+        written = form.get("json_schema", form)["schema"]
+        assert (written["type"], "anyOf" in written) == ("object", False)
+        assert '"array"' not in encode_text(written) or '"items"' in encode_text(written)
+    else:
+        assert "format-mapped" in {loss.code for loss in sent.losses}
+
+
+def test_other_servers_of_chat_may_enforce_any_value() -> None:
+    config = {"responseMimeType": "application/json", "responseSchema": {"type": "ARRAY", "items": {"type": "STRING"}}}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Three cities?"}]}], "generationConfig": config}
+    out = translate(body, "request", source="gemini", target="openai-chat", model="qwen3-32b").json()
+    assert out["response_format"]["json_schema"]["schema"]["type"] == "array"

@@ -85,6 +85,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     convert_strict_schema: Callable[[Json], tuple[ConvertedSchema, str]] | None = None
     """Converts the schema of a strict tool, where the protocol has rules for those (OpenAI): the schema and "", or the
     schema without strictness and why it cannot be strict."""
+    convert_format_schema: Callable[[Json, str], ConvertedSchema] | None = None
+    """Converts the JSON Schema of the answer for this model, where other protocols allow more (OpenAI needs an object
+    at the root)."""
     max_tools: Callable[[str], int | None] = lambda model: None
     """How many tools a request to this model may declare (OpenAI: 128, Gemini: 512); None if there is no known limit.
     Those beyond it are left out, so that the session can go on."""

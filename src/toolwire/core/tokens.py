@@ -177,7 +177,11 @@ OPENAI_MAX_TOOLS = 128
 
 def openai_max_tools(model: str) -> int | None:
     """The number of tools that OpenAI accepts, for its own models: other servers of its protocols may accept more."""
-    return OPENAI_MAX_TOOLS if _OPENAI_MODEL.match(model.lower().rpartition("/")[2]) else None
+    return OPENAI_MAX_TOOLS if is_openai_model(model) else None
+
+
+def is_openai_model(model: str) -> bool:
+    return _OPENAI_MODEL.match(model.lower().rpartition("/")[2]) is not None
 
 
 _OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt-|codex-|o\d(-|$)")

@@ -31,7 +31,6 @@ from toolwire.core.json_values import (
     Object,
     Path,
     Paths,
-    encode_text,
     expect_object,
     expect_text,
     get_bool,
@@ -45,6 +44,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, present_settings, restore_original_keys
+from toolwire.core.response_format import ONLY_JSON_INSTRUCTION, schema_instruction
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.content import collapse_single_text, read_content, write_content, write_parts
@@ -72,7 +72,6 @@ from toolwire.schema import convert_to_standard
 
 CONTINUE_TEXT = "Continue."
 MEDIA_LEFT_OUT = "[Media that cannot be sent were left out.]"
-JSON_INSTRUCTION = "Your final answer must be valid JSON only: no other text, and no code fence around it."
 
 SUPPORTED_SETTINGS = frozenset(
     "max_tokens temperature top_p top_k stop parallel thinking format user tier cache stream_usage".split()
@@ -350,7 +349,7 @@ def _write_response_format(settings: Settings, facts: Family, out: Object, ledge
         return None
     where = settings.where.get("format")
     if asked.kind == "json" or asked.schema is None:
-        _add_instruction(JSON_INSTRUCTION, out)
+        _add_instruction(ONLY_JSON_INSTRUCTION, out)
         ledger.note("format-mapped", where, "JSON mode became an instruction", "Anthropic needs a schema for it")
         return None
     if facts is AS_GIVEN and (wire := intact_wire(asked.origin)) is not None:
@@ -361,8 +360,7 @@ def _write_response_format(settings: Settings, facts: Family, out: Object, ledge
     if facts is not AS_GIVEN and not problem:
         schema, problem = make_strict_schema(schema, where, "the answer", ledger)
     if problem:
-        text = encode_text(convert_to_standard(schema).schema)
-        _add_instruction(f"{JSON_INSTRUCTION} It must match this JSON Schema:\n{text}", out)
+        _add_instruction(schema_instruction(convert_to_standard(schema).schema), out)
         ledger.note("format-mapped", where, "the schema of the answer became an instruction", problem)
         return None
     return restore_original_keys({"type": "json_schema", "schema": schema}, asked.origin, NAME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.core.tokens import openai_max_tools
+from toolwire.core.tokens import is_openai_model, openai_max_tools
 from toolwire.protocols.openai_chat.errors import read_failure, write_error
 from toolwire.protocols.openai_chat.http import HTTP
 from toolwire.protocols.openai_chat.models import QUIRKS, supports_model, supports_provider_tool
@@ -14,7 +14,7 @@ from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
 from toolwire.protocols.openai_chat.stream_writer import StreamWriter
-from toolwire.schema import convert_to_openai_parameters, convert_to_openai_strict
+from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
 
 CONSTRAINTS = Constraints(
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]{1,64}"),
@@ -29,6 +29,9 @@ CONSTRAINTS = Constraints(
     json_mode_needs_word=True,
     convert_tool_schema=convert_to_openai_parameters,
     convert_strict_schema=convert_to_openai_strict,
+    convert_format_schema=lambda schema, model: (
+        convert_to_openai_parameters(schema) if is_openai_model(model) else ConvertedSchema(schema)
+    ),
     max_tools=openai_max_tools,
     # Messages of OpenAI, vLLM, DashScope and others.
     token_limit_error_patterns=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolwire.core.codec import Codec, Constraints
-from toolwire.core.tokens import openai_max_tools
+from toolwire.core.tokens import is_openai_model, openai_max_tools
 from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
@@ -14,7 +14,7 @@ from toolwire.protocols.openai_responses.request import read_request, write_requ
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
-from toolwire.schema import convert_to_openai_parameters, convert_to_openai_strict
+from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
 
 CODEC = Codec(
     name=NAME,
@@ -33,6 +33,9 @@ CODEC = Codec(
         json_mode_needs_word=True,
         convert_tool_schema=convert_to_openai_parameters,
         convert_strict_schema=convert_to_openai_strict,
+        convert_format_schema=lambda schema, model: (
+            convert_to_openai_parameters(schema) if is_openai_model(model) else ConvertedSchema(schema)
+        ),
         max_tools=openai_max_tools,
         seal_slots=frozenset({"reasoning"}),
         seal_error_pattern=re.compile(r"\binvalid_encrypted_content\b"),

@@ -32,6 +32,7 @@ def prepare_request(
     if rare:
         request = _restrict_seals(request, provider, ledger, options, features)
     request = turn_content.place_system_prompt(request, rules, ledger)
+    request = turn_content.fit_response_format(request, rules, ledger)
     request = turn_content.mention_json(request, rules, ledger)
     if "blank text" in rare:
         request = turn_content.drop_empty_text(request, rules, ledger)

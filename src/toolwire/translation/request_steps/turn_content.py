@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.codec import Constraints
 from toolwire.core.ir import (
@@ -34,6 +35,7 @@ from toolwire.core.ir import (
     with_turns,
 )
 from toolwire.core.losses import Ledger
+from toolwire.core.response_format import schema_instruction
 from toolwire.translation.options import Options
 
 # --- instructions -----------------------------------------------------------------------------------------------------
@@ -91,6 +93,26 @@ def _map_mid_system_turn(
 JSON_INSTRUCTION = "Answer with JSON."
 
 
+def fit_response_format(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
+    """The request with a schema of the answer that the target accepts. Where the answer is not an object, which OpenAI
+    requires, the schema becomes an instruction."""
+    form, convert = request.settings.format, constraints.convert_format_schema
+    if form is None or form.schema is None or form.strict or convert is None or ledger.is_same_protocol:
+        return request
+    where, converted = request.settings.where.get("format"), convert(form.schema, request.model)
+    if converted.schema is form.schema:
+        return request
+    if converted.wrapper_property:
+        ledger.note("format-mapped", where, "the schema of the answer became an instruction", "it is not an object")
+        request = replace_fields(request, settings=replace(request.settings, format=None))
+        return _add_instruction(request, schema_instruction(form.schema), constraints)
+    for change in converted.changes:
+        what = f"the schema of the answer at {change.pointer or 'its root'}: {change.what}"
+        ledger.note("schema-rewritten", where, what)
+    form = replace_fields(form, schema=converted.schema)
+    return replace_fields(request, settings=replace(request.settings, format=form))
+
+
 def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> Request:
     """The request with an instruction that says "JSON": OpenAI refuses JSON mode without the word."""
     format = request.settings.format
@@ -102,11 +124,14 @@ def mention_json(request: Request, constraints: Constraints, ledger: Ledger) -> 
     if any(isinstance(part, Text) and "json" in part.text.lower() for part in parts):
         return request
     ledger.note("turn-added", request.settings.where.get("format"), f"the instruction `{JSON_INSTRUCTION}` was added")
+    return _add_instruction(request, JSON_INSTRUCTION, constraints)
+
+
+def _add_instruction(request: Request, text: str, constraints: Constraints) -> Request:
     if request.system and constraints.system_placement != "turns":
-        return replace_fields(request, system=(*request.system, Text(JSON_INSTRUCTION)))
+        return replace_fields(request, system=(*request.system, Text(text)))
     head = request.turns[:1] if request.turns and request.turns[0].role == "system" else ()
-    added = Turn("system", (Text(JSON_INSTRUCTION),))
-    return replace_fields(request, turns=(*head, added, *request.turns[len(head) :]))
+    return replace_fields(request, turns=(*head, Turn("system", (Text(text),)), *request.turns[len(head) :]))
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
