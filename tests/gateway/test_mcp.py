@@ -510,9 +510,8 @@ def test_a_server_that_misbehaves_is_borne(how: str, capfd: pytest.CaptureFixtur
 
 @pytest.fixture
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For servers that do not end when asked: the SDK waits two seconds before each stronger signal."""
+    """For servers that do not end when asked: the SDK waits two seconds before it terminates them."""
     monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 0.2)
-    monkeypatch.setattr("mcp.client.stdio.FORCE_KILL_TIMEOUT", 0.2)
 
 
 @pytest.mark.usefixtures("_short_grace")

@@ -286,13 +286,14 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     call_visibility: Literal["hidden", "text"] = "hidden"
     max_rounds: int = 16
     max_parallel: int = 8
+    max_result_bytes: int = 16 * 1024 * 1024
 
     @property
     def connection_identity(self) -> tuple[object, ...]:
         """The settings that the connection depends on; while they are the same, the connection is kept."""
         env = tuple((name, value.reveal()) for name, value in self.env.items())
         headers = tuple((name, value.reveal()) for name, value in self.headers.items())
-        return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables
+        return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables, self.max_result_bytes
 
     @property
     def has_audience(self) -> bool:

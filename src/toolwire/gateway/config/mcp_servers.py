@@ -67,6 +67,8 @@ class McpTable(Struct, frozen=True, kw_only=True):
     """Whether clients see the calls: `hidden`, or as `text` in the answer."""
     max_rounds: Positive = 16
     """Rounds of calls within one answer; after that the model is told to answer."""
+    max_result_bytes: Positive = 16 * 1024 * 1024
+    """The largest result of a call, in bytes. In place of a larger one, the model gets an error that says so."""
     max_parallel: Positive = 8
     """Calls that run at the same time, in each worker; further calls wait."""
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import logging
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -33,6 +36,7 @@ from toolwire import __version__
 from toolwire.core.ir import Media, Part, Text, Tool
 from toolwire.core.json_values import Json
 from toolwire.gateway.config.config import McpServer
+from toolwire.gateway.mcp import program_guard
 from toolwire.gateway.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
 from toolwire.gateway.telemetry.redact import printable_text, redact
 
@@ -217,7 +221,7 @@ class ServerConnection:
         async with self._call_slots:
             client = await self._wait_for_client()
             try:
-                return read_tool_result(await client.call_tool(tool, dict(arguments)))
+                return self._read_result(await client.call_tool(tool, dict(arguments)))
             except MCPError as error:
                 if client is not self._client_with_lost_session or not LOST_SESSION_TEXT.search(error.message):
                     raise
@@ -225,7 +229,14 @@ class ServerConnection:
             if client is self._client:
                 self._is_reconnecting = True
                 self._drop_connection()
-            return read_tool_result(await (await self._wait_for_client()).call_tool(tool, dict(arguments)))
+            return self._read_result(await (await self._wait_for_client()).call_tool(tool, dict(arguments)))
+
+    def _read_result(self, result: mcp_types.CallToolResult) -> ToolOutcome:
+        """The result; an error result, from which the model learns what to do, if it is too large."""
+        outcome = read_tool_result(result)
+        if _outcome_size(outcome) <= self.settings.max_result_bytes:
+            return outcome
+        return failed_outcome(f"the result is too large: {_too_large_text(self.settings.max_result_bytes)}")
 
     async def _wait_for_client(self) -> Client:
         if self.state in ("idle", "connecting"):
@@ -408,6 +419,17 @@ def read_tool_result(result: mcp_types.CallToolResult) -> ToolOutcome:
     return ToolOutcome(parts, error, structured if is_same else None)
 
 
+def _too_large_text(max_bytes: int) -> str:
+    return f"it has more than {max_bytes} bytes (`max_result_bytes`): ask for less"
+
+
+def _outcome_size(outcome: ToolOutcome) -> int:
+    return sum(
+        len(part.text.encode()) if isinstance(part, Text) else len(part.data or "") if isinstance(part, Media) else 0
+        for part in outcome.content
+    )
+
+
 def _repeats_structured_content(content: list[mcp_types.ContentBlock], structured: Json) -> bool:
     """Whether the content already contains the structured content. MCP asks servers to repeat it as text; many repeat
     only the value of its single key, or put the content blocks themselves there."""
@@ -459,6 +481,7 @@ def _read_resource(block: mcp_types.EmbeddedResource) -> Part:
 
 STDERR_TAIL_BYTES = 4096
 """Only the last bytes of a program's standard error are kept."""
+_MIN_MESSAGE_BYTES = 4 * 1024 * 1024
 UNKNOWN_SESSION_STATUSES = (400, 404)
 """Statuses for an unknown session: the specification says 404, the reference server sends 400."""
 IncomingMessage = SessionMessage | Exception
@@ -494,15 +517,23 @@ async def open_transport(
             yield WatchedStream(reading, on_ended), writing
         return
     timeout = httpx2.Timeout(server.connect_timeout, read=None)  # each call has its own deadline
-    headers = {name: value.reveal() for name, value in server.headers.items()}
+    # Not compressed, because the size of an answer is limited while it is read.
+    headers = {"accept-encoding": "identity"} | {name: value.reveal() for name, value in server.headers.items()}
 
     async def check_session(response: httpx2.Response) -> None:
         if response.status_code in UNKNOWN_SESSION_STATUSES and MCP_SESSION_ID in response.request.headers:
             on_session_lost()
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("it compresses its answers, though it was asked not to")
+        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = LimitedStream(response.stream, _max_message_bytes(server))
 
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [check_session]}) as client,
-        streamable_http_client(server.url.reveal(), http_client=client) as (reading, writing),
+        streamable_http_client(
+            server.url.reveal(), http_client=client, max_sse_event_size=_max_message_bytes(server)
+        ) as (reading, writing),
     ):
         yield WatchedStream(reading, on_ended), writing
 
@@ -510,8 +541,8 @@ async def open_transport(
 @asynccontextmanager
 async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[MessageStreams, None]:
     """Start a program. Its standard error is always read, so that it never blocks."""
-    program, *arguments = server.command
     env = {name: value.reveal() for name, value in server.env.items()}
+    program, *arguments = _guard_program(server, env.get("PATH", os.environ.get("PATH", os.defpath)))
     parameters = StdioServerParameters(
         command=program, args=arguments, env=env, cwd=server.cwd or None, encoding_error_handler="replace"
     )
@@ -530,6 +561,43 @@ async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[Mes
     finally:
         writing.close()
         pipe.close()
+
+
+def _guard_program(server: McpServer, path: str) -> tuple[str, ...]:
+    """The command with a guard before it, which ends the program if the gateway is killed, and limits its messages.
+    Raises `OSError` if the program cannot be started."""
+    if sys.platform == "win32":  # there the SDK uses a job object for it
+        return server.command
+    name = server.command[0]
+    folders = [""] if "/" in name else path.split(os.pathsep)
+    found = [place for folder in folders if (place := Path(server.cwd, folder, name)).exists()]
+    if not any(place.is_file() and os.access(place, os.X_OK) for place in found):
+        number = errno.EACCES if found else errno.ENOENT
+        raise OSError(number, os.strerror(number))
+    return (sys.executable, "-I", "-S", program_guard.__file__, str(_max_message_bytes(server)), *server.command)
+
+
+def _max_message_bytes(server: McpServer) -> int:
+    """The most bytes of a message. Escapes in JSON make a result longer, and lists of tools have messages, too."""
+    return 2 * server.max_result_bytes + _MIN_MESSAGE_BYTES
+
+
+class LimitedStream(httpx2.AsyncByteStream):
+    """The body of a response; an error if it is too long."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: int) -> None:
+        self._stream, self._max_bytes = stream, max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._stream:
+            size += len(data)
+            if size > self._max_bytes:
+                raise httpx2.StreamError(_too_large_text(self._max_bytes))
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class WatchedStream:
