@@ -277,7 +277,7 @@ def test_sources_are_asked_for_where_they_do_not_come_by_themselves(served: Serv
     scene = served.scene("openai-responses", played("openai-responses", ANSWERS["openai-responses"], False))
     call(served, "anthropic", scene.model, False, **ASKS["anthropic"])
     sent = scene.asked[0].json()
-    assert sent["include"] == ["web_search_call.action.sources"]
+    assert "web_search_call.action.sources" in sent["include"]
     assert sent["max_tool_calls"] == 3
 
 

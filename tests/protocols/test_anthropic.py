@@ -594,14 +594,14 @@ WRITTEN: dict[str, tuple[list[Event], list[dict[str, Any]]]] = {
         [
             {
                 "type": "server_tool_use",
-                "id": "srvtoolu_ee92e8791c136a7cb12214b7",
+                "id": "srvtoolu_ws_1",
                 "name": "web_search",
                 "input": {},
                 "json": '{"query":"x"}',
             },
             {
                 "type": "web_search_tool_result",
-                "tool_use_id": "srvtoolu_ee92e8791c136a7cb12214b7",
+                "tool_use_id": "srvtoolu_ws_1",
                 "content": [
                     {
                         "type": "web_search_result",

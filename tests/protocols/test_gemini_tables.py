@@ -167,7 +167,7 @@ READ_ONLY: list[tuple[Any, Part]] = [
     ({"functionResponse": {"name": "f"}}, Result("", (), name="f")),
     ({"inline_data": {"mime_type": "image/png", "data": "-_8"}}, Media("image", "image/png", data="+/8=")),
     ({"thoughtSignature": "QQ=="}, Text("", seal=Seal("gemini", "QQ=="))),
-    ({"executable_code": {"code": "1"}}, ProviderCall("", "code_execution", '{"code":"1"}')),
+    ({"executable_code": {"code": "1"}}, ProviderCall("gcode_3d254af95e59b77f", "code_execution", '{"code":"1"}')),
 ]  # fmt: skip
 
 

@@ -59,6 +59,28 @@ def provider_result_text(result: ProviderResult) -> str:
     return "\n".join(filter(None, [result.text, *lines, *quotes, result.error]))
 
 
+_PORTABLE_ID = re.compile(r"[A-Za-z0-9_]{1,50}")
+
+
+def carry_call_id(id: str, prefix: str) -> str:
+    """The id of a provider's call behind the prefix that another protocol demands, "" where it cannot be carried. It
+    still says who made the call, when the client sends it back."""
+    if id.startswith(prefix):
+        return id
+    return prefix + id if _PORTABLE_ID.fullmatch(id) else ""
+
+
+def is_returned_call(part: ProviderCall | ProviderResult, own_prefix: str) -> bool:
+    """Is it a call that this provider has made, and that comes back through a client of another protocol? What it found
+    must not become text, which the provider would take for words of its own."""
+    return own_prefix in part.id
+
+
+def note_returned_result(part: ProviderResult, ledger: Ledger) -> None:
+    what = f"what the tool `{part.tool}` of this very provider has found was left out"
+    ledger.note("part-dropped", source_path(part), what, "the client cannot carry it as its maker takes it")
+
+
 def provider_result_as_text(result: ProviderResult, ledger: Ledger) -> Text | None:
     """A result of an earlier turn, for a provider that accepts only its own."""
     found = provider_result_text(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -42,7 +41,12 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
-from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.provider_tools import (
+    carry_call_id,
+    is_returned_call,
+    note_returned_result,
+    provider_result_as_text,
+)
 from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.anthropic import names
 from toolwire.protocols.anthropic.models import Family, read_cache, write_cache
@@ -391,7 +395,7 @@ def _note_schema_changes(changes: tuple[SchemaChange, ...], where: Path, owner: 
 
 TOOL_BY_RESULT_TYPE = {f"{tool}_tool_result": tool for tool in names.PROVIDER_TOOL_VERSIONS}
 
-_PROVIDER_CALL_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+PROVIDER_CALL_PREFIX = "srvtoolu_"
 
 
 def known_call_keys(block: Object, keys: frozenset[str]) -> frozenset[str]:
@@ -510,7 +514,7 @@ def _has_unsealed_citation(part: Text) -> bool:
 
 def write_provider_call_id(id: str) -> str:
     """Anthropic's ids of these calls begin with `srvtoolu_`."""
-    return id if _PROVIDER_CALL_ID.fullmatch(id) else f"srvtoolu_{hex_digest(id, 24)}"
+    return carry_call_id(id, PROVIDER_CALL_PREFIX) or f"{PROVIDER_CALL_PREFIX}{hex_digest(id, 24)}"
 
 
 def write_provider_call(part: ProviderCall, ledger: Ledger, in_response: bool) -> Object | None:
@@ -528,6 +532,10 @@ def write_provider_call(part: ProviderCall, ledger: Ledger, in_response: bool) -
 
 def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: bool) -> Object | None:
     if not _can_write(part, ledger, in_response):
+        is_made_here = part.origin is not None and part.origin.protocol == NO_PROTOCOL
+        if not in_response and not is_made_here and is_returned_call(part, PROVIDER_CALL_PREFIX):
+            note_returned_result(part, ledger)
+            return None
         text = None if in_response else provider_result_as_text(part, ledger)
         return None if text is None else {"type": "text", "text": text.text}
     kind = f"{part.tool}_tool_result"

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from toolwire.core.ids import hex_digest
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -147,6 +148,9 @@ class PartReadContext(ReadContext):
 
     protocol: str = NAME
     open_call: OpenCall | None = None
+    code_count: int = 0
+    code_id: str = ""
+    """The id of the last executed code, which its result needs."""
 
     def read_node(self, item: Json, path: Path, shape: KnownKeys) -> tuple[Object, Origin]:
         """An object in camelCase, and its origin."""
@@ -338,7 +342,10 @@ def _read_code(node: Object, key: str, path: Path, reading: PartReadContext) -> 
     code = reading.read_inner_node(node[key], here, names.INNER_KEYS["executableCode"])
     arguments = {name: code[name] for name in ("language", "code") if name in code}
     origin = reading.provider_part_origin(node, "executableCode", path)
-    return ProviderCall(get_text(code, "id", here) or "", "code_execution", encode_text(arguments), origin)
+    reading.code_count += 1
+    made = f"{names.CODE_ID_PREFIX}{hex_digest(f'{reading.code_count} {arguments}', 16)}"
+    reading.code_id = get_text(code, "id", here) or made
+    return ProviderCall(reading.code_id, "code_execution", encode_text(arguments), origin)
 
 
 def _read_code_result(node: Object, key: str, path: Path, reading: PartReadContext) -> ProviderResult:
@@ -346,7 +353,7 @@ def _read_code_result(node: Object, key: str, path: Path, reading: PartReadConte
     result = reading.read_inner_node(node[key], here, names.INNER_KEYS["codeExecutionResult"])
     outcome = str(result.get("outcome") or "OUTCOME_OK")
     error = "" if outcome in ("OUTCOME_OK", "1") else outcome
-    id, text = (get_text(result, name, here) or "" for name in ("id", "output"))
+    id, text = get_text(result, "id", here) or reading.code_id, get_text(result, "output", here) or ""
     origin = reading.provider_part_origin(node, "codeExecutionResult", path)
     return ProviderResult(id, "code_execution", text=text, error=error, origin=origin)
 

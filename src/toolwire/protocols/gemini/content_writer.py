@@ -27,7 +27,7 @@ from toolwire.core.ir import (
 from toolwire.core.json_values import Object, decode_object_or_none
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
-from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
 from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import GOOGLE_FILE_PREFIXES
 from toolwire.protocols.gemini.models import Family
@@ -244,7 +244,7 @@ def write_media(media: Media, writing: PartWriteContext, nested: bool = False) -
 
 
 def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Object | None:
-    if not writing.in_response and is_foreign(part.origin):
+    if not writing.in_response and is_foreign(part.origin) and not _is_returned_code(part):
         return _note_dropped(part, writing)
     if part.tool != "code_execution":
         return _write_provider_part("toolCall", "args", names.RAW_ARGUMENTS_KEY, part.arguments, part, writing)
@@ -252,18 +252,31 @@ def _write_provider_call(part: ProviderCall, writing: PartWriteContext) -> Objec
     code, language = arguments.get("code", arguments.get("command")), arguments.get("language")
     written: Object = {"language": language if isinstance(language, str) else "PYTHON"}
     written["code"] = code if isinstance(code, str) else part.arguments
-    return _wrap("executableCode", written | ({"id": part.id} if part.id else {}), part.origin)
+    return _wrap("executableCode", written | _write_code_id(part), part.origin)
 
 
 def _write_provider_result(part: ProviderResult, writing: PartWriteContext) -> Object | None:
-    if not writing.in_response and is_foreign(part.origin):
+    if not writing.in_response and is_foreign(part.origin) and not _is_returned_code(part):
+        if is_returned_call(part, names.GROUNDING_ID_PREFIX):
+            note_returned_result(part, writing.ledger)
+            return None
         text = provider_result_as_text(part, writing.ledger)
         return None if text is None else {"text": text.text}
     if part.tool != "code_execution":
         return _write_provider_part("toolResponse", "response", "output", part.text, part, writing)
     outcome = part.error if part.error.startswith("OUTCOME_") else "OUTCOME_FAILED" if part.error else "OUTCOME_OK"
-    written = {"outcome": outcome, "output": part.text} | ({"id": part.id} if part.id else {})
+    written = {"outcome": outcome, "output": part.text} | _write_code_id(part)
     return _wrap("codeExecutionResult", written, part.origin)
+
+
+def _is_returned_code(part: ProviderCall | ProviderResult) -> bool:
+    return part.tool == "code_execution" and names.RETURNED_CODE_ID.fullmatch(part.id) is not None
+
+
+def _write_code_id(part: ProviderCall | ProviderResult) -> Object:
+    """The id that Google gave to executed code, if it gave one."""
+    id = part.id.rpartition("_")[2] if is_foreign(part.origin) and _is_returned_code(part) else part.id
+    return {"id": id} if id and names.CODE_ID_PREFIX not in part.id else {}
 
 
 def _write_provider_part(

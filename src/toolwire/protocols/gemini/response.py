@@ -176,8 +176,6 @@ def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -
 
 GROUNDING_METADATA_KEYS = ("groundingMetadata", "urlContextMetadata")
 """The keys of a candidate (in camelCase) with results of provider tools."""
-_GROUNDING_ID_PREFIX = "grounding_"
-"""The prefix of the ids that are made for these calls, because Google gives them none."""
 _FETCH_SUCCESS = "URL_RETRIEVAL_STATUS_SUCCESS"
 
 
@@ -206,7 +204,7 @@ def read_grounding(
             arguments = encode_text({"query": queries[0] if isinstance(queries, list) else queries} | several)
         sources = tuple(source for kind, source in chunks if kind == tool)
         digest = ids.hex_digest(encode_text([tool, queries, [source.url for source in sources], list(texts)]), 16)
-        id = f"{_GROUNDING_ID_PREFIX}{digest}"
+        id = f"{names.GROUNDING_ID_PREFIX}{digest}"
         # Without an origin: they are written as metadata, not as parts of the content.
         provider_parts += [ProviderCall(id, tool, arguments), ProviderResult(id, tool, sources)]
     return [*provider_parts, *fetched], list(_read_supports(node, chunks, texts, path, reading))
@@ -222,7 +220,7 @@ def _read_fetched_pages(value: Json, path: Path, reading: PartReadContext) -> It
         at = (here, number)
         row = reading.read_inner_node(item, at, names.URL_METADATA_KEYS)
         url, status = get_text(row, "retrievedUrl", at) or "", get_text(row, "urlRetrievalStatus", at) or _FETCH_SUCCESS
-        id = f"{_GROUNDING_ID_PREFIX}{ids.hex_digest(f'{number} {url}', 16)}"
+        id = f"{names.GROUNDING_ID_PREFIX}{ids.hex_digest(f'{number} {url}', 16)}"
         yield ProviderCall(id, "web_fetch", encode_text({"url": url}))
         yield ProviderResult(id, "web_fetch", (Citation(url),), error="" if status == _FETCH_SUCCESS else status)
 
@@ -388,7 +386,7 @@ def is_grounding(part: Part) -> bool:
         return False
     # A part that was read from a `toolCall` has an origin, one that was read from the metadata has none.
     if part.origin is None:
-        return not part.id or part.id.startswith(_GROUNDING_ID_PREFIX)
+        return not part.id or part.id.startswith(names.GROUNDING_ID_PREFIX)
     return part.origin.protocol != NAME
 
 

@@ -41,7 +41,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
-from toolwire.core.provider_tools import provider_result_as_text
+from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
 from toolwire.core.tool_choice import fit_tool_choice
 from toolwire.protocols.openai_responses.content import (
     read_agent_message,
@@ -393,10 +393,13 @@ def _write_provider_call(
         if given != call.id:
             for part in (call, result) if result else (call,):
                 ledger.note("id-rewritten", source_path(part), f"the id {call.id!r} became {given!r}")
-        # The item has no place for text that was found: it becomes a message after the item.
-        bare = result if result is None or not result.text else replace(result, text="")
+        # Most items have no place for text that was found: it becomes a message after the item.
+        holds_text = call.tool == "code_execution" or result is None or not result.text
+        bare = result if holds_text or result is None else replace(result, text="")
         items.append(write_provider_item(call, bare, ledger, given))
-        if result is not None and result.text:
+        if not holds_text and result is not None and is_returned_call(result, prefix):
+            note_returned_result(result, ledger)
+        elif not holds_text and result is not None:
             _write_provider_result_text(replace(result, sources=()), items, ledger)
     else:
         ledger.note("part-dropped", source_path(call), f"a call of the provider's tool {call.tool!r} was left out")

@@ -45,6 +45,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
+from toolwire.core.provider_tools import carry_call_id
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_provider_item, write_reasoning
@@ -301,6 +302,11 @@ class ItemIds(Struct, eq=False):
         self.used.add(given)
         return given
 
+    def assign_provider_id(self, tool: str, given: str, number: int) -> str:
+        """The id of a call that the provider ran: with the provider's own id in it."""
+        prefix = PROVIDER_ITEM_BY_TOOL[tool][1]
+        return self.assign_id(prefix, carry_call_id(given, prefix), number)
+
 
 # --- writing items --------------------------------------------------------------------------------------------------
 
@@ -362,9 +368,7 @@ def _write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) 
             return write_reasoning(part, ledger, ids.assign_id("rs_", part.id, number))
         case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
             result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
-            return write_provider_item(
-                part, result, ledger, ids.assign_id(PROVIDER_ITEM_BY_TOOL[tool][1], part.id, number)
-            )
+            return write_provider_item(part, result, ledger, ids.assign_provider_id(tool, part.id, number))
         case Media(kind="image") if part.data:
             return write_image_item(part, ids.assign_id("ig_", "", number))
         case _:

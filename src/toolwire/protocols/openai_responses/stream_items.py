@@ -435,7 +435,7 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
         case Reasoning():
             return OpenReasoning(part, ids.assign_id("rs_", part.id, number), number, ledger, sequence)
         case ProviderCall(tool=tool) if tool in PROVIDER_ITEM_BY_TOOL:
-            id = ids.assign_id(PROVIDER_ITEM_BY_TOOL[tool][1], part.id, number)
+            id = ids.assign_provider_id(tool, part.id, number)
             return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:
             picture = write_image_item(part, ids.assign_id("ig_", "", number))
