@@ -1,5 +1,7 @@
 # A small image of the gateway that runs without root. Put client keys into /etc/toolwire.toml: see docs/guides/gateway.md.
-FROM python:3.11-slim AS build
+# A release builds it with the base image pinned by digest: see docs/security.md.
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY requirements/gateway.txt requirements/
@@ -9,7 +11,7 @@ RUN python -m venv /venv \
  && PATH="/venv/bin:$PATH" /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /venv/bin/pip uninstall --yes uv_build pip setuptools
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --no-create-home toolwire
 COPY --from=build /venv /venv
 USER toolwire

@@ -15,7 +15,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks lock clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ lint: $(VENV)/.ready ## Check style, formatting and import rules
 types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types test test-agents ## Run everything that continuous integration runs
+check: lint types audit test test-agents ## Run everything that continuous integration runs
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -82,6 +82,14 @@ lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) --extra gateway --extra store --extra mcp --group build --output-file requirements/gateway.txt
 	$(LOCK) --group frameworks --output-file requirements/frameworks.txt
 	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
+
+sbom: $(VENV)/.ready ## Write the gateway's SBOM (CycloneDX) to dist/toolwire.cdx.json, from its lock file
+	@mkdir -p dist
+	@$(BIN)/python .ci/sbom.py requirements/gateway.txt >dist/toolwire.cdx.json
+	@echo dist/toolwire.cdx.json
+
+audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (needs the network; says so if there is none)
+	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
 	rm -rf $(VENV) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,127 @@
+"""The SBOM names every pinned package, and the audit fails for what is known to be vulnerable, and only for that."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GATEWAY, DEV = "requirements/gateway.txt", "requirements/dev.txt"
+PACKAGES = dict(re.findall(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)", (ROOT / GATEWAY).read_text(), re.MULTILINE))
+
+
+def _run(script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / ".ci" / script), *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")} | environ
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_sbom_names_every_pinned_package() -> None:
+    made = _run("sbom.py", GATEWAY)
+    assert made.returncode == 0, made.stderr
+    sbom = json.loads(made.stdout)
+    assert (sbom["bomFormat"], sbom["specVersion"], sbom["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", sbom["serialNumber"])
+    assert {one["name"]: one["version"] for one in sbom["components"]} == PACKAGES
+    assert len(PACKAGES) > 20
+    for one in sbom["components"]:
+        assert one["purl"] == one["bom-ref"] == f"pkg:pypi/{one['name']}@{one['version']}"
+        assert one["externalReferences"][0]["hashes"]
+    refs = {one["bom-ref"] for one in sbom["components"]} | {sbom["metadata"]["component"]["bom-ref"]}
+    assert all({row["ref"], *row["dependsOn"]} <= refs for row in sbom["dependencies"])
+    digests = re.findall(r"sha256:([0-9a-f]{64})", (ROOT / GATEWAY).read_text())
+    assert sorted(re.findall(r'"content": "([0-9a-f]{64})"', made.stdout)) == sorted(digests)
+    assert _run("sbom.py", GATEWAY).stdout == made.stdout, "the same lock gives the same bytes"
+
+
+def test_a_lock_that_is_not_understood_is_an_error(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text("-e git+https://example.com/x\n")
+    assert _run("sbom.py", str(lock)).returncode
+
+
+@contextmanager
+def database(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[str]:
+    """A vulnerability database on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, body = answer(asked)
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1/querybatch"
+        server.shutdown()
+        thread.join()
+
+
+def _knowing(*vulnerable: str) -> Callable[[Any], tuple[int, bytes]]:
+    def answer(asked: Any) -> tuple[int, bytes]:
+        names = [query["package"]["name"] for query in asked["queries"]]
+        assert all(query["package"]["ecosystem"] == "PyPI" and query["version"] for query in asked["queries"])
+        rows = [{"vulns": [{"id": f"GHSA-{name}"}]} if name in vulnerable else {} for name in names]
+        return 200, json.dumps({"results": rows}).encode()
+
+    return answer
+
+
+def test_the_audit_fails_for_what_is_shipped() -> None:
+    with database(_knowing("msgspec")) as url:
+        done = _run("audit.py", GATEWAY, DEV, OSV_URL=url)
+    assert done.returncode == 1
+    assert "msgspec" in done.stdout
+    assert "https://osv.dev/GHSA-msgspec" in done.stdout
+
+
+def test_the_audit_only_shows_what_is_not_shipped() -> None:
+    with database(_knowing("pytest")) as url:
+        done = _run("audit.py", GATEWAY, DEV, OSV_URL=url)
+    assert done.returncode == 0
+    assert "GHSA-pytest" in done.stdout
+
+
+def test_the_audit_is_quiet_if_nothing_is_known() -> None:
+    with database(_knowing()) as url:
+        done = _run("audit.py", GATEWAY, OSV_URL=url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{GATEWAY}: {len(PACKAGES)} packages asked about\n"
+
+
+@pytest.mark.parametrize("answer", [(500, b""), (200, b"<html>"), (200, b"[]"), (200, b'{"results":[]}'), (200, b"{}")])
+def test_a_database_that_gives_no_answer_fails_nothing_and_is_told_in_a_line(answer: tuple[int, bytes]) -> None:
+    with database(lambda asked: answer) as url:
+        done = _run("audit.py", GATEWAY, DEV, OSV_URL=url)
+    assert done.returncode == 0
+    assert done.stderr.startswith("audit: not done: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_database_that_is_not_there_fails_nothing_and_is_told_in_a_line() -> None:
+    done = _run("audit.py", GATEWAY, OSV_URL="http://127.0.0.1:1/")
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert "cannot be asked" in done.stderr
+
+
+def test_continuous_integration_runs_both() -> None:
+    assert {"audit", "sbom"} <= set((ROOT / ".ci" / "run").read_text().split())
