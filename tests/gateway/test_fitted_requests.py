@@ -33,6 +33,17 @@ def test_the_first_request_within_chat_has_no_more_tools_than_openai_accepts(ser
     assert ("tool-dropped" in got.headers.get("x-toolwire-losses", "")) == (count > 128)
 
 
+@pytest.mark.parametrize("count", [512, 513])
+def test_the_same_within_gemini(served: Served, count: int) -> None:
+    scene = served.scene("gemini", whole("gemini"), model="gemini-3.8-flash")
+    declarations = [
+        {"name": f"t{number}", "description": "d", "parametersJsonSchema": OBJECT} for number in range(count)
+    ]
+    got = call(served, "gemini", scene.model, False, tools=[{"functionDeclarations": declarations}])
+    assert got.status == 200
+    assert scene.asked[0].json()["tools"] == [{"functionDeclarations": declarations[:512]}]
+
+
 def test_where_losses_are_refused_too_many_tools_are(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(tmp_path_factory.mktemp("strict"), 'log_format = "none"', '[translate]\non_loss = "refuse"\n') as strict:
         scene = strict.scene("openai-chat", whole("openai-chat"), model="gpt-4.1")

@@ -280,6 +280,15 @@ def test_the_limit_holds_within_chat_too() -> None:
     assert [loss.path for loss in sent.losses] == ["/tools/128", "/tools/129"]
 
 
+def test_the_limit_holds_within_gemini_too() -> None:
+    declarations = [{"name": f"t{number}", "parametersJsonSchema": OBJECT} for number in range(514)]
+    contents = [{"role": "user", "parts": [{"text": "Hello."}]}]
+    body = {"contents": contents, "tools": [{"functionDeclarations": declarations}]}
+    sent = send(body, "gemini", "gemini")
+    assert sent.json() == {**body, "tools": [{"functionDeclarations": declarations[:512]}]}
+    assert [loss.code for loss in sent.losses] == ["tool-dropped"] * 2
+
+
 # --- a conversation with calls and no tools ---------------------------------------------------------------------------
 
 
