@@ -58,8 +58,10 @@ async def gateway_in_loop(folder: Path, server: str = "") -> AsyncIterator[Gatew
     gateway = Gateway(live, Telemetry(live.current.server, lambda text: None))
     with closing(wire):
         async with run_server(gateway.handle_request, gateway.admission) as made:
-            yield GatewayInLoop(gateway, made, wire)
-            made.shut()
-            await made.empty()
-            await gateway.close()
+            try:
+                yield GatewayInLoop(gateway, made, wire)
+                made.shut()
+                await made.empty()
+            finally:
+                await gateway.close()
     assert not wire.faults

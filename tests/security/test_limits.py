@@ -346,7 +346,7 @@ def test_unsent_answers_count(tmp_path: Path) -> None:
     """Clients that do not read their whole answers: others are refused before there are too many of them."""
 
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_memory = 200000000") as served:
+        async with gateway_in_loop(tmp_path, "max_memory = 1000000000") as served:
             answer = whole("openai-chat", "x" * 20_000_000)
             scene = served.scene("openai-chat", answer)
             memory = served.gateway.admission.memory
@@ -357,6 +357,29 @@ def test_unsent_answers_count(tmp_path: Path) -> None:
                 one.transport.abort()
             await become(lambda: not served.made.server.connections)
             assert memory.used == 0
+
+    run("uvloop", test)
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
+def test_answers_that_are_read_whole_count(client: str, tmp_path: Path) -> None:
+    """One of 2 MB fits; one of 20 MB does not, and its provider is asked once, without a retry."""
+
+    async def test() -> None:
+        async with gateway_in_loop(tmp_path, "max_memory = 20000000\nretries = 2\ncooldown_after = 1") as served:
+            for size, fits in ((2_000_000, True), (20_000_000, False), (2_000_000, True)):
+                scene = served.scene("openai-chat", whole("openai-chat", "x" * size))
+                talk = await served.ask(post(client, scene.model, False))
+                if fits:
+                    line, _, body = await read_answer(talk)
+                    assert line == OK
+                    assert len(body) > size
+                else:
+                    assert "no memory for the answer" in await refusal(talk, client)
+                assert len(scene.asked) == 1
+                talk.leave()
+                await become(lambda: not served.made.server.connections)
+                await is_idle(served)
 
     run("uvloop", test)
 

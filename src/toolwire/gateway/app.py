@@ -190,7 +190,7 @@ class Gateway:
 
     def _build_routes(self, config: Config) -> Routes:
         if self._client is None:
-            self._client = UpstreamClient(config.server.timeouts)
+            self._client = UpstreamClient(config.server.timeouts, self.admission.memory)
         self._client.set_timeouts(config.server.timeouts)
         hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         hidden += [secret for server in config.mcp.values() for secret in server.secrets]

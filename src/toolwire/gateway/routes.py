@@ -186,6 +186,7 @@ class Routes:
         call = GatewayRequest(
             self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
         )
+        call.ticket = request.ticket
         if endpoint is None:
             return self._serve_other_path(request, call, head.passthrough)
         if endpoint.operation == "count_tokens":

@@ -148,11 +148,19 @@ def redact_key(data: bytes, upstream: Upstream) -> bytes:
     return data.replace(key, b"[key]") if len(key) >= 8 else data
 
 
+async def _read_counted(call: GatewayRequest, response: UpstreamResponse) -> bytes | TransportError:
+    """The whole body, which counts in the memory budget until the request ends."""
+    data = await response.read(MAX_RESPONSE)
+    if call.ticket is not None and isinstance(data, bytes):
+        call.ticket.add_answer(len(data))
+    return data
+
+
 async def _read_whole_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
     upstream, record, headers = prepared.upstream, call.record, response.headers
-    data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
+    data: bytes | TransportError | Failure = await _read_counted(call, response)
     if not prepared.is_passthrough and prepared.exchange.can_take_rounds and isinstance(data, bytes):
         data = await _complete_rounds(call, prepared, data)
     if not isinstance(data, bytes):

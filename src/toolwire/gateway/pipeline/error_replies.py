@@ -14,6 +14,7 @@ from toolwire.core.json_values import Malformed, encode
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, Upstream
 from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.server.admission import RETRY_AFTER
 from toolwire.gateway.upstream.connection import TransportError
 
 FIRST_RETRY_WAIT = 0.25
@@ -36,11 +37,14 @@ TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
     "connection-closed": ("upstream", 502, True),
     "stale-connection": ("upstream", 502, True),
     "out-of-descriptors": ("overloaded", 503, True),
+    "out-of-memory": ("overloaded", 503, False),
     "connect-timeout": ("deadline", 504, True),
     "first-byte-timeout": ("deadline", 504, False),
     "idle-timeout": ("deadline", 504, False),
 }
 """A transport error as the client sees it (kind and status), and whether to ask the same provider again."""
+OWN_LIMITS = frozenset({"out-of-descriptors", "out-of-memory"})
+"""Transport errors that are limits of the gateway itself."""
 ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", "provider_key_missing"}
 """Outcomes of an attempt, besides a status."""
 
@@ -92,14 +96,14 @@ def gateway_error(call: GatewayRequest, failure: Failure, can_fall_back: bool = 
 def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
     failure = transport_failure(upstream, error)
     reply, can_retry = error_reply(call.client_codec, failure), TRANSPORT_ERROR_REPLIES[error.kind][2]
-    # Without descriptors no other provider can be reached either, and this one must not be blamed.
-    return AttemptFailed(failure, reply, can_retry, can_fall_back=error.kind != "out-of-descriptors")
+    # Without descriptors or memory no other provider can be asked either, and this one must not be blamed.
+    return AttemptFailed(failure, reply, can_retry, can_fall_back=error.kind not in OWN_LIMITS)
 
 
 def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
     kind, status, _ = TRANSPORT_ERROR_REPLIES[error.kind]
-    if error.kind == "out-of-descriptors":
-        return Failure(kind, error.detail, status, error.kind)
+    if error.kind in OWN_LIMITS:
+        return Failure(kind, error.detail, status, error.kind, retry_after=RETRY_AFTER)
     # In a stream there is no status. Some clients look for the words "connection error" to know that they may retry.
     what = f"the provider `{upstream.provider.name}` did not send a complete answer (connection error): {error.detail}"
     return Failure(kind, what, status, error.kind)

@@ -22,7 +22,7 @@ from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_header
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
 from toolwire.gateway.server.access import AccessControl, Caller
-from toolwire.gateway.server.admission import Admission
+from toolwire.gateway.server.admission import Admission, Ticket
 from toolwire.gateway.server.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.telemetry.record import CapturedResponse, ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -281,6 +281,8 @@ class GatewayRequest(Struct, eq=False):
     """Tools of MCP servers, which the gateway runs itself."""
     has_lone_halves: bool = False
     """The body has half of a surrogate pair, which the translation replaces."""
+    ticket: Ticket | None = None
+    """Its share of the memory budget."""
     strip_seals: bool = False
     """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ServerSettings
-from toolwire.gateway.server.memory import MemoryBudget, default_budget, weigh_body
+from toolwire.gateway.server.memory import ANSWER_COPIES, MemoryBudget, default_budget, weigh_body
 
 if TYPE_CHECKING:
     from toolwire.gateway.server.client_request import ClientRequest
@@ -135,6 +135,12 @@ class Ticket:
             memory.used += more
             self._held = size
         return True
+
+    def add_answer(self, size: int) -> None:
+        """An answer of this size was read whole; until now its connection had the memory for it."""
+        if self._has_place:  # a response in the background outlives its request
+            self._admission.memory.used += size * ANSWER_COPIES
+            self._held += size * ANSWER_COPIES
 
     def try_enter(self, body: bytes) -> bool:
         """Take a place for a request whose body has come, if that is possible at once."""

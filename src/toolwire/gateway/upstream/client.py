@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from toolwire.gateway.config.config import Timeouts
+from toolwire.gateway.server.memory import MemoryBudget
 from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connect import TlsContexts, connect, proxy_refusal, read_proxy
@@ -40,12 +41,12 @@ _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 class UpstreamClient:
     """Sends requests over pooled connections. One for each event loop."""
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, budget: MemoryBudget | None = None) -> None:
         self._timeouts = timeouts
         self._pools: dict[Address, _ConnectionPool] = {}
         self._tls_contexts = TlsContexts()
         self._write_queue = WriteQueue(asyncio.get_running_loop())
-        self._read_buffers = ReadBuffers()
+        self._read_buffers = ReadBuffers(budget)
         self._is_closed = False
         self._sweep_timer: asyncio.TimerHandle | None = None
 

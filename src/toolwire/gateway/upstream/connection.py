@@ -17,6 +17,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
 from toolwire.gateway.config.config import Timeouts
+from toolwire.gateway.server.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.server.write_queue import WriteQueue
 
 PHASE_IDLE, PHASE_DONE, PHASE_HEAD, PHASE_BODY = range(4)
@@ -37,6 +38,8 @@ STREAM_READ, BODY_READ = 16 * 1024, 128 * 1024
 translated and written at once, so this limits what a client that reads slowly can pile up."""
 MAX_BUFFERED = 16 * 1024
 """With so many unread bytes, the socket is not read until they are taken."""
+FREE_ANSWER = 1024 * 1024
+"""Bytes of memory for an answer that the budget does not count: most answers are small."""
 MAX_PIECES = 64
 """If one read brings more pieces of a body (tiny chunks), they are joined: each object costs more than a few bytes."""
 MAX_JOINED_BODY = 16 * 1024
@@ -52,7 +55,7 @@ ChunkSink = Callable[[bytes], bool]
 
 TransportErrorKind = Literal[
     "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
-    "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors",
+    "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors", "out-of-memory",
 ]  # fmt: skip
 
 
@@ -81,11 +84,13 @@ class StopParsing(Exception):
 
 
 class ReadBuffers:
-    """The memory that all connections of one event loop read into: what is read is parsed and copied at once."""
+    """The memory that all connections of one event loop read into: what is read is parsed and copied at once. And the
+    budget for answers that are read whole."""
 
-    __slots__ = ("body", "stream")
+    __slots__ = ("body", "budget", "stream")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: MemoryBudget | None) -> None:
+        self.budget = budget
         self.stream = memoryview(bytearray(STREAM_READ))
         self.body = memoryview(bytearray(BODY_READ))
 
@@ -108,7 +113,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "_partial_headers",
         "_poller",
         "_read_buffers",
-        "_received_since_check",
+        "_received_since_check", "_reserved",
         "_sink",
         "_timer",
         "_timer_at",
@@ -146,6 +151,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.timeouts, self._write_queue = timeouts, write_queue
         """Of the request that is sent, or was sent last."""
         self._read_buffers, self._buffer = read_buffers, read_buffers.stream
+        self._reserved = 0
+        """Bytes of the memory budget, for a body that is read whole."""
         self._idle, self._all_connections = idle, all_connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -258,6 +265,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         data = b"".join(self.chunks)
         self.chunks.clear()
         self.buffered_size = 0
+        if self._reserved:
+            self._release_memory()
         if self._is_reading_paused:
             self._resume_reading()
         return data
@@ -288,6 +297,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.error = error
         self._sink = None
         self.keep_alive = False
+        if self._reserved:
+            self._release_memory()
         if not self.is_lost:
             self._transport.abort()
         self._wake()
@@ -429,6 +440,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.buffered_size += size
         if len(chunks) - count > MAX_PIECES:
             chunks[count:] = [b"".join(chunks[count:])]
+        if self.buffered_size * ANSWER_COPIES > self._reserved + FREE_ANSWER and not self._reserve_memory():
+            return
         may_pause = self.buffered_size >= MAX_BUFFERED and self.phase == PHASE_BODY
         if may_pause and self.has_more_than(max(self._wanted_bytes, 0)):
             self._pause_reading()
@@ -539,6 +552,24 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if size > MAX_HEAD:
             self.phase = PHASE_HEAD
             self._count_without_body(size)
+
+    def _reserve_memory(self) -> bool:
+        """Reserve memory for a body that grows. Without it the answer fails: others must not."""
+        budget = self._read_buffers.budget
+        if budget is None:
+            return True
+        more = self.buffered_size * ANSWER_COPIES - self._reserved + FREE_ANSWER
+        if budget.reserve_for_answer(more):
+            self._reserved += more
+            return True
+        message = f"the gateway has no memory for the answer of {self.peer}; ask for less, or raise server.max_memory"
+        self.fail(TransportError("out-of-memory", message))
+        return False
+
+    def _release_memory(self) -> None:
+        if self._read_buffers.budget is not None:
+            self._read_buffers.budget.used -= self._reserved
+        self._reserved = 0
 
     def _pause_reading(self) -> None:
         if not self._is_reading_paused and not self.is_lost:
