@@ -46,6 +46,8 @@ class RecordedProvider:
     """Answers every request, and keeps it. `replies` are by path; other paths get an answer of their protocol."""
 
     replies: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """More headers of replies, by path."""
     arrived: list[Arrived] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -86,7 +88,8 @@ class RecordedProvider:
     def _reply(self, asked: Arrived) -> bytes:
         if asked.path in self.replies:
             status, body = self.replies[asked.path]
-            return answer(status, body if isinstance(body, bytes) else encode_json(body).encode())
+            data = body if isinstance(body, bytes) else encode_json(body).encode()
+            return answer(status, data, **self.headers.get(asked.path, {}))
         for path, protocol in ANSWERED.items():
             if asked.path.endswith(path):
                 return answer(200, encode_json(body_of(protocol, ScriptedAnswer("Hello."))).encode())

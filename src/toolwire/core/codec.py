@@ -301,6 +301,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     and the client's headers (empty when the client speaks another protocol)."""
     returned_headers: tuple[str, ...] = ()
     """Response headers that are returned to a client of the same protocol. A name may end in `*`."""
+    upload_url_header: str = ""
+    """The response header with the URL at the provider where a client goes on with an upload (Gemini)."""
     request_id_header: str = "x-request-id"
     heartbeat: bytes = b""
     """What keeps a silent stream alive (Anthropic's `ping`); empty when the protocol has nothing for that."""

@@ -5,7 +5,7 @@ sent is what was judged: the path in its one spelling, and the model that the ke
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
@@ -221,7 +221,14 @@ def _refuse_endpoint(
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
     is_returned = call.runtime.returned_headers[upstream.codec.name].contains
-    return {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
+    passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
+    upload_header = upstream.codec.http.upload_url_header
+    if upload_header in passed:
+        # The rest of the upload comes through the gateway, too: only so it is noted whose file it is.
+        scheme = "https" if call.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
+        url = urlsplit(passed[upload_header])
+        passed[upload_header] = url._replace(scheme=scheme, netloc=call.headers.get("host", "")).geturl()
+    return passed
 
 
 async def _relay_response(

@@ -297,10 +297,11 @@ HTTP = Http(
     credential_query_key="key",
     # Not `x-goog-*`: the API key is such a header.
     forwarded_headers=tuple(
-        """x-goog-api-client x-goog-request-params x-goog-user-project x-goog-ext-* x-gemini-* x-server-timeout
-        user-agent""".split()
+        """x-goog-api-client x-goog-request-params x-goog-user-project x-goog-ext-* x-goog-upload-* x-gemini-*
+        x-server-timeout user-agent""".split()
     ),
-    returned_headers=("retry-after", "x-gemini-*", "x-request-id"),
+    returned_headers=("retry-after", "x-gemini-*", "x-goog-upload-*", "x-request-id"),
+    upload_url_header="x-goog-upload-url",
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
     token_count=TokenCountEndpoint(
