@@ -17,7 +17,7 @@ from toolwire.core.codec import WriteContext
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
-from toolwire.gateway.server.request_body import Peek, judge_keys
+from toolwire.gateway.server.request_body import PLAIN_KEYS, USUAL_KEYS, Peek, judge_keys
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, write_stream_error, wrong_type_failure
 from toolwire.protocols.openai_responses.names import (
     NAME,
@@ -358,16 +358,17 @@ def peek_request(body: bytes) -> _RequestPeek | None:
         pairs = _decode_request(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    names = [name.args[0] for name in pairs]
-    fields = dict(zip(names, pairs.values(), strict=True))
+    fields: dict[str, Any] = {name.args[0]: value for name, value in pairs.items()}
     get = fields.get
     model, stream, input = get("model", ""), get("stream"), get("input")
     is_of_type = type(model) is str and (stream is None or type(stream) is bool)
     has_items = type(input) is list and {_ItemPeek}.issuperset(map(type, input))
     if not is_of_type or not (has_items or input is None or type(input) is str):
         return None
+    is_plain = len(fields) == len(pairs) and USUAL_KEYS.issuperset(fields)
+    keys = PLAIN_KEYS if is_plain else judge_keys([name.args[0] for name in pairs])
     state = (get("store"), get("previous_response_id"), get("conversation"), get("background"))
-    return _RequestPeek(model, stream, bool(get("tools")), judge_keys(names), *state, input)
+    return _RequestPeek(model, stream, bool(get("tools")), keys, *state, input)
 
 
 _peek_item_type = attrgetter("type")

@@ -46,7 +46,7 @@ class Peek(Struct, frozen=True, gc=False):
 
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
 # it is made without a call of a Python function.
-decode_pairs = msgspec.json.Decoder(dict[partial[Any], Raw], dec_hook=partial).decode
+_decode_pairs = msgspec.json.Decoder(dict[partial[Any], Raw], dec_hook=partial).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_flag = msgspec.json.Decoder(bool | None).decode
@@ -60,17 +60,18 @@ _MAX_PLACES = 16
 def peek_body(body: bytes) -> Peek | None:
     """The keys that routing needs. None if the body has not such keys: the codec's reader says what is wrong."""
     try:
-        pairs = decode_pairs(body)
-        fields = {name.args[0]: value for name, value in pairs.items()}
+        fields = _decode_fields(body)
         model = _decode_text(fields["model"]) if "model" in fields else ""
         stream = _decode_flag(fields["stream"]) if "stream" in fields else None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     tools = fields.get("tools")
     has_tools = tools is not None and (len(tools) > 4 or bytes(tools) not in (b"[]", b"null"))
-    if len(fields) == len(pairs) and _USUAL_KEYS.issuperset(fields):
+    # Without white space, these keys and values fill the body exactly if no key is there twice: most clients write so.
+    size = len("".join(fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
+    if size == len(body) and USUAL_KEYS.issuperset(fields):
         return Peek(model, stream, has_tools)
-    return Peek(model, stream, has_tools, judge_keys([name.args[0] for name in pairs]))
+    return Peek(model, stream, has_tools, judge_keys([name.args[0] for name in _decode_pairs(body)]))
 
 
 def declares_tools(peek: Peek, body: bytes) -> bool:
@@ -81,7 +82,7 @@ def declares_tools(peek: Peek, body: bytes) -> bool:
 # --- one reading of a body ---
 
 
-_USUAL_KEYS = frozenset(
+USUAL_KEYS = frozenset(
     """model stream tools messages input contents system instructions tool_choice parallel_tool_calls max_tokens
     max_completion_tokens max_output_tokens temperature top_p top_k stop stop_sequences stream_options store include
     reasoning reasoning_effort text response_format metadata user prompt_cache_key service_tier thinking betas
@@ -112,7 +113,7 @@ _PROVIDER_STEERING_KEYS = frozenset("route router provider providers transforms"
 
 def judge_keys(names: Sequence[str]) -> JudgedKeys:
     """Look at the outermost keys of a body: what the gateway reads must be what the provider reads."""
-    if _USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
+    if USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
         return PLAIN_KEYS
     steering: list[str] = []
     spellings: dict[str, str] = {}
