@@ -20,7 +20,8 @@ TOOL_USE = [{"type": "tool_use", "id": id, "name": "f", "input": {}} for id in (
 
 
 def anthropic(*messages: Any) -> Any:
-    return "anthropic", {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [USER, *messages]}
+    tools = [{"name": "f", "input_schema": {"type": "object", "properties": {}}}]
+    return "anthropic", {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [USER, *messages], "tools": tools}
 
 
 def responses(*items: Any) -> Any:
