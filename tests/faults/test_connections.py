@@ -7,8 +7,9 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,16 @@ def test_a_connection_whose_end_is_in_the_socket_gets_no_request(loop: str, unas
 # --- no descriptors left -------------------------------------------------------------------------------------------
 
 
+def _take_descriptors(process: Process) -> Callable[[], object]:
+    """Let the process open no more files, until the function that is returned is called."""
+    pid = process.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    lowest = next(number for number in count() if number not in taken)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+    return lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
 def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wire: RawProvider) -> None:
     scene = wire.scene("openai-chat", whole("openai-chat"))
     file = tmp_path / "toolwire.toml"
@@ -153,15 +164,7 @@ def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wir
         line = RawConnection(process.port)
         line.send("GET", "/livez")
         assert line.start().read() == b"ok\n"
-        pid = process.process.pid
-        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        used = max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
-        # Gaps between the numbers of open files are still free.
-        keep = [RawConnection(process.port) for _ in range(used - _descriptors(process))]
-        for other in keep:
-            other.send("GET", "/livez")
-            other.start().read()
+        restore = _take_descriptors(process)
         line.send("POST", "/v1/chat/completions", _chat(scene.model))
         response = line.start()
         assert response.status == 503
@@ -170,7 +173,7 @@ def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wir
         assert b"ulimit -n" in body
         assert b"did not send" not in body
         assert not scene.asked
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        restore()
         line.send("POST", "/v1/chat/completions", _chat(scene.model))
         response = line.start()
         assert (response.status, len(scene.asked)) == (200, 1)
@@ -178,5 +181,53 @@ def test_the_provider_is_not_blamed_when_descriptors_run_out(tmp_path: Path, wir
         text = ask(process.port, "GET", "/metrics").data.decode()
         assert 'outcome="out-of-descriptors"' in text
         assert "toolwire_upstream_errors_total{" not in text
-        for other in (line, *keep):
-            other.connection.close()
+        line.connection.close()
+
+
+def test_new_connections_wait_until_there_are_descriptors(tmp_path: Path) -> None:
+    with serving(tmp_path) as process:
+        restore = _take_descriptors(process)
+        waiting = [RawConnection(process.port) for _ in range(30)]
+        for line in waiting:
+            line.send("GET", "/livez")
+        told = process.says('"accepting_paused"')
+        assert "ulimit -n" in told
+        assert '"level":"error"' in told
+        restore()
+        for line in waiting:  # none was closed
+            assert line.start().read() == b"ok\n"
+            line.connection.close()
+
+
+# --- several workers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_connections_are_spread_over_the_workers(tmp_path: Path, workers: int) -> None:
+    with serving(tmp_path, "--workers", str(workers)) as process:
+        idle = {pid: _sockets(pid) for pid in process.children()}
+        lines = [RawConnection(process.port) for _ in range(30 * workers)]
+        for line in lines:
+            line.send("GET", "/livez")
+            assert line.start().read() == b"ok\n"
+        shares = [_sockets(pid) - before for pid, before in idle.items()]
+        assert min(shares) >= 20
+        for line in lines:
+            line.connection.close()
+
+
+def test_a_worker_that_is_stuck_does_not_stop_the_others(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as process:
+        stuck = min(process.children())
+        os.kill(stuck, signal.SIGSTOP)
+        lines = [RawConnection(process.port) for _ in range(10)]
+        for line in lines:
+            line.send("GET", "/livez")
+            assert line.start().read() == b"ok\n"
+            line.connection.close()
+        os.kill(stuck, signal.SIGCONT)
+
+
+def _sockets(pid: int) -> int:
+    folder = Path(f"/proc/{pid}/fd")
+    return sum(os.readlink(folder / name).startswith("socket:") for name in os.listdir(folder))

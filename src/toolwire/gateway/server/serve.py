@@ -57,7 +57,8 @@ def serve(
         if shared_config is not None:
 
             def serve_worker(context: WorkerContext) -> None:
-                run_server(shared_config.open_gateway(), bound, context.on_ready, context.lifeline, metrics_bound)
+                gateway = shared_config.open_gateway()
+                run_server(gateway, bound, context.on_ready, context.lifeline, metrics_bound, context)
 
             with _share_metrics():
                 supervisor = WorkerSupervisor(
@@ -93,10 +94,11 @@ def run_server(
     ready: Callable[[], None] = lambda: None,
     lifeline: int | None = None,
     metrics_bound: socket.socket | None = None,
+    worker: WorkerContext | None = None,
 ) -> None:
     """Serve on a socket until a signal. Running streams may finish; a second signal ends them."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound))
+        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound, worker))
 
 
 async def _serve_until_stopped(
@@ -105,6 +107,7 @@ async def _serve_until_stopped(
     ready: Callable[[], None],
     lifeline: int | None,
     metrics_bound: socket.socket | None,
+    worker: WorkerContext | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
@@ -124,7 +127,7 @@ async def _serve_until_stopped(
         loop.add_reader(lifeline, on_lifeline_end)
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
-    await server.listen(bound, BACKLOG)
+    await server.listen(bound, BACKLOG, worker, gateway.log_event)
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
     if metrics_bound is not None:
         await metrics_server.listen(metrics_bound, BACKLOG)

@@ -27,6 +27,7 @@ from toolwire.gateway.server.client_request import (
 )
 from toolwire.gateway.server.head_cache import CachedHead, cache_head
 from toolwire.gateway.server.request_target import read_target
+from toolwire.gateway.server.workers import Acceptor, LogEvent, WorkerContext
 from toolwire.gateway.server.write_queue import WriteQueue
 
 SWEEP_SECONDS = 5.0
@@ -53,16 +54,26 @@ class HttpServer:
         self._connections_by_address: dict[str, int] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._on_sweep_timer)
-        self._listener: asyncio.Server | None = None
+        self._listener: Acceptor | None = None
         self._all_closed: asyncio.Future[None] | None = None
         """Set while the server closes."""
 
-    async def listen(self, bound: socket.socket, backlog: int) -> None:
+    async def listen(
+        self,
+        bound: socket.socket,
+        backlog: int,
+        worker: WorkerContext | None = None,
+        log_event: LogEvent = lambda kind, **fields: None,
+    ) -> None:
+        """Accept connections. `worker` is given if several processes share the socket."""
+        bound.listen(backlog)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to notice clients that vanish
         for name, value in KEEPALIVE_OPTIONS.items():
             if hasattr(socket, name):  # connections inherit them
                 bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self._listener = await self.loop.create_server(lambda: ClientConnection(self), sock=bound, backlog=backlog)
+        self._listener = Acceptor(
+            bound, lambda: ClientConnection(self), lambda: len(self.connections), worker, log_event
+        )
 
     def add_connection(self, connection: ClientConnection) -> None:
         self.connections.add(connection)

@@ -1,11 +1,15 @@
-"""Several worker processes on one port: they are forked, replaced when they die, and get the signals of the parent."""
+"""Several worker processes on one port: they are forked, replaced when they die, and get the signals of the parent.
+`Acceptor` accepts the connections of clients, so that they are spread evenly over the workers."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import mmap
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +18,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from toolwire.gateway.telemetry.stderr import STDERR
+from toolwire.gateway.upstream.descriptors import DESCRIPTOR_HINT, descriptor_limit
 
 MIN_WORKER_SECONDS = 1.0
 """A worker that dies earlier is replaced only after a pause."""
@@ -27,7 +32,8 @@ LogEvent = Callable[..., None]
 
 
 class ConnectionCounts:
-    """The number of open client connections of each worker, in memory that all share; -1 without a worker."""
+    """The number of open client connections of each worker, in memory that all share; -1 without a worker,
+    and -2 for one that does not serve yet."""
 
     def __init__(self, workers: int) -> None:
         self._counts = memoryview(mmap.mmap(-1, workers * 8)).cast("q")
@@ -36,7 +42,7 @@ class ConnectionCounts:
 
     def take_slot(self) -> int:
         slot = self._counts.tolist().index(-1)
-        self._counts[slot] = 0
+        self._counts[slot] = -2
         return slot
 
     def release_slot(self, slot: int) -> None:
@@ -63,6 +69,117 @@ class WorkerContext(Struct, frozen=True):
     """Its place in the counts."""
 
 
+YIELD_SECONDS, YIELD_CHECK_SECONDS = 0.02, 0.002
+"""How long a worker with more connections than another leaves new ones to it, and how often it looks again."""
+MAX_ACCEPTED_AT_ONCE = 64
+RESERVED_DESCRIPTORS = 48
+"""For files, pipes, the store and names that are resolved."""
+PAUSE_SECONDS = 0.05
+REPORT_SECONDS = 60.0
+"""Seconds between two reports that no connections are accepted."""
+_TRANSIENT_ERRORS = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EINTR})
+"""The client was gone before its connection was accepted."""
+
+
+class Acceptor:
+    """Accepts connections from a socket that several workers may share. The event loop's own server takes all that wait
+    at once, so one worker could get them all; and without descriptors it closes them. Here they wait instead."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        make_connection: Callable[[], asyncio.Protocol],
+        count_connections: Callable[[], int],
+        worker: WorkerContext | None = None,
+        log_event: LogEvent = lambda kind, **fields: None,
+    ) -> None:
+        self._bound, self._make_connection, self._count = bound, make_connection, count_connections
+        self._worker, self._log_event = worker, log_event
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._yield_until = self._reported_at = -REPORT_SECONDS
+        self._limit, self._max_connections = 0, 0
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        if worker is not None:
+            worker.counts.set_count(worker.slot, 0)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more. The socket is closed, too."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._bound.fileno() >= 0:
+            self._loop.remove_reader(self._bound.fileno())
+            self._bound.close()
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._bound.fileno(), self._on_readable)
+
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._bound.fileno())
+        self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _on_readable(self) -> None:
+        open_connections = self._count() + len(self._opening)
+        if self._worker is not None:
+            self._worker.counts.set_count(self._worker.slot, open_connections)
+            if self._leaves_it_to_others(self._worker):
+                self._pause(YIELD_CHECK_SECONDS)
+                return
+        if open_connections >= self._find_max_connections():
+            self._wait_for_descriptors(open_connections)
+            return
+        room = self._max_connections - open_connections
+        for _ in range(1 if self._worker is not None else min(room, MAX_ACCEPTED_AT_ONCE)):
+            try:
+                accepted, _ = self._bound.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in _TRANSIENT_ERRORS:
+                    self._wait_for_descriptors(open_connections)
+                    return
+                continue
+            accepted.setblocking(False)
+            opening = self._loop.create_task(self._loop.connect_accepted_socket(self._make_connection, accepted))
+            self._opening.add(opening)
+            opening.add_done_callback(self._on_opened)
+
+    def _on_opened(self, opening: asyncio.Task[object]) -> None:
+        self._opening.discard(opening)
+        if not opening.cancelled():
+            opening.exception()  # the client is gone: nothing to do
+
+    def _leaves_it_to_others(self, worker: WorkerContext) -> bool:
+        """For a while, if another worker has fewer connections; it may be stuck, so not for long."""
+        if not worker.counts.has_more_than_others(worker.slot):
+            return False
+        now = self._loop.time()
+        if now > self._yield_until + YIELD_SECONDS:
+            self._yield_until = now + YIELD_SECONDS
+        return now < self._yield_until
+
+    def _find_max_connections(self) -> int:
+        """A request may need a connection to a provider, too: half of the descriptors are for these."""
+        limit = descriptor_limit()
+        if limit != self._limit:
+            self._limit = limit
+            self._max_connections = max(1, (limit - RESERVED_DESCRIPTORS) // 2)
+        return self._max_connections
+
+    def _wait_for_descriptors(self, open_connections: int) -> None:
+        self._pause(PAUSE_SECONDS)
+        now = self._loop.time()
+        if now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
+            what = f"new connections wait: the limit of file descriptors is {descriptor_limit():,}"
+            self._log_event(
+                "accepting_paused", level="error", connections=open_connections, message=what, hint=DESCRIPTOR_HINT
+            )
+
+
 class _Worker(Struct):
     slot: int
     started: float
@@ -71,7 +188,7 @@ class _Worker(Struct):
 
 class WorkerSupervisor:
     """`serve_worker` runs in each worker process until a signal comes. `log_event` and `report_error` write to the log,
-    `on_ready` is called when the first worker serves, and `on_stop` when a signal asks the workers to stop."""
+    `on_ready` is called when the workers serve, and `on_stop` when a signal asks the workers to stop."""
 
     def __init__(
         self,
@@ -94,7 +211,7 @@ class WorkerSupervisor:
         self._workers: dict[int, _Worker] = {}
         self._restarts: list[float] = []
         """When to replace the workers that died."""
-        self._has_served = self._stopping = False
+        self._has_served = self._is_announced = self._stopping = False
         self._early_deaths = self._failed_starts = 0
 
     def supervise(self) -> int:
@@ -116,6 +233,9 @@ class WorkerSupervisor:
             self._wait()
             self._read_ready_slots()
             self._reap_workers()
+            if not self._is_announced and self._workers and all(one.is_ready for one in self._workers.values()):
+                self._is_announced = True
+                self._on_ready()
             while not self._stopping and self._restarts and self._restarts[0] <= time.monotonic():
                 del self._restarts[0]
                 self._fork_worker()
@@ -174,10 +294,7 @@ class WorkerSupervisor:
             for worker in self._workers.values():
                 worker.is_ready = worker.is_ready or worker.slot in slots
             if slots:
-                self._failed_starts = 0
-                if not self._has_served:
-                    self._has_served = True
-                    self._on_ready()
+                self._failed_starts, self._has_served = 0, True
 
     def _reap_workers(self) -> None:
         while self._workers:
