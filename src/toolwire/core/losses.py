@@ -12,11 +12,24 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from toolwire.core.ir import Opaque, Request, Response, Settings, UnknownField, source_path
+from toolwire.core.ir import (
+    Finish,
+    Opaque,
+    ProviderCall,
+    ProviderResult,
+    Request,
+    Response,
+    Settings,
+    UnknownField,
+    source_path,
+)
 from toolwire.core.json_values import Path, Paths, json_pointer, raw_object_or_none
 
 OFF = "off"
 """The value of a setting that is switched off: leaving it out is not a loss."""
+
+MAX_QUOTED = 300
+"""How many characters of the input a loss quotes."""
 
 Severity: TypeAlias = Literal["lost", "changed", "added"]
 
@@ -187,6 +200,27 @@ class Ledger(msgspec.Struct, eq=False):
         if repairs:
             self.note_repairs(repairs)
         return found
+
+    def note_finish_detail(self, finish: Finish) -> None:
+        """Note the message about the end of an answer, where the target has no field for it."""
+        if finish.detail:
+            what = f"the message about the end was left out: {finish.detail[:MAX_QUOTED]}"
+            self.note("no-counterpart", source_path(finish), what)
+
+    def note_stop_sequence(self, finish: Finish) -> None:
+        """Note the stop sequence that was met, where the target has no field for it."""
+        if finish.sequence:
+            self.note("no-counterpart", source_path(finish), f"the stop sequence `{finish.sequence}` was left out")
+
+    def note_provider_part(self, part: ProviderCall | ProviderResult) -> None:
+        """Note what the provider's own tool did, where the target has no part for it."""
+        what = f"a call of the provider's own tool `{part.tool}` was left out"
+        details = part.arguments if isinstance(part, ProviderCall) else ""
+        if isinstance(part, ProviderResult):
+            what = f"a result of the provider's own tool `{part.tool}` was left out"
+            sources = [f"{source.url} {source.title} {source.quote}".strip() for source in part.sources]
+            details = "; ".join(filter(None, (part.error, part.text, *sources)))
+        self.note("part-dropped", source_path(part), f"{what}: {details[:MAX_QUOTED]}" if details else what)
 
     def note_opaque(self, part: Opaque) -> None:
         self.note("opaque-dropped", source_path(part), f"`{part.kind}` was left out")

@@ -128,7 +128,9 @@ CUTS = ("length", "context")
 
 def finish_with_calls(finish: Finish) -> Finish:
     """The finish of a choice with calls. Some providers send `stop` or other words; clients run calls after `calls`."""
-    return Finish("calls", finish.raw, origin=finish.origin) if finish.kind in ("stop", "other") else finish
+    if finish.kind not in ("stop", "other"):
+        return finish
+    return Finish("calls", finish.raw, detail=finish.detail, origin=finish.origin)
 
 
 class AnswerSteps(Struct, eq=False):
@@ -487,6 +489,12 @@ class AnswerSteps(Struct, eq=False):
             self.ledger.note(code, source_path(part), what)
         self.unslotted_parts = [pair for pair in self.unslotted_parts if choice is not None and pair[0] != choice]
 
+    def note_unknown_finish(self, finish: Finish) -> None:
+        """Note a finish reason that only the provider knows, where the calls decide instead."""
+        if finish.kind == "other" and finish.raw:
+            what = f"the finish reason `{finish.raw}` was written as one for calls"
+            self.ledger.note("finish-mapped", source_path(finish), what)
+
     def end_choice(self, event: ChoiceEnd) -> list[Event]:
         finish = event.finish
         if self.unslotted_parts:
@@ -495,6 +503,7 @@ class AnswerSteps(Struct, eq=False):
         if self.pending_entries:
             out += self._flush_pending_entries(event.choice)
         if self.seal_slots.is_cross_protocol and event.choice in self.choices_with_calls:
+            self.note_unknown_finish(finish)
             finish = finish_with_calls(finish)
         elif self.refused_calls and event.choice not in self.choices_with_calls and finish.kind == "calls":
             finish = Finish("stop")
@@ -581,6 +590,7 @@ def _restore_choice_calls(choice: Choice, steps: AnswerSteps) -> Choice:
         parts.append(part)
     finish = choice.finish
     if finish is not None and Call in map(type, parts):
+        steps.note_unknown_finish(finish)
         finish = finish_with_calls(finish)
     if finish is choice.finish and is_same(parts, choice.parts):
         return choice

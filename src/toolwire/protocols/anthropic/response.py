@@ -179,6 +179,8 @@ def write_finish(finish: Finish | None, refused: bool, ledger: Ledger) -> Object
     if kind in names.REPORTED_FINISH_KINDS and reason != finish.raw:
         what = f"the finish reason `{finish.raw or finish.kind}` became `{reason}`"
         ledger.note("finish-mapped", source_path(finish), what)
+    if reason != "refusal":
+        ledger.note_finish_detail(finish)
     return {
         "stop_reason": reason,
         "stop_sequence": finish.sequence or None,

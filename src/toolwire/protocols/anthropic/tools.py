@@ -562,8 +562,7 @@ def _can_write(part: ProviderCall | ProviderResult, ledger: Ledger, in_response:
     if part.tool in names.PROVIDER_TOOL_VERSIONS and (in_response or not is_foreign(part.origin)):
         return True
     if in_response or isinstance(part, ProviderCall):
-        what = "call" if isinstance(part, ProviderCall) else "result"
-        ledger.note("part-dropped", source_path(part), f"a {what} of the provider tool `{part.tool}` was left out")
+        ledger.note_provider_part(part)
     return False
 
 

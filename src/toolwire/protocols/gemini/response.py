@@ -45,7 +45,7 @@ from toolwire.core.json_values import (
     get_text,
     raise_wrong_type,
 )
-from toolwire.core.losses import Ledger
+from toolwire.core.losses import MAX_QUOTED, Ledger
 from toolwire.core.provenance import is_nonempty, partial_decoder, restore_original_keys
 from toolwire.core.provider_tools import search_queries
 from toolwire.protocols.gemini import names
@@ -126,7 +126,8 @@ def read_finish(candidate: Object, path: Path) -> Finish | None:
     else:
         raise_wrong_type((path, "finishReason"), "a string", reason)
     detail = get_text(candidate, "finishMessage", path) or ""
-    return Finish(names.KIND_BY_FINISH_REASON.get(word, "other"), word, detail=detail)
+    origin = Origin(NAME, (path, "finishMessage"), None, EMPTY_MAPPING, False) if detail else None
+    return Finish(names.KIND_BY_FINISH_REASON.get(word, "other"), word, detail=detail, origin=origin)
 
 
 def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> Finish | None:
@@ -137,7 +138,9 @@ def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> F
     reason = feedback.get("blockReason")
     if reason is None:
         return None
-    return Finish("filter", str(reason).upper(), detail=get_text(feedback, "blockReasonMessage", here) or "")
+    detail = get_text(feedback, "blockReasonMessage", here) or ""
+    origin = Origin(NAME, here, None, EMPTY_MAPPING, False) if detail else None
+    return Finish("filter", str(reason).upper(), detail=detail, origin=origin)
 
 
 def finish_failure(finish: Finish | None) -> Failure | None:
@@ -348,6 +351,7 @@ def write_candidate(choice: Choice, ledger: Ledger) -> Object:
 def write_finish(finish: Finish, has_cut_call: bool, ledger: Ledger) -> Object:
     """The finish reason that was read, if it is one of Gemini's, or else the one for its kind."""
     reason = finish.raw
+    ledger.note_stop_sequence(finish)
     if names.KIND_BY_FINISH_REASON.get(reason) != finish.kind or reason not in names.WRITTEN_FINISH_REASONS:
         reason = names.FINISH_REASON_BY_KIND[finish.kind]
         if finish.kind in names.COARSER_FINISH_KINDS:
@@ -398,7 +402,11 @@ def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object
     cited: list[tuple[int, Text]] = []
     for number, part in parts:
         if isinstance(part, ProviderCall) and is_grounding(part):
-            queries += search_queries(part.arguments) if part.tool == "web_search" else ()
+            if part.tool == "web_search":
+                queries += search_queries(part.arguments)
+            elif part.arguments:
+                what = f"the arguments of {part.tool} were left out: {part.arguments[:MAX_QUOTED]}"
+                ledger.note("no-counterpart", source_path(part), what)
         elif isinstance(part, ProviderResult) and is_grounding(part):
             if part.tool == "web_fetch":
                 fetched += _write_fetched_pages(part, ledger)
@@ -406,7 +414,7 @@ def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object
                 _add_result_chunks(part, chunks, ledger)
         elif isinstance(part, Text) and part.citations:
             cited.append((number, part))
-    supports = [support for number, text in cited for support in _write_supports(number, text, chunks)]
+    supports = [support for number, text in cited for support in _write_supports(number, text, chunks, ledger)]
     written = [chunk for _, chunk in chunks.values()]
     fields = {"webSearchQueries": queries, "groundingChunks": written, "groundingSupports": supports}
     metadata = {key: value for key, value in fields.items() if value}
@@ -428,6 +436,7 @@ def _write_fetched_pages(part: ProviderResult, ledger: Ledger) -> list[Object]:
         ledger.note("part-dropped", source_path(part), "the text of a fetched page was left out")
     status = part.error or _FETCH_SUCCESS
     if not status.startswith("URL_"):
+        ledger.note("no-counterpart", source_path(part), f"the error `{status}` of a fetched page was left out")
         status = "URL_RETRIEVAL_STATUS_ERROR"
     return [{"retrievedUrl": page.url, "urlRetrievalStatus": status} for page in part.sources]
 
@@ -446,7 +455,7 @@ def _add_chunk(source: Citation, kind: str, chunks: _Chunks) -> int:
     return number
 
 
-def _write_supports(number: int, text: Text, chunks: _Chunks) -> Iterable[Object]:
+def _write_supports(number: int, text: Text, chunks: _Chunks, ledger: Ledger) -> Iterable[Object]:
     """One support for each cited range of the text, with all its sources."""
     ranges: dict[tuple[int, int], dict[int, None]] = {}
     for citation in text.citations:
@@ -454,6 +463,10 @@ def _write_supports(number: int, text: Text, chunks: _Chunks) -> Iterable[Object
         end = citation.end if citation.end is not None else len(text.text)
         key = (citation.url, citation.title, citation.quote)
         index = chunks[key][0] if key in chunks else _add_chunk(citation, "web", chunks)
+        kept = next(iter([*chunks.values()][index][1].values()))
+        if citation.quote != kept.get("text", "") or (citation.title and citation.title != kept.get("title")):
+            what = f"of a citation only the source was kept: {citation.url or citation.title}"
+            ledger.note("citation-mapped", source_path(citation) or source_path(text), what)
         ranges.setdefault((start, end), {})[index] = None
     for (start, end), indices in ranges.items():
         words, before = text.text[start:end], len(text.text[:start].encode())

@@ -226,6 +226,8 @@ class StreamReader:
                 return
         if not candidates and (blocked := read_block_reason(chunk, path, self._reading)) is not None:
             self._find_candidate(0).finish = blocked
+        elif candidates and chunk.get("promptFeedback") is not None:
+            self._reading.note_unknown_field(path, "promptFeedback")
 
     def _read_node(self, node: Object, path: Path, shape: KnownKeys) -> Object:
         """The node in camelCase; an unknown key is noted once."""

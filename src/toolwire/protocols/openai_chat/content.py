@@ -274,6 +274,9 @@ _DETAIL_CONTENT_KEYS = ("type", "text", "summary")
 """Keys of an entry that are fields of `Reasoning`."""
 
 
+_DETAIL_KEYS = frozenset({"type", "text", "summary", "data", "signature", "index", "id"})
+
+
 def read_reasoning_detail(entry: Object, path: Path, reading: ReadContext) -> Reasoning | None:
     """One entry of OpenRouter's `reasoning_details`. The whole entry is the seal: OpenRouter wants all of it back."""
     form = entry.get("type")
@@ -284,6 +287,8 @@ def read_reasoning_detail(entry: Object, path: Path, reading: ReadContext) -> Re
         seal = Seal(NAME, encode_text({key: value for key, value in entry.items() if key not in _DETAIL_CONTENT_KEYS}))
     text, id = (value if isinstance(value, str) else "" for value in (text, entry.get("id")))
     kind: Literal["summary", "raw"] = "summary" if form == "reasoning.summary" else "raw"
+    if seal is None:
+        reading.read_origin(entry, path, _DETAIL_KEYS)
     return Reasoning(text, kind, form == "reasoning.encrypted", seal, id, reading.whole_origin(entry, path))
 
 

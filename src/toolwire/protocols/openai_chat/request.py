@@ -251,7 +251,7 @@ def note_dropped_part(part: Part, ledger: Ledger) -> None:
     if isinstance(part, Opaque):
         ledger.note_opaque(part)
     elif isinstance(part, (ProviderCall, ProviderResult)):
-        ledger.note("part-dropped", source_path(part), f"what the provider's own tool `{part.tool}` did was left out")
+        ledger.note_provider_part(part)
     else:
         ledger.note("part-dropped", source_path(part), f"a part of kind `{type(part).__name__}` was left out")
 

@@ -64,6 +64,7 @@ class FinishReasonWriter(Struct, eq=False):
 
     def write(self, finish: Finish | None, where: Path, ledger: Ledger) -> str:
         finish = finish or Finish("stop")
+        ledger.note_finish_detail(finish)
         kind = finish.kind
         if self.is_incomplete and kind in ("stop", "calls", "other", "pause"):
             kind = "length"
@@ -89,8 +90,6 @@ class FinishReasonWriter(Struct, eq=False):
             met = f" at {finish.sequence!r}" if finish.sequence else ""
             word = finish.raw or finish.kind
             ledger.note("finish-mapped", where, f"the finish reason `{word}`{met} was written as a coarser one")
-        if finish.detail:
-            ledger.note("finish-mapped", where, "the details of the finish reason were left out")
 
 
 # --- usage ----------------------------------------------------------------------------------------------------------

@@ -236,9 +236,11 @@ class StreamReader:
         if node.get(key):
             at = (path, key)
             self._read_delta(choice, expect_object(node[key], at), at)
-        raw = node.get("finish_reason")
+        raw, sequence = node.get("finish_reason"), node.get("stop_reason")
+        if sequence is not None and not (raw and isinstance(sequence, str)):
+            self._unknown_fields.add_once("choice", UnknownField(path, "stop_reason"))
         if raw:
-            finish = read_finish(str(raw), bool(choice.calls), node.get("stop_reason"), (path, "finish_reason"))
+            finish = read_finish(str(raw), bool(choice.calls), sequence, (path, "finish_reason"))
             # A second finish reason counts only if the first was "stop".
             if choice.finish is None or (choice.finish.kind == "stop" and finish.kind != "stop"):
                 choice.finish = finish
@@ -317,7 +319,10 @@ class StreamReader:
         has_text = False
         for number, item in enumerate(get_list(delta, "reasoning_details", path) or ()):
             at = ((path, "reasoning_details"), number)
-            part = read_reasoning_detail(item, at, ReadContext(NAME)) if isinstance(item, dict) else None
+            reading = ReadContext(NAME)
+            part = read_reasoning_detail(item, at, reading) if isinstance(item, dict) else None
+            for field in reading.unknown_fields:
+                self._unknown_fields.add_once("detail", field)
             if part is None:
                 self._unknown_fields.add_once("detail", UnknownField((path, "reasoning_details"), str(number)), "")
                 continue

@@ -86,10 +86,14 @@ def _read_output_text(node: Object, path: Path, reading: ReadContext) -> Part:
     return Text(get_text(node, "text", path) or "", citations, None, None, origin)
 
 
+FILE_CITATION_KEYS = frozenset({"type", "filename"})
+
+
 def read_citation(node: Object, path: Path, reading: ReadContext) -> Citation:
     """A source on the web. Other annotations name files at OpenAI and are carried as they are."""
     if node.get("type") != "url_citation":
-        return Citation(title=str(node.get("filename") or ""), origin=Origin(NAME, path, node))
+        origin = reading.read_origin(node, path, FILE_CITATION_KEYS)
+        return Citation(title=str(node.get("filename") or ""), origin=origin)
     url, title = get_text(node, "url", path) or "", get_text(node, "title", path) or ""
     start, end = get_int(node, "start_index", path), get_int(node, "end_index", path)
     return Citation(url, title, start=start, end=end, origin=reading.read_origin(node, path, CITATION_KEYS))

@@ -363,7 +363,7 @@ def read_provider_item(node: Object, path: Path, reading: ReadContext) -> tuple[
         code, outputs = get_text(node, "code", path), get_list(node, "outputs", path) or []
         logs = [one["logs"] for one in outputs if isinstance(one, dict) and isinstance(one.get("logs"), str)]
         arguments, text = {} if code is None else {"code": code}, "".join(logs)
-        known |= {"code", "container_id", *(["outputs"] if len(logs) == len(outputs) else [])}
+        known |= {"code", *(["outputs"] if len(logs) == len(outputs) else [])}
     if arguments.get("type") == "open_page" and isinstance(arguments.get("url"), str):
         tool, arguments = "web_fetch", {"url": arguments["url"]}
     origin = read_item_origin(reading, node, path, known)
@@ -416,10 +416,14 @@ def write_provider_item(
         out["results"] = [{"filename": one.title, "text": one.quote} for one in found.sources] or None
         if found.text:
             ledger.note("part-dropped", source_path(found), "the text that a file search found was left out")
+        for one in found.sources:
+            if one.url:
+                what = f"the address `{one.url}` of a file was left out"
+                ledger.note("citation-mapped", source_path(one) or source_path(found), what)
     else:
         out["action"] = _write_search(call, arguments, found, ledger)
     if found.error:
-        ledger.note("part-dropped", source_path(found), f"the error of {call.tool!r} was left out")
+        ledger.note("part-dropped", source_path(found), f"the error `{found.error}` of {call.tool!r} was left out")
     return restore_original_keys(out, call.origin, NAME)
 
 

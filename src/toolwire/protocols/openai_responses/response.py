@@ -252,6 +252,9 @@ def write_end_fields(
 
 def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
+    if finish is not None:
+        ledger.note_finish_detail(finish)
+        ledger.note_stop_sequence(finish)
     if finish is None or (finish.kind == "refusal" and has_refusal):
         return FINISH_STATUSES["stop"]
     status, reason = FINISH_STATUSES[finish.kind]
@@ -385,6 +388,8 @@ def write_image_item(part: Media, id: str) -> Object:
 def note_dropped_part(part: Part, ledger: Ledger) -> None:
     if isinstance(part, Opaque):
         ledger.note_opaque(part)
+    elif isinstance(part, (ProviderCall, ProviderResult)):
+        ledger.note_provider_part(part)
     elif isinstance(part, Media):
         ledger.note("media-dropped", source_path(part), f"{part.kind} was left out")
     else:

@@ -384,6 +384,8 @@ class StreamReader:
             kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
             part = self._open_text_part(item, at, kind, path)
         self._add_delta(part, get_text(node, "delta", path) or "")
+        if node.get("logprobs"):
+            self._unknown_fields.setdefault("item logprobs", UnknownField(path, "logprobs"))
 
     def _add_delta(self, part: _OpenPart, text: str, delta: type[TextDelta | ArgumentsDelta] = TextDelta) -> None:
         if text and part.is_open:
