@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +117,10 @@ def call_all(folder: Path, how: str, sizes: list[int], limit: int) -> list[Any]:
     (folder / "server.py").write_text(SERVER)
     command = (sys.executable, str(folder / "server.py"), how, str(folder / "pids"))
     server = McpServer(name="s", command=command, env={"A": Secret("b")}, models=("*",), max_result_bytes=limit)
+    return call_sizes(server, sizes)
 
+
+def call_sizes(server: McpServer, sizes: list[int]) -> list[Any]:
     async def run() -> list[Any]:
         servers = McpServers()
         servers.apply_config(Config(mcp={"s": server}))
@@ -193,3 +200,69 @@ def test_the_call_of_a_large_result_is_found(id: Any, order: tuple[str, ...], sp
     error, after = out.splitlines()
     assert (json.loads(error)["id"], after) == (id, b'{"next":1}')
     assert "max_result_bytes" in json.loads(error)["error"]["message"]
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+class HttpMcp(BaseHTTPRequestHandler):
+    """An MCP server over HTTP that gives texts of any size, as JSON or as a stream, compressed or not."""
+
+    kind, compressed = "application/json", False
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._send(405, b"")
+
+    def do_DELETE(self) -> None:
+        self._send(200, b"")
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        id, method = message.get("id"), message["method"]
+        if id is None:
+            self._send(202, b"")
+            return
+        results: dict[str, Any] = {
+            "initialize": lambda: {
+                "protocolVersion": message["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "s", "version": "1"},
+            },
+            "tools/list": lambda: {"tools": [{"name": "make", "inputSchema": {"type": "object"}}]},
+            "tools/call": lambda: {"content": [{"type": "text", "text": "x" * message["params"]["arguments"]["size"]}]},
+        }
+        body = {"result": results[method]()} if method in results else {"error": {"code": -32601, "message": "no"}}
+        data = json.dumps({"jsonrpc": "2.0", "id": id, **body}).encode()
+        if self.kind == "text/event-stream":
+            data = b"event: message\ndata: " + data + b"\n\n"
+        self._send(200, gzip.compress(data) if self.compressed and method == "tools/call" else data, method)
+
+    def _send(self, status: int, data: bytes, method: str = "") -> None:
+        self.send_response(status)
+        self.send_header("content-type", self.kind)
+        if self.compressed and method == "tools/call":
+            self.send_header("content-encoding", "gzip")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        with suppress(ConnectionError):
+            self.wfile.write(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "compressed"), [("application/json", False), ("text/event-stream", False), ("application/json", True)]
+)
+def test_results_over_http_are_limited(kind: str, compressed: bool) -> None:
+    """Also while they are read, and what unpacks to more than it seems is not read at all."""
+    handler = type("Handler", (HttpMcp,), {"kind": kind, "compressed": compressed})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        url = Secret(f"http://127.0.0.1:{listening.server_address[1]}/mcp")
+        server = McpServer(name="s", url=url, models=("*",), max_result_bytes=100_000, timeout=PATIENCE)
+        found = call_sizes(server, [10, 100_001, 20_000_000, 10])
+        listening.shutdown()
+    assert [outcome.error for outcome in found] == ([True] * 4 if compressed else [None, True, True, None])
+    assert not any("did not answer" in outcome.content[0].text for outcome in found)

@@ -61,7 +61,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         return run_batch(self, jobs)
 
     monkeypatch.setattr(SqliteWorker, "_run_batch", run_when_it_works)
-    monkeypatch.setattr(sqlite_worker, "DEADLINE", 0.2)
+    monkeypatch.setattr(sqlite_worker, "DEADLINE", 1.0)
     monkeypatch.setattr(repository, "FIRST_RETRY_SECONDS", 0.01)
     yield made
     made.release()
