@@ -257,6 +257,31 @@ def test_ten_thousand_keys_are_read_and_found(tmp_path: Path) -> None:
     assert len(config.server.keys) == 10_001
 
 
+NUMBERS = ["inf", "1e300", "nan", "-1", "9" * 30, "0x7fffffffffffffffffff"]
+PLACES = {
+    "cooldown": "server",
+    "heartbeat": "server",
+    "max_body": "server",
+    "retries": "server",
+    "connect": "server.timeouts",
+    "shutdown": "server.timeouts",
+    "ttl": "store",
+    "max_bytes": "store",
+    "background_lease": "store",
+    "timeout": 'mcp.a]\ncommand = "x"\nmodels = ["*"]\n#',
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("key", PLACES)
+def test_numbers_that_no_timer_or_counter_takes_are_refused(tmp_path: Path, key: str, number: str) -> None:
+    watched = Watched(tmp_path)
+    table = "" if PLACES[key] == "server" else f"[{PLACES[key]}]\n"
+    text = KEYED.replace("[server]\nretries = 0\n", f"[server]\n{key} = {number}\n") if not table else KEYED
+    assert watched.replace(text if not table else f"{KEYED}{table}{key} = {number}\n") is watched.first
+    assert any(key in message for message in watched.messages)
+
+
 def test_a_file_without_an_end_is_refused() -> None:
     got = subprocess.run(
         [*TOOLWIRE, "check-config", "--config", "/dev/zero"], capture_output=True, timeout=60, check=False

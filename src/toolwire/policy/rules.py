@@ -176,10 +176,23 @@ def rules_in_force(rules: Sequence[Rule], subject: RuleSubject) -> tuple[Rule, .
     )
 
 
+def _selections(matches: Sequence[Match]) -> list[dict[str, Globs]]:
+    """What matches select, without `key` where it selects nothing: digests of versions without it stay the same."""
+    return [
+        {name: globs for name in MATCH_FIELDS if (globs := getattr(match, name)) or name != "key"} for match in matches
+    ]
+
+
 def rules_digest(rules: Sequence[Rule]) -> str:
     """A digest of what the rules change in the tools that the model sees; "" where that is nothing."""
     visible = [
-        [rule.tool, rule.type, rule.namespace, rule.within, {name: getattr(rule, name) for name in VISIBLE_EFFECTS}]
+        [
+            rule.tool,
+            rule.type,
+            rule.namespace,
+            _selections(rule.within),
+            {name: getattr(rule, name) for name in VISIBLE_EFFECTS},
+        ]
         for rule in rules
         if any(getattr(rule, name) != _VISIBLE_DEFAULTS[name] for name in VISIBLE_EFFECTS)
     ]

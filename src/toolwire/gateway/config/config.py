@@ -13,9 +13,12 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.problems import Problem
 from toolwire.policy.rules import Rule
 
-Seconds = Annotated[float, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-NonNegative = Annotated[int, Meta(ge=0)]
+MAX_SECONDS = 1e9
+"""Three decades: timers cannot take every number, and infinity not at all."""
+MAX_INTEGER = 2**53
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Positive = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+NonNegative = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 TextMapping = Mapping[str, str]
 
 
@@ -251,7 +254,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     key_env: str = ""
     """The environment variable with the key that encrypts stored bodies. It can hold several keys, separated by commas:
     the first encrypts, all decrypt."""
-    background_lease: Annotated[float, Meta(gt=0)] = 10.0
+    background_lease: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] = 10.0
     """After how many seconds without a sign of life from its gateway a background response counts as failed."""
 
     def __repr__(self) -> str:  # the URL may contain a password

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from toolwire.gateway.config.config import McpServer, Positive, Secret
+from toolwire.gateway.config.config import MAX_SECONDS, McpServer, Positive, Secret
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.mcp.servers import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
@@ -21,7 +21,7 @@ from toolwire.gateway.upstream.address import check_base_url
 from toolwire.protocols import CODECS
 
 INSTALL_HINT = "pip install 'toolwire[mcp]'"
-PositiveSeconds = Annotated[float, Meta(gt=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_ARGUMENT = re.compile(r"(?i)(--?[\w-]*(?:key|token|secret|passw)[\w-]*[= ])\S+")

@@ -64,7 +64,7 @@ _MENTION_PATTERN = re.compile(
     """
 )
 """A sentence with a value in quotation marks: `the password "…" is wrong`."""
-_ARGUMENT_PATTERN = re.compile(rf"(?ix) (?P<start> (?<![\w-]) --? {_SECRET_NAME} \s{{1,9}} ) (?!-) [^\s\"']+")
+_ARGUMENT_PATTERN = re.compile(rf"(?ix) (?P<start> (?<![\w-]) --? {_SECRET_NAME} \s{{1,9}} ) (?![-…]) [^\s\"']+")
 _KEY_PATTERN = re.compile(
     r"""(?ix)
     \b(?: sk | pk | rk | gsk | xai | pplx | hf | gh[pousr] | github_pat | glpat | npm | xox[abeoprs] | AKIA | ASIA
