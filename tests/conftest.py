@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,11 @@ from material import CORPUS
 settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
+
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    # Under `nohup` every process that a test starts would ignore it too, and some are sent one. A signal that is handled
+    # here, and not ignored, starts in others with its default.
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 AGENTS = Path(__file__).parent / "agents"
 """The real agents have a command of their own, `make test-agents`."""

@@ -122,3 +122,20 @@ def test_one_worker_that_serves_is_enough() -> None:
             seen.append(process.stdout.readline().strip())
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_gateway_that_was_started_under_nohup_reads_its_file_again_on_a_hangup(tmp_path: Path, workers: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text("[server]\nretries = 1\n")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes that are started now ignore it, too
+    try:
+        with serving(tmp_path, "--config", str(file), "--workers", workers) as process:
+            signal.signal(signal.SIGHUP, before)
+            file.write_text("[server]\nretries = 2\n")
+            process.signal(signal.SIGHUP)
+            for _ in range(int(workers)):
+                process.says('"config_reloaded"')
+            assert ask(process.port, "GET", "/livez").status == 200
+    finally:
+        signal.signal(signal.SIGHUP, before)
