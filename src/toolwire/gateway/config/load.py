@@ -258,7 +258,7 @@ def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
         place.at("metrics_sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
     elif digest in guessable_hashes():
         place.at("metrics_sha256").add("the hash of an empty key, or of one that everybody would try first")
-    elif any(key.sha256 == digest for key in server.keys):
+    elif digest and any(key.sha256 == digest for key in server.keys):
         hint = "write `metrics = true` in its [[server.keys]], or create another one"
         place.at("metrics_sha256").add("this is the key of a client, too", hint)
     if server.metrics_listen:
