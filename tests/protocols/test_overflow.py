@@ -91,7 +91,6 @@ OWN_WORDS = {
 }
 COUNTS = {
     "openai-chat": r"maximum context length is {1} tokens. However, your messages resulted in {0} tokens",
-    "anthropic": r"prompt is too long: {0} tokens > {1} maximum",
     "gemini": r"input token count \({0}\) exceeds the maximum number of tokens allowed \({1}\)",
 }
 

@@ -12,9 +12,7 @@ from toolwire.core.errors import (
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
-    read_overflow_counts,
     read_retry_after,
-    word_overflow,
     write_retry_after,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
@@ -99,10 +97,9 @@ def write_error(failure: Failure) -> ErrorReply:
     if body is None or "error" not in body:
         message = failure.message or failure.code or error_type
         if failure.kind == "context" and CONTEXT_OVERFLOW not in message.lower():
-            # Claude Code shortens its history when it reads these words, and by how much the numbers say.
-            words = f"{CONTEXT_OVERFLOW}: {{used}} tokens > {{limit}} maximum"
-            counted = read_overflow_counts(message) is not None
-            message = word_overflow(message, words, "") if counted else f"{CONTEXT_OVERFLOW}: {message}"
+            # Claude Code shortens its history when it reads these words. Where Anthropic's numbers follow them directly
+            # (`N tokens > M maximum`), it was seen to end instead in a short conversation.
+            message = f"{CONTEXT_OVERFLOW}: {message}"
         error: Object = {"type": error_type, "message": message}
         if failure.code and failure.code not in KIND_BY_ERROR_TYPE and failure.code != CONTEXT_CODE:
             error["details"] = {"error_code": failure.code}
