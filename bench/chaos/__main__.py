@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.chaos.clients import Exchange, Neighbour, judge, request_bytes, send
 from bench.chaos.hostile import ATTACKS
 from bench.chaos.kills import kill_gateways
-from bench.chaos.provider import FAULTS, ChaosProvider
+from bench.chaos.provider import COMPLETES, FAILS, FAULTS, ChaosProvider
 from bench.gateway.processes import Process, free_port
 from toolwire.conformance.peers import PEERS
 
@@ -114,7 +114,11 @@ async def inject_faults(provider: ChaosProvider) -> Table:
         "Faults of the provider", ("fault", "answers", "complete", "failed", "misshapen", "broken", "hung", "lost")
     )
     with gateway(provider.url) as (port, _):
-        verdicts = await play(port, exchanges(STREAMS, WHOLE))
+        verdicts: dict[str, Counter[str]] = {}
+        for faults in (COMPLETES, FAILS):  # where most requests fail, few may be repeated
+            share = len(faults) / len(FAULTS)
+            planned = exchanges(round(STREAMS * share), round(WHOLE * share), tuple(faults))
+            verdicts |= await play(port, planned)
     for fault in FAULTS:
         seen = verdicts[fault]
         counts = [seen[verdict] for verdict in table.columns[2:]]

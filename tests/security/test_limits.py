@@ -448,11 +448,17 @@ def test_workers_share_the_memory() -> None:
 def test_retries_are_a_share_of_the_requests(in_flight: int, share: float) -> None:
     admission = Admission(ServerSettings(retry_share=share, timeouts=Timeouts()))
     admission.in_flight = in_flight
-    allowed = sum(admission.start_retry() for _ in range(6000))
+    allowed = sum(admission.start_retry("provider") for _ in range(6000))
     assert max(MIN_RETRIES, in_flight * share) <= allowed <= max(MIN_RETRIES, in_flight * share + 1)
     for _ in range(allowed):
-        admission.end_retry()
-    assert admission.retries == 0
+        admission.end_retry("provider")
+    assert not any(admission.retries.values())
+
+
+def test_a_failing_provider_leaves_the_retries_of_others() -> None:
+    admission = Admission(ServerSettings(timeouts=Timeouts()))
+    assert sum(admission.start_retry("failing") for _ in range(100)) == MIN_RETRIES
+    assert admission.start_retry("other")
 
 
 def test_a_provider_that_is_down_is_not_asked_twice_by_everybody(tmp_path: Path) -> None:

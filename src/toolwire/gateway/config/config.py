@@ -126,8 +126,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     retries: NonNegative = 2
     """How often a failed request is repeated at one provider before the next fallback."""
     retry_share: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """Of the requests in flight, the share that may be retries at the same time; ten may always. More would multiply
-    the load on a provider that is failing."""
+    """Of the requests in flight, the share that may be retries at one provider at the same time; ten may always. More
+    would multiply the load on a provider that is failing."""
     cooldown_after: Positive = 5
     """After how many consecutive failures a provider is skipped for a while."""
     cooldown: Seconds = 30.0

@@ -325,13 +325,13 @@ async def ask_next_round(
         if not isinstance(response, Failure) or response.kind not in error_replies.RETRYABLE_KINDS:
             break
         wait = error_replies.retry_wait(response, number)
-        admission = call.runtime.admission
-        if number == retries or wait > error_replies.MAX_RETRY_WAIT or not admission.start_retry():
+        admission, provider = call.runtime.admission, prepared.upstream.provider.name
+        if number == retries or wait > error_replies.MAX_RETRY_WAIT or not admission.start_retry(provider):
             break
         try:
             await asyncio.sleep(wait)
         finally:
-            admission.end_retry()
+            admission.end_retry(provider)
     return response
 
 

@@ -212,13 +212,13 @@ class Pipeline:
                 break
             if not is_last and answer.failure.retry_after is not None:
                 break  # the next target can be asked at once
-            if not self.runtime.admission.start_retry():
+            if not self.runtime.admission.start_retry(target.provider.name):
                 break
             try:
                 await asyncio.sleep(wait)
                 answer = await self._try_target(call, target)
             finally:
-                self.runtime.admission.end_retry()
+                self.runtime.admission.end_retry(target.provider.name)
             if isinstance(answer, AttemptFailed):
                 answer = await self._retry_with_changed_request(call, target, answer)
         return answer

@@ -7,7 +7,7 @@ full, 503. Both come with `retry-after`, so that clients back off instead of ask
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Failure
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RETRY_AFTER = 2.0
 """Seconds after which a refused client may ask again."""
 MIN_RETRIES = 10
-"""Retries at the same time that are always allowed, however few requests are in flight."""
+"""Retries at one provider at the same time that are always allowed, however few requests are in flight."""
 
 
 class Admission:
@@ -29,7 +29,8 @@ class Admission:
     def __init__(self, server: ServerSettings) -> None:
         self.memory = MemoryBudget(0)
         self.in_flight = 0
-        self.retries = 0
+        self.retries: Counter[str] = Counter()
+        """Retries that wait or run now, by provider."""
         self.by_key: dict[str, int] = {}
         self.by_address: dict[str, int] = {}
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -95,16 +96,16 @@ class Admission:
 
     # --- retries ---
 
-    def start_retry(self) -> bool:
-        """May a failed request be repeated? Only a share of the requests in flight may, or retries would multiply the
-        load on a provider that is down already."""
-        if self.retries >= max(MIN_RETRIES, self.in_flight * self.settings.retry_share):
+    def start_retry(self, provider: str) -> bool:
+        """May a failed request be repeated at this provider? Only a share of the requests in flight may, or retries
+        would multiply the load on a provider that is down already. Other providers are not affected by that."""
+        if self.retries[provider] >= max(MIN_RETRIES, self.in_flight * self.settings.retry_share):
             return False
-        self.retries += 1
+        self.retries[provider] += 1
         return True
 
-    def end_retry(self) -> None:
-        self.retries -= 1
+    def end_retry(self, provider: str) -> None:
+        self.retries[provider] -= 1
 
 
 class Ticket:
