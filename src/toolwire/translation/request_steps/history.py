@@ -213,7 +213,7 @@ def _split_steps(turns: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
 
 def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, ledger: Ledger) -> list[Turn] | None:
     """The turns, if all results directly follow their batch of calls, as in most histories; else None."""
-    placed: list[Turn] = []
+    placed = _PlacedTurns(constraints, ledger)
     batch: list[str] = []
     results: dict[str, Result] = {}
     role: Role = "user" if constraints.result_placement == "user" else "tool"
@@ -221,11 +221,11 @@ def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, le
         if not batch:
             if not _collect_calls(turn, batch):
                 return None
-            _append_turn(turn, placed, constraints, ledger)
+            placed.add(turn)
             continue
         first = turn.parts[0] if len(batch) == len(turn.parts) == 1 and turn.role != "assistant" else None
         if type(first) is Result and first.id == batch[0]:
-            placed.append(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
+            placed.add_apart(turn if turn.role == role else Turn(role, turn.parts, origin=turn.origin))
             batch = []
             continue
         leading = [
@@ -239,9 +239,10 @@ def _place_regular_history(turns: tuple[Turn, ...], constraints: Constraints, le
             continue
         if results.keys() != set(batch) or any(type(part) is Result for part in rest):
             return None
-        placed += place_results(tuple([results[id] for id in batch]), rest, constraints, turn.origin, turn.name)
+        ordered = tuple([results[id] for id in batch])
+        placed.add_apart(*place_results(ordered, rest, constraints, turn.origin, turn.name))
         batch, results = [], {}
-    return None if batch else placed
+    return None if batch else placed.join_runs()
 
 
 def _collect_calls(turn: Turn, batch: list[str]) -> bool:
@@ -370,26 +371,52 @@ def _orphan_as_text(result: Result, ledger: Ledger) -> tuple[Part, ...]:
 
 
 def _place_batches(history: list[_CallBatch | Turn], constraints: Constraints, ledger: Ledger) -> list[Turn]:
-    turns: list[Turn] = []
+    placed = _PlacedTurns(constraints, ledger)
     for entry in history:
         if isinstance(entry, Turn):
-            _append_turn(entry, turns, constraints, ledger)
+            placed.add(entry)
             continue
         for turn in entry.turns:
-            _append_turn(turn, turns, constraints, ledger)
+            placed.add(turn)
         results = tuple(_complete_results(entry, constraints, ledger))
         if constraints.result_placement == "turns":
-            turns.extend(_make_result_turn("tool", (result,)) for result in results)
+            placed.add_apart(*(_make_result_turn("tool", (result,)) for result in results))
         elif results:
-            turns.append(_make_result_turn("user", results))
-    return turns
+            placed.add_apart(_make_result_turn("user", results))
+    return placed.join_runs()
 
 
-def _append_turn(turn: Turn, turns: list[Turn], constraints: Constraints, ledger: Ledger) -> None:
-    if turns and turn.role in constraints.merged_roles and turns[-1].role == turn.role and not ledger.is_same_protocol:
-        turns[-1] = join_turns(turns[-1], turn, ledger)
-    else:
-        turns.append(turn)
+class _PlacedTurns:
+    """Turns in their order. Neighbours of one role that the target wants as one are joined at the end: to join each
+    with those before it would copy their parts again and again."""
+
+    def __init__(self, constraints: Constraints, ledger: Ledger) -> None:
+        self._joined_roles = () if ledger.is_same_protocol else constraints.merged_roles
+        self._ledger = ledger
+        self._runs: list[list[Turn]] = []
+
+    def add(self, turn: Turn) -> None:
+        first = self._runs[-1][0] if self._runs else None
+        if first is None or turn.role != first.role or turn.role not in self._joined_roles:
+            self._runs.append([turn])
+            return
+        self._runs[-1].append(turn)
+        if turn.name and turn.name != first.name:
+            what = f"the name `{turn.name}` of a joined turn was left out"
+            self._ledger.note("no-counterpart", source_path(turn), what)
+
+    def add_apart(self, *turns: Turn) -> None:
+        """Add turns that are not joined with those before them."""
+        self._runs.extend([turn] for turn in turns)
+
+    def join_runs(self) -> list[Turn]:
+        return [run[0] if len(run) == 1 else _join_turns(run) for run in self._runs]
+
+
+def _join_turns(run: list[Turn]) -> Turn:
+    parts = tuple(part for turn in run for part in turn.parts)
+    phase = next((turn.phase for turn in run if turn.phase), run[0].phase)
+    return replace(run[0], parts=parts, origin=without_wire(run[0].origin), phase=phase)
 
 
 def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledger) -> list[Result]:
@@ -412,13 +439,6 @@ def _make_result_turn(role: Role, results: tuple[Result, ...]) -> Turn:
     origin = results[0].origin
     place = Origin(origin.protocol, origin.path, None, intact=False) if origin is not None else None
     return Turn(role, results, origin=place)
-
-
-def join_turns(first: Turn, second: Turn, ledger: Ledger) -> Turn:
-    if second.name and second.name != first.name:
-        ledger.note("no-counterpart", source_path(second), f"the name `{second.name}` of a joined turn was left out")
-    phase, origin = first.phase or second.phase, without_wire(first.origin)
-    return replace(first, parts=first.parts + second.parts, origin=origin, phase=phase)
 
 
 def ensure_user_first(request: Request, ledger: Ledger) -> Request:
