@@ -37,7 +37,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.loopback.model import LoopbackAnswer, answer_request
 from toolwire.protocols import find_codec
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.prepare_request import prepare_request
+from toolwire.translation.request_steps.adapt_request import adapt_request
 
 NOW = 1_790_000_000
 everywhere = pytest.mark.parametrize("name", NAMES)
@@ -66,7 +66,7 @@ def asks(*said: str | Part | Turn, tools: tuple[Tool, ...] = (WEATHER, TIME, REA
 def body_of(name: str, request: Request) -> bytes:
     place = find_codec(name)
     ledger = Ledger("elsewhere", name)
-    fitted, _, _ = prepare_request(request, place, ledger, Options())
+    fitted, _, _ = adapt_request(request, place, ledger, Options())
     return encode(place.write_request(fitted, ledger))
 
 

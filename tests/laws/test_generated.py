@@ -32,7 +32,7 @@ from toolwire.core.json_values import decode, decode_object_or_none, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.prepare_request import prepare_request
+from toolwire.translation.request_steps.adapt_request import adapt_request
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
     str.strip
@@ -108,7 +108,7 @@ def essence(request: Request) -> list[tuple[Any, ...]]:
 def test_a_conversation_is_read_as_it_was_written(target: str, request: Request) -> None:
     place = find_codec(target)
     ledger = Ledger("generated", target)
-    adapted, _, _ = prepare_request(request, place, ledger, Options())
+    adapted, _, _ = adapt_request(request, place, ledger, Options())
     body = decode(encode(place.write_request(adapted, ledger)))
     again = place.read_request(body)
     assert essence(again) == essence(request)

@@ -28,7 +28,7 @@ from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
-from toolwire.translation.request_steps.prepare_request import prepare_request
+from toolwire.translation.request_steps.adapt_request import adapt_request
 
 MODELS = {
     "openai-chat": "deepseek-reasoner",
@@ -118,7 +118,7 @@ def elements(target: str, body: dict[str, Any]) -> tuple[str, list[str]]:
 
 def written(source: str, target: str, request: Request) -> dict[str, Any]:
     ledger = Ledger(source, target)
-    adapted, _, _ = prepare_request(request, find_codec(target), ledger, Options())
+    adapted, _, _ = adapt_request(request, find_codec(target), ledger, Options())
     body: dict[str, Any] = decode(encode(find_codec(target).write_request(adapted, ledger)))
     return body
 

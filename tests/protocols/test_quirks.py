@@ -19,8 +19,8 @@ from toolwire.gateway.config.providers import known_servers
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps.adapt_request import adapt_request
 from toolwire.translation.request_steps.history import normalise_call_ids
-from toolwire.translation.request_steps.prepare_request import prepare_request
 from toolwire.translation.request_steps.turn_content import request_features
 
 CHAT = find_codec("openai-chat")
@@ -284,7 +284,7 @@ def paired(request: Request) -> list[tuple[str, str, str, str]]:
 
 
 def sent(request: Request, source: str = "anthropic") -> Request:
-    return prepare_request(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
+    return adapt_request(request, variant(CHAT, "nine-letter-ids"), Ledger(source, CHAT.name), Options())[0]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
 from toolwire.gateway.responses_state.response_objects import peek_request
-from toolwire.gateway.server.request_body import has_repeated_key, judge_keys, peek_body
+from toolwire.gateway.server.request_body import check_body_keys, has_repeated_key, peek_body
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def test_every_repeated_key_is_found_however_it_is_written(pairs: list[tuple[str
     body = ("{" + ",".join(rows) + "}").encode()
     names = [key for key, _ in pairs]
     is_repeated = len(set(names)) < len(names)
-    assert ("twice" in judge_keys(names).problem) <= is_repeated
+    assert ("twice" in check_body_keys(names).problem) <= is_repeated
     for peek in (peek_body(body), peek_request(body)):
         if peek is not None and is_repeated:
             assert peek.keys.problem
@@ -312,5 +312,5 @@ REAL_KEYS = """model messages tools tool_choice stream stream_options max_tokens
 
 
 def test_no_key_of_a_protocol_is_refused() -> None:
-    assert judge_keys(REAL_KEYS).problem == ""
-    assert judge_keys(REAL_KEYS).steering == ()
+    assert check_body_keys(REAL_KEYS).problem == ""
+    assert check_body_keys(REAL_KEYS).steering == ()

@@ -155,8 +155,8 @@ class Routes:
         if found is None and (passed := self._protocol_detector.find_passthrough(request.method, path, query, headers)):
             codec, passthrough = passed
         access = self.runtime.access
-        admit = access.admit_to_metrics if path == METRICS_PATH else access.admit
-        caller = admit(headers, query, request.peer)
+        authenticate = access.authenticate_for_metrics if path == METRICS_PATH else access.authenticate
+        caller = authenticate(headers, query, request.peer)
         key_name = ""
         if isinstance(caller, Caller):
             key_name = caller.key.name if caller.key is not None else ""
@@ -265,7 +265,7 @@ class Routes:
         """The answer at the address of the metrics, where there is nothing else."""
         if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):
             return Reply(404, TEXT_HEADERS, b"only GET /metrics is here\n")
-        if not self.runtime.access.admit_to_metrics_address(request.headers):
+        if not self.runtime.access.may_read_metrics(request.headers):
             return Reply(401, TEXT_HEADERS, b"the metrics need their key\n")
         return self._metrics_page()
 

@@ -383,6 +383,7 @@ class AnswerSteps(Struct, eq=False):
     # --- names and ids ---
 
     def restore_call(self, call: Call, choice: int) -> Call:
+        """The call with the client's own name of the tool, if it was renamed for the provider, and a legal id."""
         if choice not in self.choices_with_calls:
             self.choices_with_calls.append(choice)
         fields: dict[str, Any] = {}

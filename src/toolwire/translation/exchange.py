@@ -28,7 +28,7 @@ from toolwire.policy.effects import NOTHING_TO_UNDO
 from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
 from toolwire.translation.options import Options, apply_options
-from toolwire.translation.request_steps.prepare_request import NO_CALL_IDS, prepare_request
+from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
 from toolwire.translation.request_steps.restore_turns import restore_turns
 from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
@@ -137,14 +137,14 @@ class Exchange:
         self._prefix_digests = signature_memory.PrefixDigests(request)
         if records:
             request = restore_turns(request, self._prefix_digests, records, self._maker, provider.constraints, ledger)
-        self._provider_request = request = self._prepare_request(request, ledger)
+        self._provider_request = request = self._adapt_request(request, ledger)
         return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
 
     def remember_request(self, body: Body) -> None:
         """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""
         unreported = Ledger(self.client.name, self.provider.name)
         request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
-        self._prepare_request(request, unreported)
+        self._adapt_request(request, unreported)
 
     def _read_request(self, body: Body) -> Request:
         ahead, self._read_ahead = self._read_ahead, None
@@ -158,7 +158,7 @@ class Exchange:
         self._client_request, self._request_repairs = request, repairs
         return request
 
-    def _prepare_request(self, request: Request, ledger: Ledger) -> Request:
+    def _adapt_request(self, request: Request, ledger: Ledger) -> Request:
         """Apply the policy, substitute tools that the provider does not run, and adapt the rest to its constraints."""
         provider, options = self.provider, self.options
         if options.policy:
@@ -168,7 +168,7 @@ class Exchange:
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
             request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
             self._added_tool_names |= self._substituted_tools.keys()
-        request, self._tool_names, self._used_call_ids = prepare_request(
+        request, self._tool_names, self._used_call_ids = adapt_request(
             request, provider, ledger, options, self.envelope_keys
         )
         return request

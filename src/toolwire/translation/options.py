@@ -90,6 +90,7 @@ def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[R
 
 
 def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> Settings:
+    """Clamp `max_tokens` to the operator's limit or the one that the provider named, and apply the other options."""
     changes: dict[str, Any] = {}
     requested, most, limit = settings.max_tokens, options.model_output_limit, options.max_output_tokens
     why = ""

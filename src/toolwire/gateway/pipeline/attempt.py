@@ -1,4 +1,5 @@
-"""Step 3 of the pipeline: send a prepared request to its provider, and read the response or the start of its stream.
+"""The third step of the pipeline: send a prepared request to its provider, and read the response, or how its stream
+starts.
 
 An answer that needs further rounds (it paused, or it calls tools that the gateway runs) asks again through this module.
 """

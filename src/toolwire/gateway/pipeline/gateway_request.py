@@ -279,7 +279,7 @@ class GatewayRequest(Struct, eq=False):
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: ToolInterceptor | None = None
     """Tools of MCP servers, which the gateway runs itself."""
-    has_lone_halves: bool = False
+    has_lone_surrogates: bool = False
     """The body has half of a surrogate pair, which the translation replaces."""
     ticket: Ticket | None = None
     """Its share of the memory budget."""

@@ -40,8 +40,8 @@ a client would choose among the operator's projects. The operator can set them w
 
 
 def fixed_headers(provider: Provider, codec: Codec) -> dict[str, str]:
-    """The headers of every request to a provider: its key in `Authorization` or the header that the protocol has for it
-    (`write_credential` in the protocol's `http`), then the operator's own headers, which win."""
+    """The headers of every request to a provider: its key (`Provider.credential`: `Authorization: Bearer`, or what
+    `write_credential` of the protocol's `Http` says), then the operator's own headers, which win."""
     headers = {"content-type": "application/json", "user-agent": f"toolwire/{__version__}"}
     if (credential := provider.credential(codec.http)) is not None:
         headers[credential[0]] = credential[1]

@@ -14,7 +14,7 @@ from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.pipeline.gateway_request import PassthroughMatch
 from toolwire.gateway.server.request_body import (
     MAX_VALUES,
-    JudgedKeys,
+    CheckedKeys,
     has_too_many_values,
     peek_body,
     refuse_keys,
@@ -32,7 +32,7 @@ class NamedModel(Struct, frozen=True, kw_only=True):
     place: Literal["", "body", "form", "path"] = ""
     body: bytes = b""
     content_type: str = JSON_TYPE
-    keys: JudgedKeys = JudgedKeys()
+    keys: CheckedKeys = CheckedKeys()
     value_span: tuple[int, int] = (0, 0)
     """Where a form has the name."""
 

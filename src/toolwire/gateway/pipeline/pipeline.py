@@ -134,7 +134,7 @@ class Pipeline:
         peek = self._responses_service.peek_body(codec, body) or peek_body(body)
         if peek is None and (mended := replace_lone_halves(body)) is not None:
             # Only the translation repairs the body and reports it, so these bytes must not pass as they are.
-            peek, call.has_lone_halves = peek_body(mended.encode()), True
+            peek, call.has_lone_surrogates = peek_body(mended.encode()), True
         return _describe_malformed_body(codec, body) if peek is None else peek
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:

@@ -1,4 +1,4 @@
-"""Step 2 of the pipeline: the request as one provider gets it, translated, or the client's own bytes."""
+"""The second step of the pipeline: the request as one provider gets it, translated, or the client's own bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         and not call.strip_seals
         and call.body.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
     )
-    if can_pass and not call.has_lone_halves and _needs_no_reading(call, upstream):
+    if can_pass and not call.has_lone_surrogates and _needs_no_reading(call, upstream):
         return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
     exchange = _make_exchange(call, upstream)
     stored: Mapping[str, bytes] = EMPTY_MAPPING

@@ -1,5 +1,5 @@
-"""Step 4 of the pipeline: send an answer to the client. Streams are sent as they come, with heartbeats in silences, and
-always get a proper end."""
+"""The last step of the pipeline: send an answer to the client. Streams are sent as they come, with heartbeats in
+silences, and always get a proper end."""
 
 from __future__ import annotations
 

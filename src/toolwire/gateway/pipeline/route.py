@@ -1,4 +1,4 @@
-"""Step 1 of the pipeline: from the name of a model to its providers, and the protocol for each."""
+"""The first step of the pipeline: from the name of a model to its providers, and the protocol for each."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from toolwire.core.codec import WriteContext
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
-from toolwire.gateway.server.request_body import PLAIN_KEYS, USUAL_KEYS, Peek, judge_keys
+from toolwire.gateway.server.request_body import PLAIN_KEYS, USUAL_KEYS, Peek, check_body_keys
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, write_stream_error, wrong_type_failure
 from toolwire.protocols.openai_responses.names import (
     NAME,
@@ -366,7 +366,7 @@ def peek_request(body: bytes) -> _RequestPeek | None:
     if not is_of_type or not (has_items or input is None or type(input) is str):
         return None
     is_plain = len(fields) == len(pairs) and USUAL_KEYS.issuperset(fields)
-    keys = PLAIN_KEYS if is_plain else judge_keys([name.args[0] for name in pairs])
+    keys = PLAIN_KEYS if is_plain else check_body_keys([name.args[0] for name in pairs])
     state = (get("store"), get("previous_response_id"), get("conversation"), get("background"))
     return _RequestPeek(model, stream, bool(get("tools")), keys, *state, input)
 

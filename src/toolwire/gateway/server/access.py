@@ -46,7 +46,7 @@ class AccessControl:
         self._credential_headers = tuple(dict.fromkeys(names))
         self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
 
-    def admit(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+    def authenticate(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
         if self._checks_host and not self._is_known_url(f"//{headers.get('host', '')}"):
             what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
             return Failure("permission", what, 403)
@@ -60,21 +60,21 @@ class AccessControl:
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
         return Caller(None, credential)
 
-    def admit_to_metrics(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
-        """As `admit`, for the page with the metrics of all clients."""
+    def authenticate_for_metrics(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+        """As `authenticate`, for the page with the metrics of all clients."""
         if self._metrics_key:
             credential = headers.get(GATEWAY_KEY_HEADER) or self._find_credential(headers, query)
             if self._has_metrics_key(_strip_bearer(credential)):
                 return Caller()
             if not self._client_keys:
                 return Failure("authentication", "the metrics need their key: see server.metrics_sha256", 401)
-        caller = self.admit(headers, query, peer)
+        caller = self.authenticate(headers, query, peer)
         if isinstance(caller, Caller) and caller.key is not None and not caller.key.metrics:
             what = f"the key `{caller.key.name}` may not read the metrics; the operator can set metrics = true"
             return Failure("permission", what, 403)
         return caller
 
-    def admit_to_metrics_address(self, headers: Mapping[str, str]) -> bool:
+    def may_read_metrics(self, headers: Mapping[str, str]) -> bool:
         """May a client at the address of the metrics read them?"""
         return not self._metrics_key or self._has_metrics_key(self._find_credential(headers, ""))
 

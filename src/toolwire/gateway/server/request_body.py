@@ -23,15 +23,16 @@ else:
     from backports import zstd
 
 
-class JudgedKeys(Struct, frozen=True, gc=False):
-    """What is wrong with the outermost keys of a body, and which of them may choose another model or tools."""
+class CheckedKeys(Struct, frozen=True, gc=False):
+    """What is wrong with the outermost keys of a body (duplicate keys, odd spellings), and which of them may choose
+    another model or tools."""
 
     problem: str = ""
     key: str = ""
     steering: tuple[str, ...] = ()
 
 
-PLAIN_KEYS = JudgedKeys()
+PLAIN_KEYS = CheckedKeys()
 
 
 class Peek(Struct, frozen=True, gc=False):
@@ -41,7 +42,7 @@ class Peek(Struct, frozen=True, gc=False):
     stream: bool | None = None
     has_tools: bool = False
     """Are tools among its keys?"""
-    keys: JudgedKeys = PLAIN_KEYS
+    keys: CheckedKeys = PLAIN_KEYS
 
 
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
@@ -71,7 +72,7 @@ def peek_body(body: bytes) -> Peek | None:
     size = len("".join(fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
     if size == len(body) and USUAL_KEYS.issuperset(fields):
         return Peek(model, stream, has_tools)
-    return Peek(model, stream, has_tools, judge_keys([name.args[0] for name in _decode_pairs(body)]))
+    return Peek(model, stream, has_tools, check_body_keys([name.args[0] for name in _decode_pairs(body)]))
 
 
 def declares_tools(peek: Peek, body: bytes) -> bool:
@@ -111,8 +112,9 @@ _PROVIDER_STEERING_KEYS = frozenset("route router provider providers transforms"
 """Keys by which OpenRouter chooses among the providers of a model."""
 
 
-def judge_keys(names: Sequence[str]) -> JudgedKeys:
-    """Look at the outermost keys of a body: what the gateway reads must be what the provider reads."""
+def check_body_keys(names: Sequence[str]) -> CheckedKeys:
+    """Find duplicate JSON keys, odd spellings, and keys that choose a model, among the outermost keys of a body: what
+    the gateway reads must be what the provider reads. Nested duplicates are refused only where rules apply."""
     if USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
         return PLAIN_KEYS
     steering: list[str] = []
@@ -120,20 +122,20 @@ def judge_keys(names: Sequence[str]) -> JudgedKeys:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            return JudgedKeys(f"`{name[:80]}` is in the body twice, and servers differ in which they take", name[:80])
+            return CheckedKeys(f"`{name[:80]}` is in the body twice, and servers differ in which they take", name[:80])
         seen.add(name)
         form = _letters_of(name)
         known = _JUDGED_KEYS.get(form)
         if known is not None and name not in known:
             usual = min(known)
-            return JudgedKeys(f"some servers take `{name[:80]}` for `{usual}`; use the usual spelling", name[:80])
+            return CheckedKeys(f"some servers take `{name[:80]}` for `{usual}`; use the usual spelling", name[:80])
         if known is not None and form in spellings:
             what = f"`{name}` and `{spellings[form]}` are the same field, and servers differ in which they take"
-            return JudgedKeys(what, name)
+            return CheckedKeys(what, name)
         spellings[form] = name
         if form in _MODEL_STEERING_KEYS or form in _PROVIDER_STEERING_KEYS:
             steering.append(name)
-    return JudgedKeys("", "", tuple(steering)) if steering else PLAIN_KEYS
+    return CheckedKeys("", "", tuple(steering)) if steering else PLAIN_KEYS
 
 
 def _letters_of(name: str) -> str:
@@ -141,7 +143,7 @@ def _letters_of(name: str) -> str:
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name[:256]).casefold()))
 
 
-def refuse_keys(keys: JudgedKeys, key: ClientKey | None, has_policy: bool) -> Failure | None:
+def refuse_keys(keys: CheckedKeys, key: ClientKey | None, has_policy: bool) -> Failure | None:
     """Why a body must not be sent; None if it may. A key for certain models, or rules for tools, do not allow a body
     that can choose others."""
     if keys.problem:
@@ -157,7 +159,7 @@ def refuse_keys(keys: JudgedKeys, key: ClientKey | None, has_policy: bool) -> Fa
 
 
 def has_repeated_key(body: bytes) -> bool:
-    """Does any object in the body have a key twice? Readers take the last one; a provider might take the first."""
+    """Does any object in the body have duplicate keys? Readers take the last one; a provider might take the first."""
 
     def check_pairs(pairs: list[tuple[str, object]]) -> None:
         if len(dict(pairs)) != len(pairs):

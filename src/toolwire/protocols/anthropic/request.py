@@ -297,6 +297,7 @@ def _end_with_user(messages: list[Object], facts: Family, ledger: Ledger) -> Non
 
 
 def _write_max_tokens(request: Request, facts: Family, ledger: Ledger) -> int:
+    """`max_tokens`, which Anthropic requires: a default if there is none, clamped to what the model allows."""
     limit = request.settings.max_tokens
     where = request.settings.where.get("max_tokens")
     if limit is None:

@@ -16,7 +16,7 @@ from toolwire.translation.request_steps.turn_content import RareFeature, Request
 NO_CALL_IDS: frozenset[str] = frozenset()
 
 
-def prepare_request(
+def adapt_request(
     request: Request, provider: Codec, ledger: Ledger, options: Options, envelope_keys: EnvelopeKeys | None = None
 ) -> tuple[Request, ToolNameMap, frozenset[str]]:
     """The request as the provider accepts it, the map that restores tool names, and the call ids that are in use."""
