@@ -76,7 +76,7 @@ def _hang_up(peer: ScriptedConnection) -> None:
     """Take the request, and close the connection without an answer."""
 
 
-@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 2, 502), (1, 3, 200), (2, 3, 200)])
+@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 3, 200), (1, 3, 200), (2, 3, 200)])
 @pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
 def test_a_request_is_sent_again_only_as_an_attempt(
     tmp_path: Path, protocol: str, retries: int, requests: int, status: int
@@ -91,7 +91,7 @@ def test_a_request_is_sent_again_only_as_an_attempt(
         assert outcomes == ["stale-connection", "ok"][: requests - 1]
 
 
-@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 2, 502), (1, 3, 200)])
+@pytest.mark.parametrize(("retries", "requests", "status"), [(0, 3, 200), (1, 3, 200)])
 def test_a_forwarded_request_too(tmp_path: Path, retries: int, requests: int, status: int) -> None:
     with stage(tmp_path, f"retries = {retries}") as served:
         found = answer(200, b'{"object":"list","data":[]}')
@@ -101,8 +101,20 @@ def test_a_forwarded_request_too(tmp_path: Path, retries: int, requests: int, st
         got = ask(served.port, "POST", "/v1/embeddings", body)
         assert got.status == status
         assert len(scene.asked) == requests
-        if retries:
-            assert [outcome for _, outcome, _ in served.line(got.id)["attempts"]] == ["stale-connection"]
+        assert [outcome for _, outcome, _ in served.line(got.id)["attempts"]] == ["stale-connection"]
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_request_is_not_sent_for_ever(tmp_path: Path, retries: int) -> None:
+    """Every connection is closed without an answer: one send more than `retries` allows, and each can be seen."""
+    with stage(tmp_path, f"retries = {retries}") as served:
+        scene = served.scene("openai-chat", whole("openai-chat"), _hang_up)
+        assert call(served, "openai-chat", scene.model, False).status == 200
+        got = call(served, "openai-chat", scene.model, False)
+        assert got.status == 502
+        outcomes = [outcome for _, outcome, _ in served.line(got.id)["attempts"]]
+        assert outcomes == ["stale-connection", *["connection-closed"] * (retries + 1)]
+        assert len(scene.asked) == 1 + len(outcomes)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -122,7 +134,7 @@ def test_a_connection_whose_end_is_in_the_socket_gets_no_request(loop: str, unas
                 requests.append(data)
                 connection.sendall(OK)
                 answered.wait(PATIENCE)
-                connection.sendall(unasked)
+                connection.sendall(unasked if len(requests) == 1 else b"")
                 connection.shutdown(socket.SHUT_WR)
                 ended.set()
                 connection.recv(65536)

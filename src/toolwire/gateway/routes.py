@@ -16,7 +16,7 @@ from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_forwarded_request
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
     PassthroughMatch,
@@ -380,7 +380,7 @@ async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) ->
         return None
     count_upstream = replace(upstream, path=endpoint.path(upstream.model))
     body = encode(endpoint.write_body(translated, upstream.model))
-    response = await send_forwarded_request(call, count_upstream, body)
+    response = await send_request(call, count_upstream, body)
     if isinstance(response, TransportError):
         return None
     data = await response.read(MAX_RESPONSE)

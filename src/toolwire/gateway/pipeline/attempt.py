@@ -65,7 +65,21 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     return answer
 
 
-def send_request(
+async def send_request(
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+) -> UpstreamResponse | TransportError:
+    """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
+    been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
+    started = call.clock()
+    response = await _start_sending(call, upstream, body, method)
+    if type(response) is TransportError and response.kind == "stale-connection":
+        provider, seconds = upstream.provider.name, call.clock() - started
+        call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
+        response = await _start_sending(call, upstream, body, method)
+    return response
+
+
+def _start_sending(
     call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
 ) -> Coroutine[Any, Any, UpstreamResponse | TransportError]:
     """Send a body to an upstream. The coroutine ends when the head of the response is there."""
@@ -79,21 +93,6 @@ def send_request(
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
         sending = runtime.client.send_request(upstream.address, method, upstream.path, headers, body, call_headers)
     return sending if record.capture is None else _capture_exchange(record.capture, upstream, body, sending)
-
-
-async def send_forwarded_request(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
-) -> UpstreamResponse | TransportError:
-    """Send a request for which the pipeline makes no attempts. It is repeated only if a connection that had been idle
-    was closed without any answer, and `retries` allows it; the log shows that as an attempt."""
-    started = call.clock()
-    response = await send_request(call, upstream, body, method)
-    is_stale = isinstance(response, TransportError) and response.kind == "stale-connection"
-    if is_stale and call.runtime.config.server.retries:
-        seconds = call.clock() - started
-        call.runtime.telemetry.record_attempt(call.record, upstream.provider.name, "stale-connection", seconds, True)
-        response = await send_request(call, upstream, body, method)
-    return response
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:

@@ -83,8 +83,6 @@ def retry_wait(failure: Failure, retries: int) -> float:
     """Seconds to wait before the same provider is asked again."""
     if failure.retry_after is not None:
         return failure.retry_after
-    if failure.code == "stale-connection" and not retries:
-        return 0.0  # it says nothing about the provider; the next attempt has a connection of its own
     return float(FIRST_RETRY_WAIT * 2**retries * random.uniform(0.5, 1.0))
 
 

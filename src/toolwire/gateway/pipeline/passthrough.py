@@ -13,7 +13,7 @@ from toolwire.core.codec import PassthroughEndpoint
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_forwarded_request
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
     PassthroughMatch,
@@ -78,7 +78,7 @@ async def pass_request_through(
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    response = await send_forwarded_request(call, upstream, named.rewrite_body(target.model), request.method)
+    response = await send_request(call, upstream, named.rewrite_body(target.model), request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
     return await _return_response(call, request, match, objects, upstream, response)
@@ -130,7 +130,7 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     path."""
     codec = call.client_codec
     upstream = replace(call.runtime.choose_upstream(codec, target, False, call.has_tools), path=path)
-    response = await send_forwarded_request(call, upstream, body_for_native_path(call, upstream))
+    response = await send_request(call, upstream, body_for_native_path(call, upstream))
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
     data = await response.read(MAX_RESPONSE)

@@ -81,7 +81,8 @@ class UpstreamClient:
         if error is None and pool.proxy is None:
             return HttpResponse(connection)
         if was_idle and error is not None and error.kind == "connection-closed" and not connection.has_received:
-            # It may have got the request, so only the caller can decide whether to send it again.
+            # It may have got the request, so only the caller can decide whether to send it again; if so, on a new one.
+            pool.drop_idle(0.0)
             message = f"{pool.peer} closed a connection that had been idle, without an answer"
             return TransportError("connection-closed" if self._is_closed else "stale-connection", message)
         return pool.make_response(connection)
