@@ -95,7 +95,7 @@ async def is_idle(served: GatewayInLoop) -> None:
     """Nothing is counted any more."""
     admission = served.gateway.admission
     await become(lambda: not served.made.server.tasks)
-    assert (admission.in_flight, admission.memory.used, admission.retries) == (0, 0, 0)
+    assert (admission.in_flight, admission.memory.used, admission.retries.total()) == (0, 0, 0)
     assert (admission.by_key, admission.by_address, len(admission._queue)) == ({}, {}, 0)
 
 
