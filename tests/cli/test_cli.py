@@ -252,11 +252,20 @@ def test_check_for_a_well_known_provider(run: Any) -> None:
 @pytest.mark.parametrize(
     "tools",
     [
-        [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
-        [{"name": "f", "description": "d", "inputSchema": {"type": "object"}}],
+        [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {}}}],
+        [{"name": "f", "description": "d", "inputSchema": {"type": "object", "properties": {}}}],
         [{"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}],
         [{"functionDeclarations": [{"name": "f", "description": "d"}]}],
-        {"tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}]},
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "name": "f",
+                    "description": "d",
+                    "parameters": {"type": "object", "properties": {}},
+                }
+            ]
+        },
     ],
 )
 def test_check_detects_the_protocol_of_tools(run: Any, tools: Any) -> None:

@@ -164,7 +164,7 @@ def test_nothing_is_kept_where_nothing_shall_be() -> None:
 
 def test_the_store_lives_by_its_settings(tmp_path: Path) -> None:
     async def run() -> None:
-        settings = StoreSettings(url=f"sqlite://{tmp_path}/a%20b/kept.db", ttl=60.0, max_bytes=77, key_env="K")
+        settings = StoreSettings(url=f"sqlite://{tmp_path}/a%20b/kept.db", ttl=60.0, max_bytes=77_777, key_env="K")
         store = open_store(settings, {"K": f"{KEY},other"})
         assert store is not None
         assert list(tmp_path.iterdir()) == []  # nothing is touched before the first use
@@ -173,7 +173,7 @@ def test_the_store_lives_by_its_settings(tmp_path: Path) -> None:
         assert kept.expires - kept.created == pytest.approx(60)
         stats = await store.stats()
         assert isinstance(stats, StoreStats)
-        assert (stats.where, stats.limit, stats.encrypted) == (str(tmp_path / "a b" / "kept.db"), 77, True)
+        assert (stats.where, stats.limit, stats.encrypted) == (str(tmp_path / "a b" / "kept.db"), 77_777, True)
         await store.close()
         without = open_store(StoreSettings(url=settings.url), {})
         assert without is not None
