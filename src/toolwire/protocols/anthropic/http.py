@@ -55,6 +55,7 @@ PATH = "/v1/messages"
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
+    HEAD         /api/hello
     POST         /v1/complete                            body
     POST         /v1/messages/batches                    create runs-models
     GET          /v1/messages/batches                    list
@@ -72,8 +73,8 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     GET,DELETE   /v1/skills/{id}/versions/{id}           use
     GET          /v1/skills/{id}/versions/{id}/content   use
 """)
-"""Not here: organisations, OAuth, user profiles and vaults, which belong to the account, and agents with their
-sessions, environments and tunnels."""
+"""`/api/hello` is Claude Code's check that its server can be reached, without content. Not here: organisations, OAuth,
+user profiles and vaults, which belong to the account, and agents with their sessions, environments and tunnels."""
 
 OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
 """The values of `anthropic-version`. The old version accepts everything that the new one accepts."""
