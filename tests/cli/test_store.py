@@ -82,10 +82,10 @@ def test_stats(run: Any, filled_store: str) -> None:
     assert (code, err) == (0, "")
     lines = collapse_spaces(out)
     place = {
-        "sqlite": r"store .*/kept/store\.db",
-        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres",
+        "sqlite": r"store .*/kept/store\.db, schema version 1",
+        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres, schema version 2",
     }
-    assert re.fullmatch(place[filled_store] + ", schema version 1", lines[0])
+    assert re.fullmatch(place[filled_store], lines[0])
     assert re.fullmatch(r"size \d+\.\d KiB of at most 2\.0 GiB", lines[1])
     assert lines[2:] == [
         "entries 4 of 2 owners, the oldest from 1970-01-01 00:00 UTC",

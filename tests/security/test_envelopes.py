@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.raw_exchange import Served, answer, ask, stage
+from gateway.postgres import PASSWORD, schema_of, server
+from gateway.raw_exchange import PATIENCE, Served, answer, ask, stage
 from laws.test_seals import CLIENTS, MAKERS, MODELS, echoed, first_request, seals_in
 from toolwire import translate
 from toolwire.core.envelopes import (
@@ -30,7 +34,16 @@ from toolwire.core.envelopes import (
     write_envelope,
 )
 from toolwire.gateway.config.config import Config, ServerSettings, StoreSettings
-from toolwire.gateway.store.envelope_keys import UNSIGNED_UNTIL, load_envelope_keys
+from toolwire.gateway.store import envelope_keys
+from toolwire.gateway.store.envelope_keys import (
+    UNSIGNED_UNTIL,
+    SharedKey,
+    load_envelope_keys,
+    make_process_keys,
+    uses_shared_key,
+)
+from toolwire.gateway.store.postgres import PostgresStore
+from toolwire.gateway.store.store import BodyCipher, StoreDown
 
 KEYS = EnvelopeKeys((b"k" * 32,), "desk")
 ENTRIES = st.lists(
@@ -218,7 +231,6 @@ def test_the_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> No
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     found = {process.communicate(timeout=60)[0].strip() for process in started}
     keys = load_envelope_keys(config, {}, 0.0)
-    assert keys is not None
     assert found == {keys.keys[0].hex()}, "of several workers, one makes it"
     assert not keys.accepts_unsigned, "nobody can have an old envelope"
     file = tmp_path / "new" / "store.db.key"
@@ -241,12 +253,11 @@ def test_old_envelopes_are_opened_for_a_time(tmp_path: Path, now: float, switch:
     keys = load_envelope_keys(
         _config(f"sqlite://{tmp_path / 'store.db'}", ServerSettings(unsigned_envelopes=switch)), {}, now
     )
-    assert keys is not None
     assert keys.accepts_unsigned == accepts
 
 
 def test_gateways_with_the_same_secret_have_the_same_keys(tmp_path: Path) -> None:
-    def loaded(store: str, environ: dict[str, str], **settings: Any) -> EnvelopeKeys | None:
+    def loaded(store: str, environ: dict[str, str], **settings: Any) -> EnvelopeKeys:
         server = ServerSettings(secret_env="SECRET") if "SECRET" in environ else None
         return load_envelope_keys(_config(store, server, **settings), environ, 0.0)
 
@@ -255,18 +266,20 @@ def test_gateways_with_the_same_secret_have_the_same_keys(tmp_path: Path) -> Non
     assert not (tmp_path / "a.db.key").exists()
     assert loaded("none", {"SECRET": "t" * 32}) != loaded("none", secret)
     both = loaded("none", {"SECRET": f"{'t' * 32},{'s' * 32}"})
-    old = loaded("none", secret)
-    assert both is not None
-    assert old is not None
-    assert read_envelope(write_envelope([EnvelopeEntry("next", "m", "v")], old), both)
-    assert loaded(postgres.format("p"), {}) == loaded("postgresql://v:p@other/db", {}) is not None
+    assert read_envelope(write_envelope([EnvelopeEntry("next", "m", "v")], loaded("none", secret)), both)
+    assert loaded(postgres.format("p"), {}) == loaded("postgresql://v:p@other/db", {})
     assert loaded(postgres.format("p"), {}) != loaded(postgres.format("q"), {})
     stored = {"STORE_KEY": "e" * 32}
     assert loaded(postgres.format("p"), stored, key_env="STORE_KEY") == loaded(
         "postgresql://h/db", stored, key_env="STORE_KEY"
     )
-    assert loaded("none", {}) is None
-    assert loaded("postgresql://u@h/db", {}) is None
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert loaded("none", state) == loaded("none", state), "the file in the state folder"
+    assert loaded("none", state) != loaded("none", {"XDG_STATE_HOME": str(tmp_path / "another")})
+    file = tmp_path / "state" / "toolwire" / "envelopes.key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert loaded("postgresql://u@h/db", {}) == loaded("postgresql://u@h/db", {}), "that of the process, for now"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -274,3 +287,206 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path
     with pytest.raises(OSError, match="file") as error:
         load_envelope_keys(_config(f"sqlite://{tmp_path / 'file' / 'store.db'}"), os.environ, 0.0)
     assert error.value.strerror
+
+
+# --- gateways with nothing but a database, or without a store ---
+
+SIGNED_ONLY = "unsigned_envelopes = false\n"
+
+
+@contextmanager
+def _gateway(folder: Path, store: str, server: str = SIGNED_ONLY) -> Iterator[Served]:
+    folder.mkdir(exist_ok=True)
+    with stage(
+        folder, f"retries = 0\ncooldown_after = 9999\n{server}{KEY_TABLES}", f'[store]\nurl = "{store}"\n'
+    ) as staged:
+        yield staged
+
+
+def _carried(served: Served) -> dict[str, Any]:
+    """The next request of a client that got an envelope from this gateway."""
+    request = first_request("anthropic")
+    return echoed("anthropic", request, _asked(served, "desk", request)[2])
+
+
+def _opens(served: Served, again: dict[str, Any]) -> bool:
+    """Does this gateway open the envelopes of a request? What it refuses, it reports."""
+    sent, losses, _ = _asked(served, "desk", again)
+    opened = set(MAKERS["gemini"][1]) <= set(seals_in(sent))
+    assert opened != ("envelope-refused" in losses)
+    return opened
+
+
+def _events(served: Served) -> list[dict[str, Any]]:
+    lines = [json.loads(served.lines.get_nowait()) for _ in range(served.lines.qsize())]
+    return [line for line in lines if line.get("event", "request") in ("config_problem", "envelope_key_unavailable")]
+
+
+def _forged(*keys: EnvelopeKeys | None) -> list[dict[str, Any]]:
+    return [_told("anthropic", "gemini", key)[0] for key in (None, KEYS, *keys)]
+
+
+def test_gateways_on_one_postgresql_sign_with_the_same_key_whatever_the_password(tmp_path: Path) -> None:
+    with_password = server().fresh(schema_of(tmp_path))
+    without = with_password.replace(f":{PASSWORD}@", "@")
+    changed = with_password.replace(PASSWORD, "ganz-anders")
+    with _gateway(tmp_path / "a", without) as first:
+        again = _carried(first)
+        assert _opens(first, again)
+        assert not any(_opens(first, forged) for forged in _forged())
+        assert _events(first) == []
+    for number, url in enumerate((without, with_password, changed)):
+        with _gateway(tmp_path / f"b{number}", url) as other:
+            assert _opens(other, again)
+            assert not any(_opens(other, forged) for forged in _forged())
+    derived = replace(load_envelope_keys(_config(with_password), {}, 0.0), owner="desk")
+    of_earlier_version = _told("anthropic", "gemini", derived)[0]
+    with _gateway(tmp_path / "c", with_password) as upgraded:
+        assert _opens(upgraded, of_earlier_version)
+        signed_now = _carried(upgraded)
+    with _gateway(tmp_path / "d", changed) as other:
+        assert not _opens(other, of_earlier_version)
+        assert _opens(other, signed_now)
+    elsewhere = server().fresh(schema_of(tmp_path / "elsewhere"))
+    with _gateway(tmp_path / "e", elsewhere) as foreign:
+        assert not _opens(foreign, signed_now)
+
+
+def test_a_secret_of_the_operator_comes_before_the_one_in_postgresql() -> None:
+    environ, server = {"SECRET": "s" * 32}, ServerSettings(secret_env="SECRET")
+    for url in ("postgresql://u@h/db", "postgresql://u:p@h/db"):
+        assert uses_shared_key(_config(url), environ)
+        assert not uses_shared_key(_config(url, server), environ)
+        found = load_envelope_keys(_config(url, server), environ, 0.0, b"d" * 32)
+        assert found == load_envelope_keys(_config("none", server), environ, 0.0)
+        assert load_envelope_keys(_config(url), environ, 0.0, b"d" * 32).keys[0] == b"d" * 32
+    assert not uses_shared_key(_config("none"), environ)
+    assert not uses_shared_key(_config("sqlite:///a/store.db"), environ)
+
+
+def test_of_many_gateways_that_start_at_once_one_makes_the_key(tmp_path: Path) -> None:
+    url = server().fresh(schema_of(tmp_path))
+
+    async def load() -> set[bytes | StoreDown]:
+        stores = [PostgresStore(url) for _ in range(6)]
+        try:
+            found = await asyncio.gather(*(store.load_secret("k", b"%d" % n) for n, store in enumerate(stores)))
+            return {*found, await stores[0].load_secret("k", b"later")}
+        finally:
+            for store in stores:
+                await store.close()
+
+    (secret,) = asyncio.run(load())
+    assert secret in {b"%d" % n for n in range(6)}
+
+
+def test_the_key_in_postgresql_is_encrypted_with_the_key_of_the_store(tmp_path: Path) -> None:
+    url = server().fresh(schema_of(tmp_path))
+
+    def load(new: bytes, *keys: str) -> tuple[bytes | StoreDown, bytes]:
+        async def run() -> bytes | StoreDown:
+            store = PostgresStore(url, cipher=BodyCipher(keys, "STORE_KEY"))
+            try:
+                assert [entry async for entry in store.export()] == []
+                return await store.load_secret("k", new)
+            finally:
+                await store.close()
+
+        found = asyncio.run(run())
+        return found, server().sql(f"SELECT body FROM {schema_of(tmp_path)}.toolwire_secrets")[0]["body"]
+
+    old, new = "o" * 32, "n" * 32
+    assert load(b"first") == (b"first", b"first")
+    found, stored = load(b"second", old)
+    assert found == b"first"
+    assert b"first" not in stored, "encrypted when the store got a key"
+    assert load(b"third", old) == (b"first", stored), "written once"
+    assert load(b"fourth", new, old)[0] == b"first"
+    assert load(b"fifth", new)[0] == b"first", "it follows when the key of the store is replaced"
+    down, _ = load(b"sixth", old)
+    assert isinstance(down, StoreDown)
+    assert "no key in STORE_KEY fits" in down.reason
+    assert isinstance(load(b"seventh")[0], StoreDown)
+
+
+def test_while_postgresql_is_down_requests_go_on_and_are_signed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    with _gateway(tmp_path, f"postgresql://u@127.0.0.1:{port}/db") as served:
+        again = _carried(served)
+        assert _opens(served, again)
+        assert not any(_opens(served, forged) for forged in _forged())
+        (event,) = _events(served)
+        assert event["event"] == "envelope_key_unavailable"
+        assert "refuses connections" in event["message"]
+        assert "secret_env" in event["hint"]
+
+
+class _RecoveringStore:
+    """Down, then with a damaged key, then well."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | StoreDown] = [StoreDown("it is down"), b"", b"a" * 64]
+
+    async def load_secret(self, name: str, new: bytes) -> bytes | StoreDown:
+        return self.answers.pop(0)
+
+
+def test_the_key_is_loaded_when_postgresql_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope_keys, "FIRST_RETRY_SECONDS", 0.0)
+    failed: list[str] = []
+
+    async def run() -> bytes | None:
+        loaded = asyncio.Event()
+        key = SharedKey(_RecoveringStore(), loaded.set, failed.append)  # type: ignore[arg-type]
+        await key.wait()
+        assert key.is_settled
+        assert key.value is None, "nobody waits for a store that is down"
+        async with asyncio.timeout(PATIENCE):
+            await loaded.wait()
+        return key.value
+
+    value = asyncio.run(run())
+    assert failed == ["it is down"]
+    assert value is not None
+    config = _config("postgresql://u:p@h/db")
+    before, after = load_envelope_keys(config, {}, 0.0), load_envelope_keys(config, {}, 0.0, value)
+    assert after.keys == (value, *before.keys), "what was signed in the meantime is still accepted"
+
+
+def test_without_a_store_the_key_is_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with _gateway(tmp_path / "a", "none") as first:
+        again = _carried(first)
+        assert not any(_opens(first, forged) for forged in _forged())
+        assert _events(first) == []
+    assert stat.S_IMODE((tmp_path / "state" / "toolwire" / "envelopes.key").stat().st_mode) == 0o600
+    with _gateway(tmp_path / "b", "none") as second:
+        assert _opens(second, again), "after a restart, too"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    with _gateway(tmp_path / "c", "none") as foreign:
+        assert not _opens(foreign, again)
+
+
+@pytest.mark.parametrize("store", ["none", "sqlite"])
+def test_without_a_place_for_the_key_the_process_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    (tmp_path / "file").write_text("")  # also root cannot make a folder in it
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    url = "none" if store == "none" else f"sqlite://{tmp_path / 'file' / 'store.db'}"
+    unsigned, foreign = _forged()
+    assert make_process_keys(_config(url), UNSIGNED_UNTIL - 1).accepts_unsigned, "as before"
+    assert not make_process_keys(_config(url), UNSIGNED_UNTIL + 1).accepts_unsigned
+    with _gateway(tmp_path / "a", url, "unsigned_envelopes = true\n") as served:
+        again = _carried(served)
+        assert _opens(served, again)
+        assert not _opens(served, foreign)
+        assert _opens(served, unsigned)
+        (event,) = _events(served)
+        assert event["event"] == "config_problem"
+        assert "secret_env" in event["hint"]
+        assert "file" in event["message"]
+    with _gateway(tmp_path / "b", url) as strict:
+        assert _opens(strict, again)
+        assert not _opens(strict, unsigned)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
@@ -32,8 +33,9 @@ from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.store import open_store
-from toolwire.gateway.store.envelope_keys import load_envelope_keys
+from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
 from toolwire.gateway.store.repository import StateRepository
+from toolwire.gateway.store.store import SecretStore
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
@@ -85,6 +87,10 @@ class Gateway:
         self._mcp_servers = McpServers(self._on_mcp_event)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
+        self._shared_key: SharedKey | None = None
+        """The key of a store that several gateways share, for what clients carry."""
+        self._waits_for_shared_key = False
+        self._has_reported_process_key = False
         self._last_config_check = self._last_store_sweep = 0.0
         self._polling_task: asyncio.Task[None] | None = None
         self._reload_requested = asyncio.Event()
@@ -134,6 +140,8 @@ class Gateway:
             caller = overload_failure("too many connections") if request.is_refused else head.caller
             if isinstance(caller, Caller):
                 ticket = request.ticket = Ticket(self.admission, head.key_name, request.peer)
+                if self._waits_for_shared_key:
+                    await self._wait_for_shared_key()
                 await routes.serve_request(request, head, caller, record)
             else:
                 reply = error_reply(head.codec, caller)
@@ -205,13 +213,37 @@ class Gateway:
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
 
-    def _load_envelope_keys(self, config: Config) -> EnvelopeKeys | None:
+    def _load_envelope_keys(self, config: Config) -> EnvelopeKeys:
+        config = replace(config, store=self._store_settings or config.store)  # the one that was opened
+        shared = self._shared_key if uses_shared_key(config, os.environ) else None
+        self._waits_for_shared_key = shared is not None and not shared.is_settled
         try:
-            return load_envelope_keys(config, os.environ, time.time())
+            return load_envelope_keys(config, os.environ, time.time(), shared.value if shared is not None else None)
         except OSError as error:
-            what = f"what clients carry is not signed: {error.filename}: {error.strerror}"
-            self._telemetry.log_event("config_problem", level="error", message=what, hint="set [server] secret_env")
-            return None
+            self._report_process_key(f"{error.filename}: {error.strerror}")
+            return make_process_keys(config, time.time())
+
+    def _report_process_key(self, why: str) -> None:
+        if not self._has_reported_process_key:
+            self._has_reported_process_key = True
+            what = f"what clients carry is signed with a key that ends with this process: {why}"
+            hint = "set [server] secret_env, or other gateways and this one after a restart will not accept it"
+            self._telemetry.log_event("config_problem", level="warn", message=what, hint=hint)
+
+    async def _wait_for_shared_key(self) -> None:
+        if self._shared_key is not None:
+            await self._shared_key.wait()
+        self._waits_for_shared_key = False
+
+    def _on_shared_key_loaded(self) -> None:
+        if self._routes is not None:
+            runtime = self._routes.runtime
+            runtime.set_envelope_keys(self._load_envelope_keys(runtime.config))
+
+    def _on_shared_key_failed(self, reason: str) -> None:
+        what = f"the key that signs what clients carry cannot be loaded, another one signs until then: {reason}"
+        hint = "repair the store, or set [server] secret_env"
+        self._telemetry.log_event("envelope_key_unavailable", level="warn", message=what, hint=hint)
 
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
         level: LogLevel = "warn" if what else "info"
@@ -222,6 +254,8 @@ class Gateway:
         if self._responses_service is None:
             self._store_settings = config.store
             store = open_store(config.store, os.environ)
+            if isinstance(store, SecretStore):
+                self._shared_key = SharedKey(store, self._on_shared_key_loaded, self._on_shared_key_failed)
             repository = StateRepository(
                 store, config.store, self._on_store_event, count_failure=self._telemetry.metrics.count_store_failure
             )
@@ -276,6 +310,8 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._telemetry.batch_on_loop(loop)
         self._current_routes(loop.time)
+        if self._waits_for_shared_key and self._shared_key is not None:
+            self._shared_key.start()
         self._start_polling(loop)
 
     def _start_polling(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -313,6 +349,8 @@ class Gateway:
         """Stop. Background responses may finish, unless `force` is set."""
         if self._polling_task is not None:
             self._polling_task.cancel()
+        if self._shared_key is not None:
+            self._shared_key.close()
         if self._responses_service is not None:
             await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
         await self._mcp_servers.close()

@@ -142,8 +142,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     secret_env: str = ""
     """The environment variable with a secret that signs the signatures and summaries which clients carry between
     requests. Gateways that serve the same clients need the same one. It can hold several, separated by commas: the
-    first signs, all are accepted. Default: a key beside the SQLite store, or one derived from `[store] key_env` or from
-    the password of PostgreSQL; without any of these nothing is signed."""
+    first signs, all are accepted. Default: a key that the first gateway creates, in PostgreSQL, beside the SQLite store
+    (or derived from `[store] key_env`), or without a store in the state folder."""
     unsigned_envelopes: bool | None = None
     """Accept what earlier versions gave clients to carry, which was not signed. Default: until February 2027, but not
     with a new SQLite store."""

@@ -43,10 +43,15 @@ def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
         return environ.get(settings.url_env, "").strip()
     if settings.url.strip():
         return settings.url.strip()
+    return f"{SQLITE_PREFIX}{state_folder(environ) / 'store.db'}"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where a gateway keeps its files if the configuration names no other place."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # the XDG specification says to ignore relative paths
         state = str(Path(environ.get("HOME") or "/", ".local", "state"))
-    return f"{SQLITE_PREFIX}{Path(state, 'toolwire', 'store.db')}"
+    return Path(state, "toolwire")
 
 
 def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tuple[str, ...]:

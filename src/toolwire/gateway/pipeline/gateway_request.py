@@ -103,10 +103,14 @@ class Runtime:
             name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
-        self._envelope_keys = envelope_keys
-        self._envelope_keys_by_owner = {"": envelope_keys}
+        self.set_envelope_keys(envelope_keys)
         self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
         self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
+
+    def set_envelope_keys(self, keys: EnvelopeKeys | None) -> None:
+        """The key in a store that several gateways share is loaded after the runtime was made."""
+        self._envelope_keys = keys
+        self._envelope_keys_by_owner = {"": keys}
 
     def envelope_keys_of(self, key: ClientKey | None) -> EnvelopeKeys | None:
         """The keys for the envelopes of a client."""

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from hashlib import sha256
 from typing import Any, Unpack
 
+from msgspec.structs import replace
+
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
     STORE_ERRORS,
@@ -153,6 +155,10 @@ _TOTALS = """SELECT count(DISTINCT owner) FILTER (WHERE expires > $1) AS owners,
 _EXPORT = f"""SELECT {_COLUMNS} FROM toolwire_entries WHERE expires > $1 AND ($2::text IS NULL OR owner = $2)
     ORDER BY owner, kind, sha256(id)"""
 
+_GET_SECRET = "SELECT body FROM toolwire_secrets WHERE name = $1"
+_ADD_SECRET = "INSERT INTO toolwire_secrets (name, body) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+_REPLACE_SECRET = "UPDATE toolwire_secrets SET body = $3 WHERE name = $1 AND body = $2"
+
 
 class PostgresStore:
     """The `Store` in PostgreSQL. Sweeps, statistics and exports may take longer than the pool's `deadline`."""
@@ -261,6 +267,32 @@ class PostgresStore:
         values = (owner, kind, digests, expiry_time(expires, now, self._ttl), now)
         done = await self._pool.run_work(lambda connection: connection.execute(_TOUCH, *values), is_idempotent=True)
         return done if isinstance(done, StoreDown) else None
+
+    async def load_secret(self, name: str, new: bytes) -> bytes | StoreDown:
+        entry = Entry(owner="", kind="secret", id=name, body=new)
+        (draft,) = self._cipher.encrypt_all([entry])
+
+        async def load(connection: PostgresConnection) -> bytes:
+            body: bytes | None = await connection.fetchval(_GET_SECRET, name)
+            if body is None:
+                await connection.execute(_ADD_SECRET, name, draft.body)
+                # Read again: another gateway may have been first.
+                body = await connection.fetchval(_GET_SECRET, name)
+            return body or b""
+
+        body = await self._pool.run_work(load, is_idempotent=True)
+        if isinstance(body, StoreDown):
+            return body
+        found = self._cipher.decrypt(replace(entry, body=body))
+        if isinstance(found, StoreDown):
+            return found
+        if not self._cipher.is_current(body):
+            # Unlike an entry it never expires, so it has to follow when the operator replaces the store's key.
+            (again,) = self._cipher.encrypt_all([found])
+            await self._pool.run_work(
+                lambda connection: connection.execute(_REPLACE_SECRET, name, body, again.body), is_idempotent=True
+            )
+        return found.body
 
     async def close(self) -> None:
         if self._trim_task is not None:

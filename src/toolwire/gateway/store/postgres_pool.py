@@ -42,6 +42,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX toolwire_entries_parent ON toolwire_entries (sha256(parent), owner, kind, place);
     CREATE INDEX toolwire_entries_expires ON toolwire_entries ((-expires));
     """,
+    """
+    CREATE TABLE toolwire_secrets (
+        name text COLLATE "C" PRIMARY KEY,
+        body bytea NOT NULL
+    );
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -145,6 +145,15 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class SecretStore(Store, Protocol):
+    """A store that also has secrets of the installation, for gateways that share nothing else."""
+
+    async def load_secret(self, name: str, new: bytes) -> bytes | StoreDown:
+        """The secret with this name; if there is none yet, `new` becomes it. All gateways get the same one. It never
+        expires, and exports do not contain it."""
+
+
 STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
 
 
@@ -180,6 +189,10 @@ class BodyCipher:
         nonce = os.urandom(_NONCE_LENGTH)
         ciphertext = self._ciphers[self._write_key_name].encrypt(nonce, entry.body, _associated_data(entry))
         return _ENCRYPTED_PREFIX + self._write_key_name + nonce + ciphertext
+
+    def is_current(self, body: bytes) -> bool:
+        """Is a stored body encrypted with the key that encrypts now, if there is one?"""
+        return not self._write_key_name or body.startswith(_ENCRYPTED_PREFIX + self._write_key_name)
 
     def decrypt_all(self, entries: Entries) -> Entries:
         if isinstance(entries, StoreDown):
