@@ -79,14 +79,6 @@ _DISSOLVED_PREFIXES = ("#/anyOf/", "#/oneOf/", "#/allOf/")
 _match_legal_name = DOTTED_NAME.fullmatch
 
 
-def has_distinct_names(names: Json) -> bool:
-    """Is this a valid value of `required`: an array of different strings?"""
-    return names.__class__ is list and {*map(type, names)} <= _STRINGS and len(set(names)) == len(names)
-
-
-_STRINGS = frozenset({str})
-
-
 def convert_to_object_root(schema: Json) -> ConvertedSchema:
     """The schema with an object at its root. Other roots are wrapped (`wrapper_property`), unions of objects become one
     object, and illegal property names are replaced (`renames`)."""

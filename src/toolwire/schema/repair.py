@@ -8,16 +8,16 @@ with an invalid value is left out and reported, and OpenAI's own rules are kept:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeAlias, Union, cast
 
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, defstruct, field
 from msgspec.structs import replace
 
 from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep
 from toolwire.schema.combine import ReferenceLookup, string_items, type_names
 from toolwire.schema.keywords import (
-    COUNT_KEYWORDS,
     REFERENCE_KEYWORDS,
     TYPE_CHECKS,
     ChangeLog,
@@ -31,7 +31,6 @@ from toolwire.schema.keywords import (
 )
 from toolwire.schema.object_root import (
     convert_to_object_root,
-    has_distinct_names,
     make_object_root,
     replace_keys,
 )
@@ -84,57 +83,92 @@ def convert_arguments(arguments: Json, converted: ConvertedSchema) -> Json:
 
 # --- valid keywords -------------------------------------------------------------------------------------------------
 
-_TEXTS: Final = frozenset({"type", "description", "title"})
-_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_USUAL_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
-    "string": _TEXTS | {"default", "enum", "const", "minLength", "maxLength"},
-    **dict.fromkeys(("integer", "number"), _TEXTS | _BOUNDS | {"default", "enum", "const"}),
-    **dict.fromkeys(("boolean", "null"), _TEXTS | {"default", "const"}),
-    "array": _TEXTS | {"default", "items", "minItems", "maxItems"},
-    "object": _TEXTS | {"default", "properties", "required", "additionalProperties", "$schema"},
-}
-"""The keywords of most schemas, by type; a schema with any other is looked at closely."""
-_USUAL_VALUES: Final[Mapping[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("description", "title", "$schema"), lambda value: value.__class__ is str),
-    **dict.fromkeys(_BOUNDS, lambda value: value.__class__ is int),
-    **dict.fromkeys(COUNT_KEYWORDS, lambda value: value.__class__ is int and value >= 0),
-    "enum": lambda value: value.__class__ is list,
-    "additionalProperties": lambda value: value.__class__ is bool,
-    "required": has_distinct_names,
-}
-_MAX_USUAL_DEPTH: Final = 30
+_Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
-def is_usual(node: Json, depth: int = 0) -> bool:
-    """Is this a schema like most, which every provider accepts? A quick check; False means only that it is unclear."""
-    if node.__class__ is not dict or depth > _MAX_USUAL_DEPTH:
+class _UsualNode(Struct, tag_field="type", forbid_unknown_fields=True, gc=False):
+    """The keywords of most schemas, by type: msgspec checks them and their values in one pass, without Python code.
+    A schema with any other is looked at closely."""
+
+    description: str = ""
+    title: str = ""
+    default: Any = None
+
+
+class _UsualString(_UsualNode, tag="string", gc=False):
+    enum: list[Any] | UnsetType = UNSET
+    const: Any = None
+    minLength: _Count = 0
+    maxLength: _Count = 0
+
+
+class _UsualInteger(_UsualNode, tag="integer", gc=False):
+    minimum: int = 0
+    maximum: int = 0
+    exclusiveMinimum: int = 0
+    exclusiveMaximum: int = 0
+    enum: list[Any] | UnsetType = UNSET
+    const: Any = None
+
+
+class _UsualNumber(_UsualInteger, tag="number", gc=False):
+    pass
+
+
+class _UsualBoolean(_UsualNode, tag="boolean", gc=False):
+    const: Any = None
+
+
+class _UsualNull(_UsualBoolean, tag="null", gc=False):
+    pass
+
+
+class _UsualArray(_UsualNode, tag="array", gc=False):
+    minItems: _Count = 0
+    maxItems: _Count = 0
+
+
+class _UsualObject(_UsualNode, tag="object", gc=False):
+    required: tuple[str, ...] = ()
+    additionalProperties: bool = True
+    dialect: str = field(name="$schema", default="")
+
+    def has_distinct_names(self) -> bool:
+        return len({*self.required}) == len(self.required)
+
+
+class _UsualInnerObject(_UsualObject, tag="object", gc=False):
+    def __post_init__(self) -> None:
+        if not self.has_distinct_names():
+            raise ValueError("`required` names a property twice")
+
+
+_MAX_USUAL_DEPTH: Final = 8
+
+
+def _make_usual_root() -> type[_UsualObject]:
+    """The type of a usual schema. Each level of nesting has types of its own, which limits the depth."""
+    scalars = (_UsualString, _UsualInteger, _UsualNumber, _UsualBoolean, _UsualNull)
+    node: Any = Union[scalars]  # noqa: UP007 - a tuple of types
+    for _ in range(_MAX_USUAL_DEPTH - 1):
+        array = defstruct("UsualArray", [("items", node)], bases=(_UsualArray,), kw_only=True, gc=False)
+        inner: list[Any] = [("properties", dict[str, node], {})]
+        node = Union[(*scalars, array, defstruct("UsualObject", inner, bases=(_UsualInnerObject,), gc=False))]
+    root: list[Any] = [("properties", dict[str, node], {})]
+    return cast("type[_UsualObject]", defstruct("UsualRoot", root, bases=(_UsualObject,), gc=False))
+
+
+_USUAL_ROOT: Final = _make_usual_root()
+
+
+def is_usual(schema: Json) -> bool:
+    """Is this the schema of an object like most, which every provider accepts? A quick check; False means only that it
+    is unclear."""
+    try:
+        root = convert(schema, _USUAL_ROOT)
+    except ValidationError:
         return False
-    kind = node.get("type")
-    known = _USUAL_KEYWORDS.get(kind) if kind.__class__ is str else None
-    if known is None or not known.issuperset(node):
-        return False
-    for key, value in node.items():
-        check = _USUAL_VALUES.get(key)
-        if check is not None and not check(value):
-            return False
-    if kind == "array":
-        return is_usual(node.get("items"), depth + 1)
-    if kind != "object":
-        return True
-    properties = node.get("properties", _NO_PROPERTIES)
-    if properties.__class__ is not dict:
-        return False
-    for child in properties.values():
-        # Most properties have nothing but a type and a description.
-        is_plain = child.__class__ is dict and _PLAIN_KEYWORDS.issuperset(child) and child.get("type") in _SCALARS
-        if not (is_plain and child.get("description", "").__class__ is str) and not is_usual(child, depth + 1):
-            return False
-    return True
-
-
-_NO_PROPERTIES: Final[Object] = {}
-_PLAIN_KEYWORDS: Final = frozenset({"type", "description"})
-_SCALARS: Final = ("string", "integer", "boolean", "number")
+    return "type" in schema and root.has_distinct_names()  # for a single type, msgspec does not demand the tag
 
 
 def drop_invalid_keywords(schema: Json) -> ConvertedSchema:
@@ -199,7 +233,7 @@ _REFUSED_AT_ROOT: Final = ("enum", "const", "not", "if", "then", "else")
 @accept_any_if_too_deep
 def convert_to_openai_parameters(schema: Json, model: str = "") -> ConvertedSchema:
     """The schema as OpenAI accepts it for the parameters of a function. The model does not matter."""
-    if is_usual(schema) and schema["type"] == "object" and "properties" in schema:
+    if is_usual(schema) and "properties" in schema:
         return ConvertedSchema(schema)
     plain = convert_to_standard(schema)
     valid = drop_invalid_keywords(plain.schema) if isinstance(plain.schema, dict) else ConvertedSchema(plain.schema)
