@@ -248,6 +248,8 @@ SchemaConverter: TypeAlias = Callable[[Json, Path], Json]
 def convert_inner_schemas(node: Object, path: Path, convert: SchemaConverter) -> Object:
     """The schema with all directly inner schemas converted; the same object if none of them changed."""
     out = node
+    if NESTING_KEYWORDS.isdisjoint(node):
+        return out
     for key, value in node.items():
         if key not in NESTING_KEYWORDS:
             continue

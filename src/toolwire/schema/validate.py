@@ -33,6 +33,7 @@ from toolwire.core.json_values import (
 from toolwire.schema.combine import ReferenceLookup, canonical_key
 from toolwire.schema.keywords import (
     COUNT_KEYWORDS,
+    NESTING_KEYWORDS,
     REFERENCE_KEYWORDS,
     SCHEMA_MAP_KEYWORDS,
     SINGLE_SCHEMA_KEYWORDS,
@@ -78,11 +79,12 @@ def find_schema_problems(schema: Json) -> list[tuple[Path, str]]:
                 problem = check(value) if check is not None else ""
                 if problem:
                     found.append(((path, key), problem))
-            for key in REFERENCE_KEYWORDS:
-                reference = node.get(key)
+            for key in filter(node.__contains__, REFERENCE_KEYWORDS):
+                reference = node[key]
                 if isinstance(reference, str) and reference.startswith("#") and lookup.find_target(reference) is None:
                     found.append(((path, key), f"{short_json(reference, 100)} {NO_TARGET}"))
-            todo.extend(reversed(_inner_schemas(node, path, found)))
+            if not NESTING_KEYWORDS.isdisjoint(node):
+                todo.extend(reversed(_inner_schemas(node, path, found)))
         elif not isinstance(node, bool):
             found.append((path, f"{NOT_A_SCHEMA}, not {describe_json_type(node)}"))
     return found
