@@ -45,6 +45,8 @@ class Agent:
     """The probe's tool `echo`, with a word; where a search for it has to come first, that comes first."""
     with_probe: Callable[[Path], list[str]]
     """Give it the MCP server: files into the workspace, or arguments, which are the answer."""
+    compact_early: Callable[[Path], list[str]] | None = None
+    """Make it shorten its history after the first call: files into the workspace, or arguments, which are the answer."""
     options: tuple[str, ...] = ()
     """What `toolwire run` itself is told besides."""
     aside: Callable[[Received], ScriptedAnswer | None] = lambda asked: None

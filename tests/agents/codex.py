@@ -10,6 +10,8 @@ from agents.agent import PROBE, Agent
 from gateway.declared_tools import Use
 
 SWITCHES = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--json")
+FULL_ALREADY = ("-c", "model_auto_compact_token_limit=10")
+"""Any answer makes it shorten its history."""
 
 
 def headless(prompt: str) -> list[str]:
@@ -47,6 +49,10 @@ def with_probe(workspace: Path) -> list[str]:
     return [word for key, value in settings.items() for word in ("-c", f"mcp_servers.probe.{key}={json.dumps(value)}")]
 
 
+def compact_early(workspace: Path) -> list[str]:
+    return list(FULL_ALREADY)
+
+
 AGENT = Agent(
     name="codex",
     protocol="openai-responses",
@@ -59,4 +65,5 @@ AGENT = Agent(
     look=look,
     echo=echo,
     with_probe=with_probe,
+    compact_early=compact_early,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -20,6 +21,16 @@ TOOLS = [
     {"name": "long", "description": "Says a word very often.", "inputSchema": WORD},
     {"name": "broken", "description": "Always fails.", "inputSchema": {"type": "object", "properties": {}}},
 ]
+MANY = 200
+"""Tools besides, if the working directory has a file of the name `MANY_FILE`: more than some providers take."""
+MANY_FILE = "many-probe-tools"
+
+
+def tools() -> list[dict[str, Any]]:
+    more = range(MANY if Path(MANY_FILE).exists() else 0)
+    return TOOLS + [
+        {"name": f"extra_{number}", "description": f"Extra tool {number}.", "inputSchema": WORD} for number in more
+    ]
 
 
 def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +50,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         about = {"name": "probe", "version": "1"}
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
     if method == "tools/list":
-        return {"tools": TOOLS}
+        return {"tools": tools()}
     if method == "tools/call":
         return called(params["name"], params.get("arguments") or {})
     return {} if method == "ping" else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agents.agent import PROBE, Agent
 from gateway.declared_tools import Use
@@ -55,9 +56,19 @@ def aside(asked: Received) -> ScriptedAnswer | None:
 
 def with_probe(workspace: Path) -> list[str]:
     command, *arguments = PROBE
-    settings = workspace / ".qwen" / "settings.json"
-    settings.parent.mkdir()
-    settings.write_text(json.dumps({"mcpServers": {"probe": {"command": command, "args": arguments}}}))
+    return _with_settings(workspace, {"mcpServers": {"probe": {"command": command, "args": arguments}}})
+
+
+def compact_early(workspace: Path) -> list[str]:
+    """With no cache to share, the summary is asked for without tools."""
+    uncached = {"generationConfig": {"enableCacheControl": False}}
+    return _with_settings(workspace, {"context": {"autoCompactThreshold": 0.00001}, "model": uncached})
+
+
+def _with_settings(workspace: Path, settings: dict[str, Any]) -> list[str]:
+    file = workspace / ".qwen" / "settings.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(settings))
     return []
 
 
@@ -73,6 +84,7 @@ AGENT = Agent(
     look=look,
     echo=echo,
     with_probe=with_probe,
+    compact_early=compact_early,
     aside=aside,
     retells=True,
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agents.agent import AgentResult, AgentWorkspace
-from agents.codex import AGENT, again, headless
+from agents.codex import AGENT, FULL_ALREADY, again, headless
 from agents.received import pairs
 from agents.scenes import DONE, ended_well
 from gateway.declared_tools import Use
@@ -21,7 +21,6 @@ TALKATIVE = replace(AGENT, environ={"RUST_LOG": "codex_core=warn,codex_api=warn"
 AS_OPENAI = ("-c", 'model_providers.toolwire.name="OpenAI"')
 """A provider of this name is the service itself to Codex, with all that only the service can do."""
 SOCKETS = ("-c", "model_providers.toolwire.supports_websockets=true")
-FULL_ALREADY = ("-c", "model_auto_compact_token_limit=10")
 SUMMARY = "The file was made; what is left is to say so."
 LONG = ScriptedAnswer("This sentence has been long enough to be cut in the middle of it, and then it goes on.")
 

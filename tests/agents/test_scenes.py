@@ -47,7 +47,7 @@ def play(scene: Scene, name: str, desk: AgentWorkspace, provider: Provider) -> N
     scene.prepare(desk.workspace)
     talk = provider.script(*scene.steps(agent, desk.workspace), signed=scene.signed)
     talk.aside = agent.aside
-    given = agent.with_probe(desk.workspace) if scene.probe else []
+    given = scene.settings(agent, desk.workspace)
     ran = desk.run(agent, [*given, *agent.headless(f"{scene.prompt}. {talk.mark}")], talk, scene.model)
     scene.check(agent, desk.workspace, talk, ran)
 

@@ -8,11 +8,18 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """Arguments of a function that are not JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Use:
     """A call of a tool by the client's own name for it. `arguments` is a text for a tool that takes free text."""
 
     name: str
-    arguments: dict[str, Any] | str
+    arguments: dict[str, Any] | str | Unreadable
     namespace: str = ""
 
 
@@ -29,7 +36,7 @@ class Called:
     """A call in the form in which its tool was declared."""
 
     tool: Declared
-    arguments: dict[str, Any] | str
+    arguments: dict[str, Any] | str | Unreadable
 
 
 class NotOffered(Exception):

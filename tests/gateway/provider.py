@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, Literal
 
-from gateway.declared_tools import Called, NotOffered, Use, write_call
+from gateway.declared_tools import Called, NotOffered, Unreadable, Use, write_call
 from gateway.provider_seals import SealChecker
 from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import encode_json, write_frame
@@ -149,11 +149,15 @@ def _chat(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
             else {
                 "id": f"call.{id}:0",
                 "type": "function",
-                "function": {"name": name, "arguments": encode_json(arguments)},
+                "function": {"name": name, "arguments": _arguments_text(arguments)},
             }
             for id, (name, arguments) in zip(ids, says.calls, strict=True)
         ]
     return {"choices": [{"message": message, "finish_reason": _finish_reason(says, "length", "tool_calls", "stop")}]}
+
+
+def _arguments_text(arguments: Any) -> str:
+    return arguments.text if isinstance(arguments, Unreadable) else encode_json(arguments)
 
 
 def _finish_reason(says: ScriptedAnswer, cut: str, called: str, plain: str) -> str:
@@ -189,7 +193,7 @@ def _item(id: str, call: tuple[str, Any] | Called) -> dict[str, Any]:
         return {"id": f"ctc_{id}", "type": "custom_tool_call", **same, **named, "input": arguments}
     if tool.kind == "tool_search":
         return {"id": f"tsc_{id}", "type": "tool_search_call", **same, "execution": "client", "arguments": arguments}
-    return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": encode_json(arguments)}
+    return {"id": f"fc_{id}", "type": "function_call", **same, **named, "arguments": _arguments_text(arguments)}
 
 
 def _messages(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
@@ -203,7 +207,8 @@ def _messages(says: ScriptedAnswer, ids: list[str]) -> dict[str, Any]:
     if says.again and says.calls:
         content.append({"type": "thinking", "thinking": "", "signature": SEALS["anthropic"]})
     for id, (name, arguments) in zip(ids, says.calls, strict=False):
-        content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": arguments})
+        given = {} if isinstance(arguments, Unreadable) else arguments
+        content.append({"type": "tool_use", "id": f"toolu_{id}", "name": name, "input": given})
     return {"content": content, "stop_reason": _finish_reason(says, "max_tokens", "tool_use", "end_turn")}
 
 
@@ -344,6 +349,8 @@ GENERATE = re.compile(r"/v1beta/models/([^/:]+):(generateContent|streamGenerateC
 COUNTS = {"/v1/responses/input_tokens": "openai-responses", "/v1/messages/count_tokens": "anthropic"}
 TOKENS = 1234
 """How many tokens everything has."""
+LONE_HALVES = "backslashreplace"
+"""How half of a surrogate pair is encoded: as the escape (`\\ud83d`) that servers in JavaScript write."""
 MARK = re.compile(r"\[\[(t\d+)\]\]")
 SAME = {"openai-responses": "resp_conformance", "anthropic": "msg_01Conformance"}
 """The id that all answers of a dialect have. Servers of Chat do so, too; with these services no two have the same."""
@@ -489,12 +496,12 @@ class _Handler(BaseHTTPRequestHandler):
         if talk.seal_checker:
             talk.seal_checker.sign(asked.account, asked.protocol, asked.model, asked.body, body)
         if asked.stream:
-            self._stream(dialect.write_stream(body), asked, step, number)
+            self._stream(_unreadable_frames(dialect.write_stream(body), says), asked, step, number)
         else:
             self._send(200, _named(asked, encode_json(body), number), cut=step.breaks == "cut")
 
     def _send(self, status: int, body: str, headers: Mapping[str, str] | None = None, cut: bool = False) -> None:
-        data = body.encode()
+        data = body.encode(errors=LONE_HALVES)
         self.send_response(status)
         for name, value in {"content-type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
@@ -519,7 +526,7 @@ class _Handler(BaseHTTPRequestHandler):
         for number, frame in enumerate(frames):
             if step.hold and step.after and number == step.after:
                 step.hold.wait(self.connection)
-            self._chunk(frame.encode())
+            self._chunk(frame.encode(errors=LONE_HALVES))
         if step.breaks == "cut":
             self._hang_up()
         else:
@@ -534,6 +541,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def _unreadable_frames(frames: list[str], says: ScriptedAnswer) -> list[str]:
+    """The frames of an Anthropic answer whose call has unreadable arguments: a whole answer cannot have them."""
+    for text in [
+        call.arguments.text
+        for call in says.calls
+        if isinstance(call, Use | Called) and isinstance(call.arguments, Unreadable)
+    ]:
+        frames = [frame.replace('"partial_json":""', f'"partial_json":{encode_json(text)}') for frame in frames]
+    return frames
 
 
 def _wants_summary(asked: Received) -> bool:
