@@ -214,6 +214,11 @@ ANSWERS: dict[str, Any] = {
                 "finishMessage": "Model generated function call(s).",
                 "index": 0,
                 "avgLogprobs": -0.25,
+                "logprobsResult": {
+                    "chosenCandidates": [{"token": "It", "tokenId": 77, "logProbability": -0.75}],
+                    "topCandidates": [{"candidates": [{"token": "He", "tokenId": 78, "logProbability": -1.75}]}],
+                    "logProbabilitySum": -0.875,
+                },
                 "safetyRatings": [{"category": "HARM_CATEGORY_HARASSMENT", "probability": "LOW"}],
                 "groundingMetadata": {
                     "webSearchQueries": ["rain today"],
@@ -256,7 +261,17 @@ ANSWERS: dict[str, Any] = {
                     ],
                     "tool_calls": [{"id": "t1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
                 },
-                "logprobs": {"content": [{"token": "It", "logprob": -0.5, "bytes": None, "top_logprobs": []}]},
+                "logprobs": {
+                    "content": [
+                        {
+                            "token": "It",
+                            "logprob": -0.5,
+                            "bytes": [73, 116],
+                            "top_logprobs": [{"token": "He", "logprob": -1.5, "bytes": [72, 101], "rank": 4}],
+                        }
+                    ],
+                    "refusal": None,
+                },
                 "finish_reason": "peculiar",
                 "native_finish_reason": "odd",
             }

@@ -21,6 +21,7 @@ from toolwire.core.ir import (
     Citation,
     Failure,
     Finish,
+    Logprobs,
     Media,
     Opaque,
     Origin,
@@ -32,6 +33,7 @@ from toolwire.core.ir import (
     Response,
     Seal,
     Text,
+    TokenLogprob,
     UnknownField,
     Usage,
 )
@@ -79,6 +81,8 @@ class TextDelta(Struct, frozen=True, gc=False):
     index: int
     text: str
     frame: SourceFrame | None = None
+    logprobs: Logprobs = ()
+    """Its tokens. A delta may have tokens and no text, where a token is a part of a character."""
 
 
 class ArgumentsDelta(Struct, frozen=True, gc=False):
@@ -287,6 +291,7 @@ class _PartBuilder(Struct, eq=False):
     choice: int
     text_pieces: list[str] = []
     citations: list[Citation] = []
+    logprobs: list[TokenLogprob] = []
     seal: Seal | None = None
     incomplete: bool = False
 
@@ -299,6 +304,8 @@ class _PartBuilder(Struct, eq=False):
         if self.citations and isinstance(part, (Text, ProviderResult)):
             field = "citations" if isinstance(part, Text) else "sources"
             fields[field] = (*getattr(part, field), *self.citations)
+        if self.logprobs and isinstance(part, (Text, Refusal)):
+            fields["logprobs"] = (*part.logprobs, *self.logprobs)
         if self.seal is not None:
             fields["seal"] = self.seal
         if self.incomplete and isinstance(part, Call):
@@ -320,7 +327,12 @@ class Fold(Struct, eq=False):
 
     def add_event(self, event: Event) -> None:
         match event:
-            case TextDelta() | ArgumentsDelta():
+            case TextDelta():
+                builder = self._part_builders[event.index]
+                builder.text_pieces.append(event.text)
+                if event.logprobs:
+                    builder.logprobs += event.logprobs
+            case ArgumentsDelta():
                 self._part_builders[event.index].text_pieces.append(event.text)
             case PartStart(index, part, choice):
                 self._part_builders[index] = _PartBuilder(part, choice)
@@ -388,9 +400,9 @@ def unfold(response: Response) -> Iterator[Event]:
 
 
 _INITIAL_FIELDS: Mapping[type, Mapping[str, object]] = {
-    Text: {"text": "", "citations": (), "seal": None},
+    Text: {"text": "", "citations": (), "seal": None, "logprobs": ()},
     Reasoning: {"text": "", "seal": None},
-    Refusal: {"text": ""},
+    Refusal: {"text": "", "logprobs": ()},
     Call: {"arguments": "", "seal": None, "incomplete": False},
 }
 """The fields of a `PartStart` that deltas fill in, by type; parts of other types come whole."""
@@ -403,8 +415,10 @@ def _unfold_part(index: int, part: Part, choice: int) -> Iterator[Event]:
         if isinstance(part, Call):
             if part.arguments:
                 yield ArgumentsDelta(index, part.arguments)
-        elif part.text:  # type: ignore[union-attr]
-            yield TextDelta(index, part.text)  # type: ignore[union-attr]
+        else:
+            logprobs = part.logprobs if isinstance(part, (Text, Refusal)) else ()
+            if part.text or logprobs:  # type: ignore[union-attr]
+                yield TextDelta(index, part.text, None, logprobs)  # type: ignore[union-attr]
         for citation in getattr(part, "citations", ()):
             yield CitationDelta(index, citation)
         if getattr(part, "seal", None) is not None:

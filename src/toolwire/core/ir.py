@@ -60,6 +60,24 @@ class Citation(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
+class TokenLogprob(Struct, frozen=True, gc=False):
+    """A token of an answer with its log probability: an entry of OpenAI's `logprobs`, of Gemini's `logprobsResult`."""
+
+    token: str
+    logprob: Number
+    bytes: tuple[int, ...] | None = None
+    """Its UTF-8 bytes, which may be a part of a character; None where the protocol does not say."""
+    top: tuple[TokenLogprob, ...] = ()
+    """The most likely tokens at this place."""
+    id: int | None = None
+    """Its number in the model's vocabulary (Gemini)."""
+    origin: Origin | None = None
+    """Says where the list of tokens is; it has no JSON."""
+
+
+Logprobs: TypeAlias = tuple[TokenLogprob, ...]
+
+
 CacheBreakpoint: TypeAlias = str | None
 """A cache breakpoint after this part (Anthropic `cache_control`): its `ttl`, or "" for the default."""
 
@@ -74,6 +92,8 @@ class Text(Struct, frozen=True, gc=False):
     seal: Seal | None = None
     """Gemini can put a `thoughtSignature` on a text."""
     origin: Origin | None = None
+    logprobs: Logprobs = ()
+    """Its tokens, in an answer whose request asked for them."""
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -81,6 +101,7 @@ class Refusal(Struct, frozen=True, gc=False):
 
     text: str
     origin: Origin | None = None
+    logprobs: Logprobs = ()
 
 
 class Reasoning(Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from toolwire.core.ir import (
     Finish,
+    Logprobs,
     Opaque,
     ProviderCall,
     ProviderResult,
@@ -153,6 +154,7 @@ class Ledger(msgspec.Struct, eq=False):
     """The protocol of the output."""
     notes: dict[LossNote, str] = {}
     """Each note with its reason, "" for the usual reason of its code."""
+    has_logprobs_note: bool = False
 
     @property
     def is_same_protocol(self) -> bool:
@@ -211,6 +213,12 @@ class Ledger(msgspec.Struct, eq=False):
         """Note the stop sequence that was met, where the target has no field for it."""
         if finish.sequence:
             self.note("no-counterpart", source_path(finish), f"the stop sequence `{finish.sequence}` was left out")
+
+    def note_logprobs(self, logprobs: Logprobs) -> None:
+        """Note log probabilities that have no place in the target: once, because every delta may have some."""
+        if logprobs and not self.has_logprobs_note:
+            self.has_logprobs_note = True
+            self.note("no-counterpart", source_path(logprobs[0]), "the log probabilities of the tokens were left out")
 
     def note_provider_part(self, part: ProviderCall | ProviderResult) -> None:
         """Note what the provider's own tool did, where the target has no part for it."""

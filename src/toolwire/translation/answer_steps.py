@@ -265,7 +265,9 @@ class AnswerSteps(Struct, eq=False):
         if open_part.is_hidden:
             return []
         index = open_part.index
-        return [event if event.index == index and event.frame is None else TextDelta(index, event.text)]
+        if event.index == index and event.frame is None:
+            return [event]
+        return [TextDelta(index, event.text, None, event.logprobs)]
 
     def add_citation(self, event: CitationDelta) -> list[Event]:
         open_part = self.open_parts[event.index]

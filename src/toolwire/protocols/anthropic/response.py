@@ -137,6 +137,9 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
         ledger.note("no-counterpart", source_path(other), what, why)
     id, parts = message_id(response.id, context), choice.parts
     kinds = set(map(type, parts))
+    for part in parts:
+        if isinstance(part, (Text, Refusal)):
+            ledger.note_logprobs(part.logprobs)
     used: Sequence[str] = ()
     if ProviderCall in kinds or (context.request is not None and ProviderTool in map(type, context.request.tools)):
         tool_use = ProviderToolUse(context.request)

@@ -339,6 +339,8 @@ class StreamWriter:
             return b""
         elif part.seal is not None:
             self._ledger.note("seal-dropped", source_path(part), "the signature of a text was removed")
+        if isinstance(part, (Text, Refusal)):
+            self._ledger.note_logprobs(part.logprobs)
         is_shown = bool(part.text) and not (isinstance(part, Reasoning) and part.hidden)
         out = self._write_text(open_part, TextDelta(event.index, part.text)) if is_shown else b""
         for citation in part.citations if isinstance(part, Text) else ():
@@ -363,6 +365,8 @@ class StreamWriter:
         return out + self._write_arguments(open_part, ArgumentsDelta(index, part.arguments))
 
     def _write_text(self, open_part: _OpenPart, event: TextDelta) -> bytes:
+        if event.logprobs:
+            self._ledger.note_logprobs(event.logprobs)
         if isinstance(open_part.part, ProviderResult) or not event.text:
             open_part.pieces.append(event.text)
             return b""

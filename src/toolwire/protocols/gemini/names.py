@@ -70,7 +70,12 @@ FORMAT_KEY_SET = KnownKeys(*FORMAT_KEYS)
 
 RESPONSE_KEYS = KnownKeys("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime")
 PROMPT_FEEDBACK_KEYS = KnownKeys("blockReason", "blockReasonMessage")
-CANDIDATE_KEYS = KnownKeys(*"content finishReason finishMessage index groundingMetadata urlContextMetadata".split())
+CANDIDATE_KEYS = KnownKeys(
+    *"content finishReason finishMessage index groundingMetadata urlContextMetadata logprobsResult".split()
+)
+LOGPROBS_KEYS = KnownKeys("chosenCandidates", "topCandidates")
+TOP_LOGPROBS_KEYS = KnownKeys("candidates")
+TOKEN_KEYS = KnownKeys("token", "tokenId", "logProbability")
 COUNT_KEYS = tuple(
     """promptTokenCount toolUsePromptTokenCount candidatesTokenCount thoughtsTokenCount cachedContentTokenCount
     totalTokenCount""".split()

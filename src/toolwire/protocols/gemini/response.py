@@ -25,6 +25,7 @@ from toolwire.core.ir import (
     Part,
     ProviderCall,
     ProviderResult,
+    Refusal,
     Response,
     Text,
     Usage,
@@ -52,6 +53,7 @@ from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, read_parts
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import read_error, write_error_body
+from toolwire.protocols.gemini.logprobs import read_logprobs, write_logprobs
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_own, to_snake_case
 
@@ -108,6 +110,13 @@ def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContex
         for at, found in cited.items():
             parts[at] = replace(parts[at], citations=tuple(found))
         parts += provider_parts
+    if node.get("logprobsResult"):
+        logprobs = read_logprobs(node["logprobsResult"], path, reading)
+        text = next((number for number, part in enumerate(parts) if isinstance(part, Text)), -1)
+        if logprobs and text >= 0:
+            parts[text] = replace(parts[text], logprobs=logprobs)
+        elif logprobs:
+            reading.note_unknown_field(path, "logprobsResult")
     index = get_int(node, "index", path)
     return Choice(number if index is None else index, tuple(parts), read_finish(node, path), origin)
 
@@ -340,12 +349,21 @@ def write_candidate(choice: Choice, ledger: Ledger) -> Object:
         out |= write_finish(choice.finish, cut, ledger)
     out["index"] = choice.index
     out |= write_grounding(grounded, ledger)
+    out |= _write_logprobs(choice, ledger)
     if is_own(choice.origin):
         original = names.CANDIDATE_KEYS(choice.origin.wire).get("groundingMetadata")
         # Such as a search widget.
         if isinstance(original, dict) and (extra := names.GROUNDING_KEYS.select_unknown(original)):
             out["groundingMetadata"] = out.get("groundingMetadata", {}) | extra
     return restore_original_keys(out, choice.origin, NAME)
+
+
+def _write_logprobs(choice: Choice, ledger: Ledger) -> Object:
+    if is_own(choice.origin):
+        original = names.CANDIDATE_KEYS(choice.origin.wire).get("logprobsResult")
+        return {"logprobsResult": original} if original else {}
+    logprobs = [token for part in choice.parts if isinstance(part, (Text, Refusal)) for token in part.logprobs]
+    return {"logprobsResult": write_logprobs(tuple(logprobs), ledger)} if logprobs else {}
 
 
 def write_finish(finish: Finish, has_cut_call: bool, ledger: Ledger) -> Object:

@@ -31,7 +31,7 @@ from toolwire.core.events import (
     TextDelta,
     UsageUpdate,
 )
-from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Finish, Origin, Part, Reasoning, Text, Usage
+from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Finish, Logprobs, Origin, Part, Reasoning, Text, Usage
 from toolwire.core.json_values import (
     MAX_BYTES,
     Json,
@@ -48,6 +48,7 @@ from toolwire.core.json_values import (
     get_text,
     read_float,
 )
+from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import is_nonempty
 from toolwire.core.sse import MAX_FAILED_TEMPLATES, Frame, FrameTemplate, FrameTooLong
 from toolwire.protocols.gemini import names
@@ -62,6 +63,7 @@ from toolwire.protocols.gemini.content import (
 )
 from toolwire.protocols.gemini.errors import read_error, unreadable_stream
 from toolwire.protocols.gemini.http import ChunkSplitter
+from toolwire.protocols.gemini.logprobs import read_logprobs
 from toolwire.protocols.gemini.names import NAME, KnownKeys
 from toolwire.protocols.gemini.response import (
     GROUNDING_METADATA_KEYS,
@@ -94,6 +96,8 @@ class _OpenCandidate(Struct):
     open_call: OpenCall | None = None
     finish: Finish | None = None
     grounding: tuple[Object, Path] | None = None
+    text_index: int = -1
+    """The part that is the last text."""
 
 
 class StreamReader:
@@ -249,11 +253,14 @@ class StreamReader:
             raise Malformed((path, "index"), f"no answer has {index} candidates")
         candidate = self._find_candidate(number if index is None else index)
         content = get_object(node, "content", path)
+        before = len(self._events)
         if content is not None:
             here = (path, "content")
             inner = self._read_node(content, here, names.CONTENT_KEYS)
             for part, at in items_or_single(inner.get("parts"), (here, "parts")):
                 self._read_part(candidate, part, at)
+        if node.get("logprobsResult"):
+            self._read_logprobs(candidate, node, path, before)
         metadata = {key: node[key] for key in GROUNDING_METADATA_KEYS if node.get(key)}
         if metadata:
             candidate.grounding = ((candidate.grounding[0] if candidate.grounding else {}) | metadata, path)
@@ -262,6 +269,36 @@ class StreamReader:
             candidate.finish = finish
             if (failure := finish_failure(finish)) is not None:
                 self._fail_stream(failure, self._frame)
+
+    def _read_logprobs(self, candidate: _OpenCandidate, node: Object, path: Path, before: int) -> None:
+        reading = PartReadContext()
+        logprobs = read_logprobs(node["logprobsResult"], path, reading)
+        if logprobs and not self._add_logprobs(candidate, logprobs, node, path, before):
+            reading.note_unknown_field(path, "logprobsResult")
+        for field in reading.unknown_fields:
+            known = (names.TOKEN_KEYS, identify_field(field))
+            if known not in self._noted_keys:
+                self._noted_keys.add(known)
+                self._reading.unknown_fields.append(field)
+
+    def _add_logprobs(
+        self, candidate: _OpenCandidate, logprobs: Logprobs, node: Object, path: Path, before: int
+    ) -> bool:
+        """Add tokens to the text that the chunk has added, or else to the open text. An empty text with tokens begins
+        one, but not at the end, where Google sends an empty text after calls. Was there a place for them?"""
+        events = self._events
+        for number in range(len(events) - 1, before - 1, -1):
+            event = events[number]
+            if isinstance(event, TextDelta) and event.index == candidate.text_index:
+                events[number] = replace(event, logprobs=logprobs)
+                return True
+        channel = candidate.open_text
+        if channel is None and len(events) == before and node.get("content") and node.get("finishReason") is None:
+            channel = self._start_text(candidate, False, {}, path)
+        if channel is None or channel.is_thought:
+            return False
+        events.append(TextDelta(channel.index, "", self._frame, logprobs))
+        return True
 
     # --- parts ---
 
@@ -292,15 +329,21 @@ class StreamReader:
             return
         channel = candidate.open_text
         if channel is None or channel.is_thought is not thought:
-            self._end_text(candidate)
-            channel = candidate.open_text = _OpenText(self._part_count, candidate.index, thought)
-            self._part_count += 1
-            origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
-            part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
-            self._events.append(PartStart(channel.index, part, candidate.index, self._frame))
+            channel = self._start_text(candidate, thought, node, path)
         self._open_text = channel
         channel.pieces.append(text)
         self._events.append(TextDelta(channel.index, text, self._frame))
+
+    def _start_text(self, candidate: _OpenCandidate, thought: bool, node: Object, path: Path) -> _OpenText:
+        self._end_text(candidate)
+        channel = candidate.open_text = _OpenText(self._part_count, candidate.index, thought)
+        self._part_count += 1
+        origin = Origin(NAME, path, node, EMPTY_MAPPING, False)
+        part: Part = Reasoning(form="summary", origin=origin) if thought else Text("", origin=origin)
+        if not thought:
+            candidate.text_index = channel.index
+        self._events.append(PartStart(channel.index, part, candidate.index, self._frame))
+        return channel
 
     def _end_text(self, candidate: _OpenCandidate) -> None:
         if candidate.open_text is not None:
@@ -314,6 +357,8 @@ class StreamReader:
         self._end_text(candidate)
         index, self._part_count = self._part_count, self._part_count + 1
         start, deltas = part, list[Event]()
+        if isinstance(part, Text):
+            candidate.text_index = index
         if isinstance(part, Call):
             start = replace(part, arguments="", seal=None)
             deltas += [ArgumentsDelta(index, part.arguments, self._frame)] if part.arguments else []

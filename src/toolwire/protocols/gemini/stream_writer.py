@@ -37,6 +37,7 @@ from toolwire.core.ir import (
     Call,
     Citation,
     Finish,
+    Logprobs,
     Part,
     ProviderCall,
     ProviderResult,
@@ -52,6 +53,7 @@ from toolwire.core.losses import Ledger
 from toolwire.core.sse import escape_line_ends, write_data_frame
 from toolwire.protocols.gemini.content_writer import PartWriteContext, write_part
 from toolwire.protocols.gemini.errors import write_error_body
+from toolwire.protocols.gemini.logprobs import write_logprobs
 from toolwire.protocols.gemini.models import Family
 from toolwire.protocols.gemini.names import NAME, is_own_seal
 from toolwire.protocols.gemini.response import is_grounding, write_finish, write_grounding, write_head, write_usage
@@ -83,6 +85,7 @@ class _OpenCandidate(Struct):
     """The text of all parts that have ended: positions of citations count from its start."""
 
 
+_CONTENT_END = b'}],"role":"model"}'
 _DELTA_HEAD = b'data: {"candidates":[{"content":{"parts":[{"text":'
 
 
@@ -158,19 +161,23 @@ class StreamWriter:
             self._ledger.note("refusal-as-text", source_path(part), "the refusal became plain text")
         self._candidates[event.choice].open_parts.append(open_part)
         if isinstance(part, _TEXT_PARTS) and part.text:
+            logprobs = () if isinstance(part, Reasoning) else part.logprobs
             open_part.pieces.append(part.text)
-            open_part.held_back.append(self._write_text_chunk(open_part, part.text))
+            open_part.held_back.append(self._write_text_chunk(open_part, part.text, logprobs))
         return b""
 
-    def _write_delta_event(self, event: TextDelta | ArgumentsDelta) -> bytes:
+    def _write_delta_event(self, event: ArgumentsDelta) -> bytes:
         return self._write_delta(self._open_parts[event.index], event.text)
 
-    def _write_delta(self, open_part: _OpenPart, text: str) -> bytes:
+    def _write_text_event(self, event: TextDelta) -> bytes:
+        return self._write_delta(self._open_parts[event.index], event.text, event.logprobs)
+
+    def _write_delta(self, open_part: _OpenPart, text: str, logprobs: Logprobs = ()) -> bytes:
         """Text is written as it comes, unless an earlier part is open; arguments wait for the end of their call."""
         open_part.pieces.append(text)
-        if not isinstance(open_part.part, _TEXT_PARTS) or not text:
+        if not isinstance(open_part.part, _TEXT_PARTS) or not (text or logprobs):
             return b""
-        chunk = self._write_text_chunk(open_part, text)
+        chunk = self._write_text_chunk(open_part, text, logprobs)
         open_parts = self._candidates[open_part.choice].open_parts
         if open_parts and open_parts[0] is not open_part:
             open_part.held_back.append(chunk)
@@ -180,10 +187,14 @@ class StreamWriter:
             open_part.held_back = []
         return chunk
 
-    def _write_text_chunk(self, open_part: _OpenPart, text: str) -> bytes:
+    def _write_text_chunk(self, open_part: _OpenPart, text: str, logprobs: Logprobs = ()) -> bytes:
         thought = b',"thought":true' if isinstance(open_part.part, Reasoning) else b""
         encoded = encode(text) if text.isascii() else escape_line_ends(encode(text))
-        return _DELTA_HEAD + encoded + thought + self._chunk_tail(open_part.choice)
+        tail = self._chunk_tail(open_part.choice)
+        if logprobs:
+            written = escape_line_ends(encode(write_logprobs(logprobs, self._ledger)))
+            tail = _CONTENT_END + b',"logprobsResult":' + written + tail.removeprefix(_CONTENT_END)
+        return _DELTA_HEAD + encoded + thought + tail
 
     def _write_seal(self, event: SealDelta) -> bytes:
         self._open_parts[event.index].seal = event.seal
@@ -199,7 +210,7 @@ class StreamWriter:
         if tail is None:
             heading = escape_line_ends(encode(self._response_head()))[1:]
             joint = b"}]," if len(heading) > 1 else b"}]"
-            tail = self._tails[choice] = b'}],"role":"model"},"index":%d%b%b\n\n' % (choice, joint, heading)
+            tail = self._tails[choice] = b'%b,"index":%d%b%b\n\n' % (_CONTENT_END, choice, joint, heading)
         return tail
 
     def _write_part_end(self, event: PartEnd) -> bytes:
@@ -289,7 +300,7 @@ def _write_frame(chunk: Object) -> bytes:
 _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
     ResponseStart: StreamWriter._track_event,
     PartStart: StreamWriter._write_part_start,
-    TextDelta: StreamWriter._write_delta_event,
+    TextDelta: StreamWriter._write_text_event,
     ArgumentsDelta: StreamWriter._write_delta_event,
     SealDelta: StreamWriter._write_seal,
     CitationDelta: StreamWriter._write_citation,

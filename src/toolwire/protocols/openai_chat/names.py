@@ -65,8 +65,9 @@ JSON_SCHEMA_KEYS = frozenset({"name", "description", "schema", "strict"})
 CITATION_KEYS = frozenset({"start_index", "end_index", "url", "title", "content"})
 RESPONSE_KEYS = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
 CHUNK_KEYS = RESPONSE_KEYS | {"obfuscation"}
-CHOICE_KEYS = frozenset({"index", "message", "finish_reason"})
-CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "message", "finish_reason", "stop_reason"})
+CHOICE_KEYS = frozenset({"index", "message", "finish_reason", "logprobs"})
+LOGPROBS_KEYS = frozenset({"content", "refusal"})
+CHUNK_CHOICE_KEYS = frozenset({"index", "delta", "message", "finish_reason", "stop_reason", "logprobs"})
 DELTA_KEYS = ASSISTANT_KEYS - {"name"}
 USAGE_KEYS = ("prompt_tokens", "completion_tokens", "total_tokens")
 

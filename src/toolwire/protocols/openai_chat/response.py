@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolwire.core import ids
 from toolwire.core.codec import ResponsePeek, WriteContext
@@ -11,8 +12,11 @@ from toolwire.core.ir import (
     Choice,
     Finish,
     FinishKind,
+    Logprobs,
     Opaque,
     Origin,
+    Part,
+    Refusal,
     Response,
     Text,
     Usage,
@@ -32,8 +36,9 @@ from toolwire.core.json_values import (
     get_timestamp,
     raise_wrong_type,
 )
+from toolwire.core.logprobs import LogprobsReadContext, read_openai_logprobs, write_openai_logprobs
 from toolwire.core.losses import Ledger
-from toolwire.core.provenance import ReadContext, partial_decoder, restore_original_keys
+from toolwire.core.provenance import ReadContext, is_nonempty, partial_decoder, restore_original_keys
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media
 from toolwire.protocols.openai_chat.errors import read_failure, write_error_body
@@ -146,6 +151,51 @@ def write_usage(usage: Usage) -> Object:
     return out
 
 
+# --- log probabilities ----------------------------------------------------------------------------------------------
+
+
+def read_logprobs(value: Json, path: Path, reading: ReadContext) -> tuple[Logprobs, Logprobs]:
+    """The tokens of the content and those of the refusal. What cannot be read is noted."""
+    at = (path, "logprobs")
+    if not isinstance(value, dict):
+        reading.note_unknown_field(path, "logprobs")
+        return (), ()
+    inner = LogprobsReadContext(NAME)
+    content = read_openai_logprobs(value.get("content"), (at, "content"), inner)
+    refusal = read_openai_logprobs(value.get("refusal"), (at, "refusal"), inner)
+    if content is None or refusal is None:
+        reading.note_unknown_field(path, "logprobs")
+        return (), ()
+    for key, other in value.items():
+        if key not in names.LOGPROBS_KEYS and is_nonempty(other):
+            reading.note_unknown_field(at, key)
+    reading.unknown_fields += inner.unknown_fields
+    return content, refusal
+
+
+def _add_logprobs(parts: tuple[Part, ...], value: Json, path: Path, reading: ReadContext) -> tuple[Part, ...]:
+    """The parts with the tokens of the content at the first text, and those of the refusal at the first refusal."""
+    content, refusal = read_logprobs(value, path, reading)
+    out = list(parts)
+    for kind, logprobs in ((Text, content), (Refusal, refusal)):
+        number = next((number for number, part in enumerate(parts) if type(part) is kind), -1)
+        if logprobs and number >= 0:
+            out[number] = replace(parts[number], logprobs=logprobs)
+        elif logprobs:
+            reading.note_unknown_field(path, "logprobs")
+    return tuple(out)
+
+
+def write_parts_logprobs(parts: tuple[Part, ...]) -> Object | None:
+    content = [token for part in parts if isinstance(part, Text) for token in part.logprobs]
+    refusal = [token for part in parts if isinstance(part, Refusal) for token in part.logprobs]
+    return write_logprobs(tuple(content), tuple(refusal)) if content or refusal else None
+
+
+def write_logprobs(content: Logprobs, refusal: Logprobs) -> Object:
+    return {"content": write_openai_logprobs(content) or None, "refusal": write_openai_logprobs(refusal) or None}
+
+
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +233,8 @@ def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) 
     finish = read_finish(raw or "", calls, node.get("stop_reason"), (path, "finish_reason"))
     if finish.kind in names.CUT_FINISH_KINDS:
         parts = mark_incomplete_calls(parts)
+    if node.get("logprobs"):
+        parts = _add_logprobs(parts, node["logprobs"], path, reading)
     index = get_int(node, "index", path)
     known = names.CHOICE_KEYS | {"stop_reason"} if finish.sequence else names.CHOICE_KEYS
     return Choice(position if index is None else index, parts, finish, reading.read_origin(node, path, known))
@@ -219,9 +271,11 @@ def _write_choice(choice: Choice, ledger: Ledger, legacy: bool) -> Object:
     out: Object = {
         "index": choice.index,
         "message": _write_message(slots, ledger, legacy),
-        "logprobs": None,
+        "logprobs": write_parts_logprobs(choice.parts),
         "finish_reason": reason.write(finish, where, ledger),
     }
+    if is_own(origin) and "logprobs" in origin.wire:
+        out["logprobs"] = origin.wire["logprobs"]
     return restore_original_keys(out, origin, NAME)
 
 

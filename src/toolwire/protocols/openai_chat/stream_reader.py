@@ -28,6 +28,7 @@ from toolwire.core.json_values import (
     get_text,
     get_timestamp,
 )
+from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import ReadContext
 from toolwire.protocols.openai_chat.content import (
     has_incomplete_arguments,
@@ -37,7 +38,7 @@ from toolwire.protocols.openai_chat.content import (
 )
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, NAME
-from toolwire.protocols.openai_chat.response import read_finish, read_usage
+from toolwire.protocols.openai_chat.response import read_finish, read_logprobs, read_usage
 from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
 
@@ -176,7 +177,7 @@ class StreamReader:
             return
         if isinstance(event, ev.TextDelta):
             key = next(filter(delta.get, _TEXT_KEYS), "content")
-            if delta.get(key) == event.text and _has_only(delta, key):
+            if delta.get(key) == event.text and _has_only(delta, key) and not event.logprobs:
                 self._add_repeat = choice.count_text
                 self._set_template(raw, event.text, lambda found: found["choices"][0]["delta"][key])
         elif (call := _find_repeated_call(delta, choice)) is not None:
@@ -233,9 +234,12 @@ class StreamReader:
             choice = self._choices[index] = OpenChoice(index)
         # Some servers send a whole answer as the only chunk: its `message` is all there is.
         key = "message" if node.get("message") and not node.get("delta") else "delta"
+        before = len(self._events)
         if node.get(key):
             at = (path, key)
             self._read_delta(choice, expect_object(node[key], at), at)
+        if node.get("logprobs"):
+            self._add_logprobs(choice, node, path, before)
         raw, sequence = node.get("finish_reason"), node.get("stop_reason")
         if sequence is not None and not (raw and isinstance(sequence, str)):
             self._unknown_fields.add_once("choice", UnknownField(path, "stop_reason"))
@@ -272,6 +276,26 @@ class StreamReader:
         self._open_part(choice, channel, key)
         choice.count_text(text)
         self._events.append(ev.TextDelta(choice.open_part, text, self._frame))
+
+    def _add_logprobs(self, choice: OpenChoice, node: Object, path: Path, before: int) -> None:
+        """Add tokens to the text that the chunk has added, or to the open text. Those of calls have no place."""
+        reading, delta = ReadContext(NAME), node.get("delta")
+        content, refusal = read_logprobs(node["logprobs"], path, reading)
+        for channel, key, logprobs in (("text", "content", content), ("refusal", "refusal", refusal)):
+            if not logprobs:
+                continue
+            if choice.channel != channel and not choice.calls and isinstance(delta, dict) and delta.get(key) == "":
+                self._open_part(choice, channel)
+            if choice.channel != channel:
+                reading.note_unknown_field(path, "logprobs")
+                continue
+            last = self._events[-1] if len(self._events) > before else None
+            text = last.text if isinstance(last, ev.TextDelta) and last.index == choice.open_part else None
+            if text is not None:
+                self._events.pop()
+            self._events.append(ev.TextDelta(choice.open_part, text or "", self._frame, logprobs))
+        for field in reading.unknown_fields:
+            self._unknown_fields.add_once("logprobs", field, identify_field(field))
 
     def _open_part(self, choice: OpenChoice, channel: str, key: Json = None, part: Part | None = None) -> None:
         """Open a part for this channel, if it is not open already; a change of channel ends the part before."""

@@ -16,7 +16,7 @@ from toolwire.core import events as ev
 from toolwire.core import ids, sse
 from toolwire.core.codec import DeltaWriter, WriteContext
 from toolwire.core.errors import truncated_stream_failure
-from toolwire.core.ir import Call, Citation, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
+from toolwire.core.ir import Call, Citation, Logprobs, Media, Reasoning, Refusal, Seal, Text, Usage, source_path
 from toolwire.core.json_values import Json, Object, encode
 from toolwire.core.losses import Ledger
 from toolwire.protocols.openai_chat.content import write_citation, write_media, write_reasoning_detail
@@ -24,7 +24,7 @@ from toolwire.protocols.openai_chat.errors import write_error_body
 from toolwire.protocols.openai_chat.models import DEFAULT_FAMILY
 from toolwire.protocols.openai_chat.names import DONE, NAME, is_own_seal
 from toolwire.protocols.openai_chat.request import note_dropped_part
-from toolwire.protocols.openai_chat.response import FinishReasonWriter, write_usage
+from toolwire.protocols.openai_chat.response import FinishReasonWriter, write_logprobs, write_usage
 from toolwire.protocols.openai_chat.tools import note_call_losses, uses_legacy_functions, write_seal
 
 _DELTA_PREFIXES: Mapping[type, bytes] = {
@@ -191,7 +191,10 @@ class StreamWriter:
             what = "text, thinking and calls are no longer in the order they were made"
             self._ledger.note("order-changed", source_path(part), what)
         out = self._write_choice_start(choice, b"null" if isinstance(part, Refusal) else b'""')
-        if part.text:
+        logprobs = () if isinstance(part, Reasoning) else part.logprobs
+        if logprobs:
+            out += self._write_logprobs_delta(open_part, part.text, logprobs)
+        elif part.text:
             out += open_part.delta_prefix + encode(part.text) + self._delta_suffix
             choice.text_length += len(part.text)
         if isinstance(part, Text):
@@ -202,7 +205,15 @@ class StreamWriter:
 
     def _write_text(self, event: ev.TextDelta) -> bytes:
         open_part = self._open_parts[event.index]
+        if event.logprobs and open_part.delta_prefix:
+            return self._write_logprobs_delta(open_part, event.text, event.logprobs)
         return open_part.write_delta(event.text) if open_part.delta_prefix else b""
+
+    def _write_logprobs_delta(self, open_part: _OpenPart, text: str, logprobs: Logprobs) -> bytes:
+        refused = isinstance(open_part.part, Refusal)
+        written = encode(write_logprobs((), logprobs) if refused else write_logprobs(logprobs, ()))
+        delta = open_part.write_delta(text).removesuffix(self._delta_suffix)
+        return delta + b'},"logprobs":' + written + b',"finish_reason":null' + self._chunk_suffix
 
     def _write_citation(self, event: ev.CitationDelta) -> bytes:
         open_part = self._open_parts[event.index]

@@ -7,7 +7,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from toolwire.core.ir import Citation, Media, Opaque, Origin, Part, Refusal, Text, Turn, source_path, split_data_url
+from toolwire.core.ir import (
+    Citation,
+    Logprobs,
+    Media,
+    Opaque,
+    Origin,
+    Part,
+    Refusal,
+    Text,
+    Turn,
+    source_path,
+    split_data_url,
+)
 from toolwire.core.json_values import (
     Json,
     Object,
@@ -19,6 +31,7 @@ from toolwire.core.json_values import (
     get_object,
     get_text,
 )
+from toolwire.core.logprobs import LogprobsReadContext, read_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, items_with_paths, restore_original_keys
 from toolwire.protocols.openai_responses.names import CONTENT_KIND_PREFIX, NAME, intact_wire, is_own
@@ -84,6 +97,18 @@ def _read_output_text(node: Object, path: Path, reading: ReadContext) -> Part:
         citations = tuple([read_citation(expect_object(one, at), at, reading) for one, at in annotations])
     origin = reading.read_origin(node, path, OUTPUT_TEXT_KEYS)
     return Text(get_text(node, "text", path) or "", citations, None, None, origin)
+
+
+def split_logprobs(node: Object, path: Path, reading: ReadContext) -> tuple[Object, Logprobs]:
+    """A text part of an answer without `logprobs`, and its tokens. In a history nobody needs them: they are unknown."""
+    if not node.get("logprobs"):
+        return node, ()
+    inner = LogprobsReadContext(NAME)
+    logprobs = read_openai_logprobs(node["logprobs"], (path, "logprobs"), inner)
+    if logprobs is None:
+        return node, ()
+    reading.unknown_fields += inner.unknown_fields
+    return {key: value for key, value in node.items() if key != "logprobs"}, logprobs
 
 
 FILE_CITATION_KEYS = frozenset({"type", "filename"})

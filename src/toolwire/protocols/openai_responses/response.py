@@ -15,6 +15,7 @@ from toolwire.core.ir import (
     Choice,
     Failure,
     Finish,
+    Logprobs,
     Media,
     Opaque,
     Origin,
@@ -43,10 +44,11 @@ from toolwire.core.json_values import (
     get_text,
     get_timestamp,
 )
+from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.core.provider_tools import carry_call_id
-from toolwire.protocols.openai_responses.content import read_item_origin, read_part, write_part
+from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
 from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_provider_item, write_reasoning
 from toolwire.protocols.openai_responses.names import (
@@ -107,9 +109,13 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
     origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
     parts: list[Part] = []
     for value, at in items_with_paths(get_list(node, "content", path) or [], (path, "content")):
+        logprobs: Logprobs = ()
+        if isinstance(value, dict) and value.get("logprobs"):
+            value, logprobs = split_logprobs(value, at, reading)
         part = read_part(value, at, reading)
         if isinstance(part, Text):
-            part = Text(part.text, part.citations, origin=Origin(NAME, at, origin.wire, origin.extra))
+            item = Origin(NAME, at, origin.wire, origin.extra)
+            part = Text(part.text, part.citations, origin=item, logprobs=logprobs)
         elif isinstance(part, Refusal):
             part = Refusal(part.text, Origin(NAME, at, origin.wire, origin.extra))
         parts.append(part)
@@ -421,7 +427,9 @@ def write_content_part(part: Part, ledger: Ledger) -> Object | None:
     """A part of an answer's message. OpenAI's SDKs demand `logprobs` beside every text of an answer."""
     out = write_part(part, "output", ledger)
     if out is not None and isinstance(part, Text):
-        out["logprobs"] = []
+        out["logprobs"] = write_openai_logprobs(part.logprobs, derives_bytes=True)
+    elif isinstance(part, Refusal):
+        ledger.note_logprobs(part.logprobs)
     return out
 
 

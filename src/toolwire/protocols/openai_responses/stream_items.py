@@ -12,6 +12,7 @@ from toolwire.core.events import ArgumentsDelta, CitationDelta, Event, SealDelta
 from toolwire.core.ir import (
     Call,
     Citation,
+    Logprobs,
     Media,
     Opaque,
     Part,
@@ -23,6 +24,7 @@ from toolwire.core.ir import (
     Text,
 )
 from toolwire.core.json_values import Object, encode
+from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import restore_original_keys
 from toolwire.core.sse import write_event_frame
@@ -144,10 +146,11 @@ _CONTENT_LOCATION = b'"item_id":%b,"output_index":%d,"content_index":%d'
 _PART_ADDED = event_template("response.content_part.added", '%b,"part":%b')
 _PART_DONE = event_template("response.content_part.done", '%b,"part":%b')
 _ANNOTATION_ADDED = event_template("response.output_text.annotation.added", '%b,"annotation_index":%d,"annotation":%b')
-_TEXT_PART = b'{"type":"output_text","text":%b,"annotations":%b,"logprobs":[]}'
-_EMPTY_TEXT_PART = _TEXT_PART % (b'""', b"[]")
+_TEXT_PART = b'{"type":"output_text","text":%b,"annotations":%b,"logprobs":%b}'
+_EMPTY_TEXT_PART = _TEXT_PART % (b'""', b"[]", b"[]")
 _TEXT_DELTA = delta_prefix("response.output_text.delta")
-_TEXT_DONE = event_template("response.output_text.done", '%b,"text":%b,"logprobs":[]') + _PART_DONE
+_TEXT_DONE = event_template("response.output_text.done", '%b,"text":%b,"logprobs":%b') + _PART_DONE
+_NO_LOGPROBS = b',"logprobs":[],"delta":'
 _REFUSAL_PART = b'{"type":"refusal","refusal":%b}'
 _EMPTY_REFUSAL_PART = _REFUSAL_PART % b'""'
 _REFUSAL_DELTA = delta_prefix("response.refusal.delta")
@@ -166,6 +169,7 @@ class OpenMessage(OpenItem):
     held_back: list[Citation] = field(default_factory=list)
     """Citations of the whole text, whose end is known only when the text ends."""
     annotations: list[Object] = field(default_factory=list)
+    logprobs: list[Object] = field(default_factory=list)
 
     def write_start(self) -> bytes:
         self.encoded_id = encode(self.id)
@@ -177,7 +181,7 @@ class OpenMessage(OpenItem):
     def add_part(self, part: Part) -> bytes:
         self.part = part
         if self.content:
-            self.pieces, self.held_back, self.annotations = [], [], []
+            self.pieces, self.held_back, self.annotations, self.logprobs = [], [], [], []
         self.part_location = here = _CONTENT_LOCATION % (self.encoded_id, self.output_index, len(self.content))
         if part.__class__ is Opaque:
             self.streamed_event = None
@@ -185,14 +189,27 @@ class OpenMessage(OpenItem):
         self.streamed_event = TextDelta
         refused = part.__class__ is Refusal
         # OpenAI's SDKs demand `logprobs` in every delta of a text.
-        between = b',"delta":' if refused else b',"logprobs":[],"delta":'
+        between = b',"delta":' if refused else _NO_LOGPROBS
         self.template = (_REFUSAL_DELTA if refused else _TEXT_DELTA, b"," + here + between)
         begun = self.write_frame(_PART_ADDED, here, _EMPTY_REFUSAL_PART if refused else _EMPTY_TEXT_PART)
-        if text := part.text:  # type: ignore[union-attr]
+        if logprobs := part.logprobs:  # type: ignore[union-attr]
+            begun += self.write_logprobs_delta(part.text, logprobs)  # type: ignore[union-attr]
+        elif text := part.text:  # type: ignore[union-attr]
             begun += self.write_delta(text)
         for citation in part.citations if part.__class__ is Text else ():
             begun += self._add_citation(citation)
         return begun
+
+    def write_logprobs_delta(self, text: str, logprobs: Logprobs) -> bytes:
+        if self.part.__class__ is Refusal:
+            self.ledger.note_logprobs(logprobs)
+            return self.write_delta(text) if text else b""
+        written = write_openai_logprobs(logprobs, derives_bytes=True)
+        self.logprobs += written
+        self.pieces.append(text)
+        before, after = self.template
+        after = after.removesuffix(_NO_LOGPROBS) + b',"logprobs":' + encode(written) + b',"delta":'
+        return b"%b%d%b%b}\n\n" % (before, next(self.sequence.numbers), after, encode(text))
 
     def _write_opaque_part(self, part: Part) -> bytes:
         whole = write_content_part(part, self.ledger)
@@ -203,6 +220,8 @@ class OpenMessage(OpenItem):
         return added + self.write_frame(_PART_DONE, self.part_location, encoded)
 
     def add_delta(self, event: Event) -> bytes:
+        if isinstance(event, TextDelta) and event.logprobs:
+            return self.write_logprobs_delta(event.text, event.logprobs)
         if isinstance(event, CitationDelta) and isinstance(self.part, Text):
             return self._add_citation(event.citation)
         if isinstance(event, SealDelta):
@@ -229,15 +248,18 @@ class OpenMessage(OpenItem):
             return b""
         text = encode("".join(self.pieces))
         out = b""
+        numbers = self.sequence.numbers
         if part.__class__ is Refusal:
             whole, form = _REFUSAL_PART % text, _REFUSAL_DONE
         else:
             for citation in self.held_back:
                 out += self._write_citation(citation)
             annotations = encode(self.annotations) if self.annotations else b"[]"
-            whole, form = _TEXT_PART % (text, annotations), _TEXT_DONE
+            logprobs = encode(self.logprobs) if self.logprobs else b"[]"
+            whole = _TEXT_PART % (text, annotations, logprobs)
+            self.content.append(whole)
+            return out + _TEXT_DONE % (next(numbers), here, text, logprobs, next(numbers), here, whole)
         self.content.append(whole)
-        numbers = self.sequence.numbers
         return out + form % (next(numbers), here, text, next(numbers), here, whole)
 
     def close(self, cut: bool) -> ClosedItem:

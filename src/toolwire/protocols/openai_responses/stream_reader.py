@@ -43,9 +43,16 @@ from toolwire.core.json_values import (
     get_text,
     get_timestamp,
 )
+from toolwire.core.logprobs import identify_field
 from toolwire.core.provenance import ReadContext
 from toolwire.core.sse import Frame, FrameTooLong, SseSplitter
-from toolwire.protocols.openai_responses.content import OUTPUT_PART_TYPES, read_citation, read_item_origin, read_part
+from toolwire.protocols.openai_responses.content import (
+    OUTPUT_PART_TYPES,
+    read_citation,
+    read_item_origin,
+    read_part,
+    split_logprobs,
+)
 from toolwire.protocols.openai_responses.errors import read_error_body
 from toolwire.protocols.openai_responses.items import SUMMARY_SEPARATOR, read_call, read_reasoning
 from toolwire.protocols.openai_responses.names import (
@@ -77,6 +84,7 @@ class _OpenPart(Struct, eq=False):
     index: int
     pieces: list[str] = []
     citation_count: int = 0
+    logprobs_count: int = 0
     is_open: bool = True
 
 
@@ -383,9 +391,27 @@ class StreamReader:
         if part is None:
             kind = "refusal" if node["type"] == "response.refusal.delta" else "output_text"
             part = self._open_text_part(item, at, kind, path)
-        self._add_delta(part, get_text(node, "delta", path) or "")
+        text = get_text(node, "delta", path) or ""
         if node.get("logprobs"):
+            self._add_logprobs(part, text, node, path, False)
+        else:
+            self._add_delta(part, text)
+
+    def _add_logprobs(self, part: _OpenPart, text: str, node: Object, path: Path, is_whole: bool) -> None:
+        """Add a text with its tokens. `is_whole`: the node has all tokens of the part, also those of earlier deltas."""
+        reading = ReadContext(NAME)
+        node, logprobs = split_logprobs(node, path, reading)
+        if "logprobs" in node:
             self._unknown_fields.setdefault("item logprobs", UnknownField(path, "logprobs"))
+        for field in reading.unknown_fields:
+            self._unknown_fields.setdefault(f"item {identify_field(field)}", field)
+        logprobs = logprobs[part.logprobs_count :] if is_whole else logprobs
+        if not logprobs:
+            self._add_delta(part, text)
+        elif part.is_open:
+            part.pieces.append(text)
+            part.logprobs_count += len(logprobs)
+            self._events.append(TextDelta(part.index, text, self._frame, logprobs))
 
     def _add_delta(self, part: _OpenPart, text: str, delta: type[TextDelta | ArgumentsDelta] = TextDelta) -> None:
         if text and part.is_open:
@@ -396,7 +422,11 @@ class StreamReader:
         item = self._find_or_add_item(node, path, "message")
         kind, key = ("refusal", "refusal") if node["type"] == "response.refusal.done" else ("output_text", "text")
         part = self._open_text_part(item, get_int(node, "content_index", path) or 0, kind, path)
-        self._add_delta(part, _remaining_text(part.pieces, get_text(node, key, path)))
+        text = _remaining_text(part.pieces, get_text(node, key, path))
+        if node.get("logprobs"):
+            self._add_logprobs(part, text, node, path, True)
+        else:
+            self._add_delta(part, text)
 
     def _read_annotation(self, node: Object, path: Path) -> None:
         item = self._find_or_add_item(node, path, "message")
@@ -414,7 +444,12 @@ class StreamReader:
         if not part.is_open:
             return
         text = get_text(node, "refusal" if kind == "refusal" else "text", path)
-        self._add_delta(part, _remaining_text(part.pieces, text))
+        text = _remaining_text(part.pieces, text)
+        if node.get("logprobs"):
+            self._add_logprobs(part, text, node, path, True)
+            node, _ = split_logprobs(node, path, ReadContext(NAME))
+        else:
+            self._add_delta(part, text)
         if kind == "output_text":
             whole = read_part(node, path, self._reading)
             for citation in whole.citations[part.citation_count :] if isinstance(whole, Text) else ():

@@ -212,6 +212,8 @@ class StreamWriter:
         item = self._open_item
         if item is None:
             return b""
+        if event.__class__ is TextDelta and event.logprobs:
+            return item.add_delta(event)
         if event.__class__ is item.streamed_event and (text := event.text):
             return item.write_delta(text)
         return item.add_delta(event)

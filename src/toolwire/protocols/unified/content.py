@@ -190,11 +190,13 @@ def write_part(part: Part, ledger: Ledger, allowed: PartTypes) -> Object | None:
 def _write_part_fields(part: Part, ledger: Ledger) -> Object | None:
     match part:
         case Text(text, citations, cache):
+            ledger.note_logprobs(part.logprobs)
             out: Object = {"type": "text", "text": text}
             if citations:
                 out["citations"] = [write_citation(citation) for citation in citations]
             return out | write_cache(cache)
         case Refusal(text):
+            ledger.note_logprobs(part.logprobs)
             return {"type": "refusal", "text": text}
         case Reasoning():
             return {"type": "reasoning", "text": part.text, **write_fields(part, names.REASONING_FIELDS)}

@@ -194,6 +194,8 @@ class StreamWriter:
         out = b""
         match event:
             case TextDelta() | ArgumentsDelta():
+                if isinstance(event, TextDelta) and event.logprobs:
+                    self._ledger.note_logprobs(event.logprobs)
                 out = open_part.write_delta(event.text) if open_part.delta_head and event.text else b""
             case SealDelta():
                 seal = write_seal(replace(open_part.part, seal=event.seal), self._ledger)
