@@ -63,7 +63,7 @@ bench-bytecodes: $(VENV)/.ready ## Count the bytecodes of an exchange, the same 
 bench-instructions: $(VENV)/.ready ## Count the CPU instructions of a translation, with valgrind
 	@$(BIN)/python -m bench.gateway.instructions $(ARGS)
 
-chaos: $(VENV)/.ready ## Test faults, slow readers, floods, hostile requests and kills: about five minutes
+chaos: $(VENV)/.ready ## Test faults, slow readers, floods, hostile requests and kills: about half a minute
 	@PYTHONPATH=tests $(BIN)/python -m bench.chaos --write docs/reliability.md $(ARGS)
 
 conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$(PORTKEY)/.ready) ## Test this gateway and others with the cases, and write docs/conformance.md

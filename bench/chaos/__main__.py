@@ -2,7 +2,7 @@
 
 python -m bench.chaos [--only faults|readers|flood|hostile|kills] [--write FILE]
 
-About five minutes. `lost` is the number that matters: answers that look like a success and are not whole.
+About half a minute. `lost` is the number that matters: answers that look like a success and are not whole.
 """
 
 from __future__ import annotations
