@@ -103,9 +103,12 @@ EVIL = [
 
 @pytest.mark.parametrize("pattern", EVIL)
 def test_patterns_are_matched_in_linear_time(pattern: str) -> None:
-    text = "a" * 50_000
-    assert value_problems(text + "!", {"pattern": pattern}) or compile_pattern(pattern) is not None
-    value_problems({"x": text}, {"properties": {"x": {"pattern": pattern}}, "patternProperties": {pattern: False}})
+    text = "a" * 50_000 + "!"
+    matches = compile_pattern(pattern)
+    assert matches is not None
+    assert not matches(text)
+    schema = {"properties": {"x": {"pattern": pattern}}, "patternProperties": {pattern: False}}
+    assert len(value_problems({"x": text}, schema)) == 1
 
 
 @pytest.mark.parametrize(
