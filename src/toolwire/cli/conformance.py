@@ -39,6 +39,7 @@ from toolwire.conformance.targets import (
     wait_for_answer,
 )
 from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer
+from toolwire.core.terminal_text import shorten_text
 
 EXIT_REGRESSION = 1
 DEFAULT_PROVIDER_PORT = 8643
@@ -313,6 +314,6 @@ def _format_plays(plays: Sequence[PlayResult]) -> str:
         rows.append((play.verdict, play.id, protocols, mode))
     taken = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     width = max(MIN_LINE_WIDTH, terminal.terminal_width() - sum(taken) - 2 * len(taken))
-    texts = (terminal.shorten_text(" ".join(play.main_difference.split()), width) for play in plays)
+    texts = (shorten_text(" ".join(play.main_difference.split()), width) for play in plays)
     lines = [(*row, text) for row, text in zip(rows, texts, strict=True)]
     return terminal.format_table(lines, [VERDICT_COLOURS[play.verdict] for play in plays])

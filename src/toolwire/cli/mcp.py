@@ -8,6 +8,7 @@ import sys
 
 from toolwire.cli import terminal
 from toolwire.cli.check_config import add_config_argument, describe_audience, load_or_report, print_problems
+from toolwire.core.terminal_text import shorten_text
 from toolwire.gateway.config.config import Config, McpServer
 from toolwire.gateway.mcp.servers import McpServers, ServerStatus
 
@@ -70,7 +71,7 @@ def tool_rows(status: ServerStatus) -> list[tuple[str, ...]]:
 
 
 def first_line(text: str, width: int) -> str:
-    return terminal.shorten_text(text.strip().partition("\n")[0], width)
+    return shorten_text(text.strip().partition("\n")[0], width)
 
 
 def down_hint(server: McpServer) -> str:

@@ -13,9 +13,9 @@ import msgspec
 
 from toolwire.cli import CommandError
 from toolwire.core.json_values import encode
+from toolwire.core.terminal_text import add_colour, pad_text, text_width
 
 CHUNK_SIZE = 65536
-COLOUR_CODES = {"lost": "31", "changed": "33", "added": "36", "ok": "32", "head": "1", "dim": "2"}
 
 
 def read_input(name: str | None) -> bytes:
@@ -41,7 +41,7 @@ def read_chunks(name: str | None) -> Iterator[bytes]:
 def paint_text(text: str, colour: str, stream: TextIO | None = None) -> str:
     """For standard output, unless another stream is given."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not (stream or sys.stdout).isatty()
-    return text if is_plain else f"\x1b[{COLOUR_CODES[colour]}m{text}\x1b[0m"
+    return text if is_plain else add_colour(text, colour)
 
 
 def heading(text: str) -> str:
@@ -53,19 +53,15 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((120, 40)).columns
 
 
-def shorten_text(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
 def format_table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: TextIO | None = None) -> str:
     """Rows with aligned columns; `colours` are for the first cell of each row."""
     table = [list(row) for row in rows]
     if not table:
         return ""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    widths = [max(text_width(row[column]) for row in table) for column in range(len(table[0]))]
     lines = []
     for number, row in enumerate(table):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [pad_text(cell, width) for cell, width in zip(row, widths, strict=True)]
         if number < len(colours):
             cells[0] = paint_text(cells[0], colours[number], stream)
         lines.append("  ".join(cells).rstrip())
