@@ -150,7 +150,9 @@ def test_every_package_without_io_is_held_to_it() -> None:
     assert _packages() - WITH_IO == set(_contract("pure")["source_modules"]), "see the contract `pure`"
 
 
-@pytest.mark.parametrize("folder", [SOURCE, SOURCE / "gateway"], ids=relative)
+@pytest.mark.parametrize(
+    "folder", [SOURCE, *(SOURCE / name for name in ("gateway", "cli", "cli/gateway", "cli/translation"))], ids=relative
+)
 def test_a_folder_can_be_read_at_a_glance(folder: Path) -> None:
     entries = [path.name for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     assert len(entries) <= MAX_ENTRIES, sorted(entries)

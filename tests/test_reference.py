@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from toolwire.cli import COMMANDS, CommandParser, load_command_module, make_overview_parser
-from toolwire.cli.tools import tool_rows, type_text
+from toolwire.cli.translation.tools import tool_rows, type_text
 from toolwire.core.losses import LOSS_CODES
 from toolwire.gateway.config import config as gateway
 from toolwire.gateway.config.mcp_servers import McpTable
@@ -148,8 +148,8 @@ def spelled(default: object) -> str:
 
 def command_line() -> str:
     pages = [("toolwire", make_overview_parser())]
-    for verb, summary in COMMANDS.items():
-        parser = CommandParser(prog=f"toolwire {verb}", description=f"{summary}.")
+    for verb, command in COMMANDS.items():
+        parser = CommandParser(prog=f"toolwire {verb}", description=f"{command.summary}.")
         load_command_module(verb).add_arguments(parser)
         pages.append((f"toolwire {verb}", parser))
     lines = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.cli.matrix import Scenario, load_scenarios, write_pieces
+from toolwire.cli.translation.matrix import Scenario, load_scenarios, write_pieces
 from toolwire.protocols import CODECS
 
 FILES = Path(__file__).parent / "matrix"

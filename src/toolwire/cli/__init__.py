@@ -11,22 +11,39 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from toolwire import __version__
 
+
+class Command(NamedTuple):
+    """One row of the table of commands. A package of commands is a folder of this one."""
+
+    module: str
+    summary: str
+
+
 COMMANDS = {
-    "serve": "Run the gateway",
-    "run": "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
-    "translate": "Translate a request, a response, a stream or an error from one protocol to another",
-    "matrix": "Show the same tool declaration, call and result in every protocol, side by side",
-    "check": "Show what each provider would do with the tools in a file",
-    "tools": "List the tools of known coding agents, and what each agent calls them",
-    "policy": "Show what the policy rules do to a request, and which rule does it",
-    "check-config": "Check the gateway's configuration, and show what it means",
-    "store": "Count, clean up or export what the gateway stores",
-    "mcp": "Connect to the configured MCP servers, and list their tools",
-    "conformance": "Test how a gateway handles tool calls, with cases taken from bug reports",
+    "serve": Command("gateway.serve", "Run the gateway"),
+    "run": Command(
+        "gateway.run",
+        "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
+    ),
+    "translate": Command(
+        "translation.translate", "Translate a request, a response, a stream or an error from one protocol to another"
+    ),
+    "matrix": Command(
+        "translation.matrix", "Show the same tool declaration, call and result in every protocol, side by side"
+    ),
+    "check": Command("translation.check", "Show what each provider would do with the tools in a file"),
+    "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
+    "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
+    "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
+    "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),
+    "mcp": Command("gateway.mcp", "Connect to the configured MCP servers, and list their tools"),
+    "conformance": Command(
+        "translation.conformance", "Test how a gateway handles tool calls, with cases taken from bug reports"
+    ),
 }
 
 PASSTHROUGH_COMMANDS = ("run",)
@@ -54,8 +71,8 @@ def make_overview_parser() -> CommandParser:
     parser = CommandParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
     parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.summary)
     return parser
 
 
@@ -64,7 +81,7 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     if not words or words[0] not in COMMANDS:
         make_overview_parser().parse_args(words)
     command, given = words[0], list(words[1:])
-    parser = CommandParser(prog=f"toolwire {command}", description=f"{COMMANDS[command]}.")
+    parser = CommandParser(prog=f"toolwire {command}", description=f"{COMMANDS[command].summary}.")
     load_command_module(command).add_arguments(parser)
     if command not in PASSTHROUGH_COMMANDS or "--" not in given:
         return command, parser.parse_intermixed_args(given)
@@ -75,7 +92,7 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
 
 
 def load_command_module(command: str) -> ModuleType:
-    return import_module(f"toolwire.cli.{command.replace('-', '_')}")
+    return import_module(f"toolwire.cli.{COMMANDS[command].module}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar, cast
 import msgspec
 
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.check_config import add_config_argument, load_or_report
+from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.store import open_store

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from toolwire.cli import terminal
-from toolwire.cli.check_config import add_config_argument, describe_audience, load_or_report, print_problems
+from toolwire.cli.gateway.check_config import add_config_argument, describe_audience, load_or_report, print_problems
 from toolwire.core.terminal_text import shorten_text
 from toolwire.gateway.config.config import Config, McpServer
 from toolwire.gateway.mcp.servers import McpServers, ServerStatus

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolwire.agents import Agent, find_program, load_agents
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.serve import gateway_packages
+from toolwire.cli.gateway.serve import gateway_packages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

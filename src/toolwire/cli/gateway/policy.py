@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.check_config import add_config_argument, load_or_report
-from toolwire.cli.translate import node_as_json
+from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
+from toolwire.cli.translation.translate import node_as_json
 from toolwire.core.codec import Codec
 from toolwire.core.ir import (
     AnyTool,

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_scenarios() -> tuple[Scenario, ...]:
-    data = files("toolwire.cli").joinpath("scenarios.json").read_bytes()
+    data = files("toolwire.cli.translation").joinpath("scenarios.json").read_bytes()
     return msgspec.json.decode(data, type=tuple[Scenario, ...])
 
 

@@ -1,0 +1,1 @@
+"""Commands that translate, compare and test, without a configured gateway."""
