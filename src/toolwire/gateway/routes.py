@@ -158,6 +158,9 @@ class Routes:
         authenticate = access.authenticate_for_metrics if path == METRICS_PATH else access.authenticate
         caller = authenticate(headers, query, request.peer)
         key_name = ""
+        if isinstance(caller, Failure) and passthrough is not None and not access.has_credential(headers, query):
+            started_by = self._pipeline.provider_objects.uploads.find_key(codec, passthrough, query)
+            caller = Caller(started_by) if caller.kind == "authentication" and started_by is not None else caller
         if isinstance(caller, Caller):
             key_name = caller.key.name if caller.key is not None else ""
             caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller

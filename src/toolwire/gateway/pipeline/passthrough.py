@@ -5,7 +5,8 @@ sent is what was judged: the path in its one spelling, and the model that the ke
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlsplit
+from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.upload_sessions import UploadSession
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_target import find_steering_key
@@ -50,6 +52,9 @@ async def pass_request_through(
     """Forward a request, and its response byte by byte. None when that is done; a Reply if there is no provider for it,
     it is not allowed, or the provider cannot be reached. `body_read` is the body, if it was read already."""
     codec, record, runtime, endpoint = call.client_codec, call.record, call.runtime, match.endpoint
+    session = await objects.uploads.find_session(call, match, request.query)
+    if isinstance(session, Failure):
+        return error_replies.error_reply(codec, session)
     body = await request.read_body(runtime.config.server.max_body) if body_read is None else body_read
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
@@ -59,7 +64,7 @@ async def pass_request_through(
     named = await run_by_size(len(body), lambda: read_named_model(match, content_type, body))
     if isinstance(named, Failure):
         return error_replies.error_reply(codec, named)
-    target = _find_target(call, endpoint, named)
+    target = _find_target(call, endpoint, named, session)
     if not isinstance(target, Target):
         return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
@@ -78,10 +83,31 @@ async def pass_request_through(
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    response = await send_request(call, upstream, named.rewrite_body(target.model), request.method)
+    rewritten = named.rewrite_body(target.model)
+    return await _send_request(call, request, match, objects, upstream, session, rewritten)
+
+
+async def _send_request(
+    call: GatewayRequest,
+    request: ClientRequest,
+    match: PassthroughMatch,
+    objects: ProviderObjects,
+    upstream: Upstream,
+    session: UploadSession | None,
+    body: bytes,
+) -> Reply | None:
+    codec = call.client_codec
+    upstream = upstream if session is None else replace(upstream, path=session.target)
+    response = await send_request(call, upstream, body, request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
-    return await _return_response(call, request, match, objects, upstream, response)
+    headers = await objects.uploads.adapt_headers(
+        call, match, upstream, session, _passed_headers(call, upstream, response)
+    )
+    if isinstance(headers, Failure):
+        response.abort()
+        return error_replies.error_reply(codec, headers)
+    return await _return_response(call, request, match, objects, upstream, response, headers)
 
 
 async def _return_response(
@@ -91,6 +117,7 @@ async def _return_response(
     objects: ProviderObjects,
     upstream: Upstream,
     response: UpstreamResponse,
+    headers: Mapping[str, str],
 ) -> Reply | None:
     """The response as a Reply, if it has to be read first; else None, after it was relayed."""
     codec, endpoint, provider = call.client_codec, match.endpoint, upstream.provider
@@ -98,12 +125,12 @@ async def _return_response(
         data = await response.read(MAX_RESPONSE)
         if isinstance(data, TransportError):
             return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
-        return Reply(response.status, _passed_headers(call, upstream, response), redact_key(data, upstream))
+        return Reply(response.status, headers, redact_key(data, upstream))
     if objects.guards(provider) and (endpoint.objects == "create" or endpoint.names_objects):
-        return await _note_objects(call, match, objects, upstream, response)
+        return await _note_objects(call, match, objects, upstream, response, headers)
     if objects.guards(provider) and request.method == "DELETE":
         await objects.note_deleted(call, match, provider)
-    await _relay_response(call, request, upstream, response)
+    await _relay_response(call, request, upstream, response, headers)
     return None
 
 
@@ -113,6 +140,7 @@ async def _note_objects(
     objects: ProviderObjects,
     upstream: Upstream,
     response: UpstreamResponse,
+    headers: Mapping[str, str],
 ) -> Reply:
     """The whole response, after what it has created was noted."""
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
@@ -122,7 +150,7 @@ async def _note_objects(
         data = error_replies.transport_failure(upstream, data)
     if isinstance(data, Failure):
         return error_replies.error_reply(call.client_codec, data)
-    return Reply(response.status, _passed_headers(call, upstream, response), data)
+    return Reply(response.status, headers, data)
 
 
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
@@ -163,10 +191,15 @@ def _make_upstream(
 # --- what is allowed ---
 
 
-def _find_target(call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel) -> Target | Failure | None:
-    """The provider of the model that the request names. If it names none that is known: the first that speaks the
-    client's protocol."""
+def _find_target(
+    call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, session: UploadSession | None
+) -> Target | Failure | None:
+    """The provider where an upload was started, or that of the model that the request names. If it names none that is
+    known: the first that speaks the client's protocol."""
     key, protocol = call.caller.key, call.client_codec.name
+    if session is not None:
+        started_at = call.runtime.config.providers.get(session.provider)
+        return Target(started_at, "") if started_at is not None else None
     if named.name:
         targets = call.runtime.router.route(named.name, key)
         if not isinstance(targets, Failure):
@@ -221,23 +254,19 @@ def _refuse_endpoint(
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
     is_returned = call.runtime.returned_headers[upstream.codec.name].contains
-    passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
-    upload_header = upstream.codec.http.upload_url_header
-    if upload_header in passed:
-        # The rest of the upload comes through the gateway, too: only so it is noted whose file it is.
-        scheme = "https" if call.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
-        url = urlsplit(passed[upload_header])
-        passed[upload_header] = url._replace(scheme=scheme, netloc=call.headers.get("host", "")).geturl()
-    return passed
+    return {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
 
 
 async def _relay_response(
-    call: GatewayRequest, request: ClientRequest, upstream: Upstream, response: UpstreamResponse
+    call: GatewayRequest,
+    request: ClientRequest,
+    upstream: Upstream,
+    response: UpstreamResponse,
+    headers: Mapping[str, str],
 ) -> None:
     record = call.record
-    headers = _passed_headers(call, upstream, response) | request_id_headers(upstream.codec, record.request_id)
     record.status = response.status
-    await request.start_response(response.status, headers)
+    await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
     try:
         while True:
             data = await response.read_chunk()

@@ -69,7 +69,7 @@ class Pipeline:
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
         self._has_keys = bool(runtime.config.server.keys)
-        self.provider_objects = ProviderObjects(service.repository, runtime.config.server)
+        self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
         self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy)
         codecs = CODECS.values() if service.repository.is_enabled else ()

@@ -12,10 +12,11 @@ from msgspec import Struct
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
-from toolwire.gateway.config.config import Provider, ServerSettings
-from toolwire.gateway.pipeline.gateway_request import GatewayRequest, PassthroughMatch
+from toolwire.gateway.config.config import Provider
+from toolwire.gateway.pipeline.gateway_request import GatewayRequest, PassthroughMatch, Runtime
 from toolwire.gateway.pipeline.named_model import NOT_A_FORM, read_form_names
 from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.upload_sessions import UPLOAD_PREFIX, UploadSessions
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import has_repeated_key
 from toolwire.gateway.store.repository import OBJECT, StateRepository, owner_of, store_unavailable_failure
@@ -34,9 +35,11 @@ class References(Struct, frozen=True):
 class ProviderObjects:
     """Who has created which object. Names are those that the provider gives: `file-abc`, or `files/abc` (Gemini)."""
 
-    def __init__(self, repository: StateRepository, server: ServerSettings) -> None:
+    def __init__(self, repository: StateRepository, runtime: Runtime) -> None:
         self._repository = repository
+        server = runtime.config.server
         self._has_guard = bool(server.keys) and not server.shared_objects
+        self.uploads = UploadSessions(runtime, repository)
 
     def guards(self, provider: Provider) -> bool:
         """Do keys share this provider's account? With `forward_auth` each client uses its own."""
@@ -89,7 +92,7 @@ class ProviderObjects:
             return None
         if content_type.lower().startswith("multipart/form-data"):
             return _refuse_form(content_type, body)
-        if match.path.startswith("/upload/"):
+        if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
         found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
         if isinstance(found, Failure):

@@ -81,6 +81,10 @@ class AccessControl:
     def _has_metrics_key(self, credential: str) -> bool:
         return bool(credential) and hmac.compare_digest(self._blind(_hash_key(credential)), self._metrics_key)
 
+    def has_credential(self, headers: Mapping[str, str], query: str) -> bool:
+        """Did the client send any key, known or not?"""
+        return GATEWAY_KEY_HEADER in headers or bool(self._find_credential(headers, query))
+
     def without_credential(self, query: str) -> str:
         """The query without keys: a gateway key must not reach the provider."""
         names = self._credential_queries

@@ -37,6 +37,7 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation", "seal", "events"
 IDEMPOTENCY = "idempotency"
 OBJECT = "object"
+UPLOAD = "upload"
 """The kinds of entries in the store."""
 
 

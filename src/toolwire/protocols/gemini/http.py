@@ -300,7 +300,11 @@ HTTP = Http(
         """x-goog-api-client x-goog-request-params x-goog-user-project x-goog-ext-* x-goog-upload-* x-gemini-*
         x-server-timeout user-agent""".split()
     ),
-    returned_headers=("retry-after", "x-gemini-*", "x-goog-upload-*", "x-request-id"),
+    # Not `x-goog-upload-*`: the control URL is another right to the upload.
+    returned_headers=tuple(
+        """retry-after x-gemini-* x-request-id x-goog-upload-url x-goog-upload-status x-goog-upload-chunk-granularity
+        x-goog-upload-size-received""".split()
+    ),
     upload_url_header="x-goog-upload-url",
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
