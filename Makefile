@@ -1,6 +1,8 @@
-# Needs Python 3.11 or newer and make. Everything else is installed on first use, at pinned versions, into .venv.
+# Needs Python 3.11 or newer and make. Everything else is installed on first use, at pinned versions, into .venv;
+# for `make serve` only what serving needs, into .venv-serve.
 
 VENV  := .venv
+SERVE := .venv-serve
 BENCH := .venv-bench
 FRAMEWORKS := .venv-frameworks
 PORTKEY := requirements/portkey/node_modules
@@ -12,7 +14,7 @@ GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv
 BIN   := $(VENV)/bin
 LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-         --no-header --no-annotate pyproject.toml
+         --no-header --no-annotate
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks lock sbom audit clean
@@ -20,8 +22,8 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: $(VENV)/.ready ## Run the gateway on http://127.0.0.1:8642
-	@$(BIN)/toolwire serve $(ARGS)
+serve: $(SERVE)/.ready ## Run the gateway on http://127.0.0.1:8642
+	@$(SERVE)/bin/toolwire serve $(ARGS)
 
 test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; ARGS="-k words" selects some
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -78,10 +80,11 @@ conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$
 frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the tests (`make test` does it, too)
 
 lock: ## Pin the versions of all dependencies again (needs uv)
-	$(LOCK) --extra gateway --group dev --output-file requirements/dev.txt
-	$(LOCK) --extra gateway --extra store --extra mcp --group build --output-file requirements/gateway.txt
-	$(LOCK) --group frameworks --output-file requirements/frameworks.txt
-	$(LOCK) --extra gateway --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
+	$(LOCK) pyproject.toml --group build --output-file requirements/serve.txt
+	$(LOCK) pyproject.toml --group dev --output-file requirements/dev.txt
+	$(LOCK) pyproject.toml --extra store --extra mcp --group build --output-file requirements/gateway.txt
+	$(LOCK) --group pyproject.toml:frameworks --output-file requirements/frameworks.txt
+	$(LOCK) pyproject.toml --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 sbom: $(VENV)/.ready ## Write the gateway's SBOM (CycloneDX) to dist/toolwire.cdx.json, from its lock file
 	@mkdir -p dist
@@ -92,11 +95,14 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
 	@.ci/venv $(VENV) requirements/dev.txt
+
+$(SERVE)/.ready: requirements/serve.txt pyproject.toml .ci/venv
+	@.ci/venv $(SERVE) requirements/serve.txt
 
 $(FRAMEWORKS)/.ready: requirements/frameworks.txt .ci/venv
 	@.ci/venv $(FRAMEWORKS) requirements/frameworks.txt

@@ -220,7 +220,7 @@ def _files() -> tuple[Path, ...]:
     try:
         listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
     except (OSError, subprocess.CalledProcessError):
-        hidden = {".venv", ".venv-bench", ".venv-frameworks", "node_modules"}
+        hidden = {".venv", ".venv-serve", ".venv-bench", ".venv-frameworks", "node_modules"}
         return tuple(path for path in ROOT.rglob("*") if path.is_file() and not hidden & set(path.parts))
     return tuple(path for name in listed if name and (path := ROOT / name).is_file())
 

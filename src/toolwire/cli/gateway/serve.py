@@ -39,7 +39,7 @@ def gateway_packages() -> Iterator[None]:
         if error.name is not None and error.name.startswith("toolwire"):
             raise
         problem = f"the gateway's packages are not installed: {error.name}"
-        raise CommandError(problem, "pip install 'toolwire[gateway]'") from None
+        raise CommandError(problem, "pip install toolwire") from None
 
 
 def run(args: argparse.Namespace) -> int:

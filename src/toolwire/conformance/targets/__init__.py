@@ -263,7 +263,7 @@ def find_toolwire_route(_client: str, provider: str, model: str, _origin: str) -
 TOOLWIRE = Target(
     name="toolwire",
     title="Toolwire",
-    install_hint="pip install 'toolwire[gateway]'",
+    install_hint="pip install toolwire",
     read_version=lambda folders: _read_version(folders, "toolwire"),
     make_command=make_toolwire_command,
     find_route=find_toolwire_route,
