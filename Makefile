@@ -5,6 +5,7 @@ VENV  := .venv
 SERVE := .venv-serve
 BENCH := .venv-bench
 FRAMEWORKS := .venv-frameworks
+DOCS  := .venv-docs
 PORTKEY := requirements/portkey/node_modules
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
@@ -17,7 +18,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks lock sbom audit clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,11 +80,15 @@ conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$
 
 frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the tests (`make test` does it, too)
 
+docs: $(DOCS)/.ready ## Build the documentation site in build/site, and check its links
+	@$(DOCS)/bin/python .ci/site.py
+
 lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) pyproject.toml --group build --output-file requirements/serve.txt
 	$(LOCK) pyproject.toml --group dev --output-file requirements/dev.txt
 	$(LOCK) pyproject.toml --extra store --extra mcp --group build --output-file requirements/gateway.txt
 	$(LOCK) --group pyproject.toml:frameworks --output-file requirements/frameworks.txt
+	$(LOCK) --group docs --output-file requirements/docs.txt
 	$(LOCK) pyproject.toml --group bench --override requirements/bench-override.txt --output-file requirements/bench.txt
 
 sbom: $(VENV)/.ready ## Write the gateway's SBOM (CycloneDX) to dist/toolwire.cdx.json, from its lock file
@@ -95,7 +100,7 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
@@ -106,6 +111,9 @@ $(SERVE)/.ready: requirements/serve.txt pyproject.toml .ci/venv
 
 $(FRAMEWORKS)/.ready: requirements/frameworks.txt .ci/venv
 	@.ci/venv $(FRAMEWORKS) requirements/frameworks.txt
+
+$(DOCS)/.ready: requirements/docs.txt .ci/venv
+	@.ci/venv $(DOCS) requirements/docs.txt
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt

@@ -123,10 +123,26 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "README.md").read_text()
+def test_the_index_gives_the_site_its_navigation() -> None:
+    """`make docs` reads the navigation from the index: every page is in it once, below a heading."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("site_builder", ROOT / ".ci" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    builder = module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    sections = builder.read_navigation((ROOT / "docs" / "README.md").read_text())
+    listed = [path for _, pages in sections for _, path in pages if not path.startswith("../")]
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
-    assert not [page for page in pages if page != "README.md" and f"({page})" not in index]
+    assert sorted(listed) == sorted(page for page in pages if page != "README.md")
+
+
+def test_links_outside_the_docs_lead_to_files() -> None:
+    """`make docs` copies what is outside docs/: it can copy a file, not a folder."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for link in LINK.finditer(page.read_text()):
+            assert (page.parent / link["path"]).is_file() or not link["path"], f"{page.name}: {link[0]}"
 
 
 def test_the_architecture_page_names_files_that_exist() -> None:
