@@ -19,6 +19,7 @@ import pytest
 
 from toolwire.cli import COMMANDS, CommandParser, load_command_module, make_overview_parser
 from toolwire.cli.translation.tools import tool_rows, type_text
+from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
 from toolwire.gateway.config import config as gateway
 from toolwire.gateway.config.mcp_servers import McpTable
@@ -74,6 +75,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[[server.keys]]", gateway.ClientKey, ()),
     ("[providers.NAME]", ProviderTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),
+    ("[models.NAME.facts]", ModelFacts, ()),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),

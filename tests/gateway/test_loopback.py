@@ -34,7 +34,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.loopback.model import LoopbackAnswer, answer_request
+from toolwire.gateway.models.loopback.model import LoopbackAnswer, answer_request
 from toolwire.protocols import find_codec
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.adapt_request import adapt_request

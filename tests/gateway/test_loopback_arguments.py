@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.loopback.tool_calls import find_values, make_arguments, make_value
+from toolwire.gateway.models.loopback.tool_calls import find_values, make_arguments, make_value
 from toolwire.schema import convert_to_standard
 
 

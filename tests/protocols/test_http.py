@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import material
 from toolwire.core import sse
-from toolwire.core.codec import EndpointMatch, ModelInfo, RateLimit
+from toolwire.core.codec import EndpointMatch, ModelInfo, RateLimit, make_facts
 from toolwire.protocols import CODECS, find_codec
 
 CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (find_codec(name).http for name in CODECS)
@@ -291,7 +291,7 @@ def test_a_reset_in_the_past_is_now() -> None:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 CARDS = tuple(ModelInfo(f"m{number}", "p", 1767225600) for number in range(5))
-FULL = ModelInfo("openai/gpt-5.5", "openai", 1767225600, 400_000, 128_000)
+FULL = ModelInfo("openai/gpt-5.5", "openai", 1767225600, make_facts(400_000, 128_000))
 
 
 @pytest.mark.parametrize("http", [CHAT, RESPONSES])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -200,14 +200,45 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     return tuple(endpoints)
 
 
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a model. None is unknown, and unknown facts forbid nothing."""
+
+    context_window: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
+    """The most tokens that the model takes in one request."""
+    max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
+    """The most tokens that it can answer with."""
+
+
+NO_FACTS = ModelFacts()
+
+
+def make_facts(context_window: Json = None, max_output_tokens: Json = None) -> ModelFacts:
+    """Facts from what a server says; whatever is not a usable number is unknown."""
+    window, output = (
+        value if type(value) is int and 0 < value <= 2**53 else None for value in (context_window, max_output_tokens)
+    )
+    return ModelFacts(context_window=window, max_output_tokens=output)
+
+
 class ModelInfo(msgspec.Struct, frozen=True):
     """An entry of a list of models."""
 
     id: str
     owner: str = ""
+    """The provider that serves it."""
     created: int = 0
-    input_limit: int | None = None
-    output_limit: int | None = None
+    """Seconds since 1970; 0 if unknown."""
+    facts: ModelFacts = NO_FACTS
+    display_name: str = ""
+    """A name for people, if the provider has one."""
+
+
+class ModelPage(msgspec.Struct, frozen=True):
+    """One page of a provider's list of models."""
+
+    models: tuple[ModelInfo, ...] = ()
+    next_path: str = ""
+    """The path of the next page; "" after the last one."""
 
 
 class TokenCountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,6 +349,12 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     write_model_list: Callable[[tuple[ModelInfo, ...], Mapping[str, str]], Object] = lambda models, query: {}
     """The list of models. The query may ask for one page."""
     write_model_entry: Callable[[ModelInfo], Object] = lambda model: {}
+    provider_models_path: str = ""
+    """The path of the first page of a provider's list of models; "" if the protocol has no such list."""
+    read_model_list: Callable[[Json], ModelPage | None] = lambda body: None
+    """One page of a provider's list; None if it is not one. Entries that cannot be read are left out."""
+    max_output_tokens: Callable[[str], int | None] = lambda model: None
+    """The most output tokens of a model, where the codec has to know them (Anthropic)."""
     token_count: TokenCountEndpoint | None = None
     make_framing_converter: Callable[[str], FramingConverter | None] = lambda framing: None
 

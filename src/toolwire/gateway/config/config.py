@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from toolwire.core.codec import Http
+from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.problems import Problem
 from toolwire.policy.rules import Rule
@@ -161,6 +161,8 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     """An upstream API. Compared by identity, so that it can be a dict key; `repr` hides its key and headers."""
 
     name: str
+    kind: str = ""
+    """The well-known server that it is; "" for another one."""
     protocols: tuple[str, ...]
     """Its protocols, the preferred one first."""
     base_urls: TextMapping = EMPTY_MAPPING
@@ -177,6 +179,7 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     proxies: TextMapping = EMPTY_MAPPING
     """By protocol; a protocol that is missing is reached directly."""
     ca_file: str = ""
+    list_models: bool = True
     embedded: bool = False
 
     @property
@@ -322,6 +325,8 @@ class Config(Struct, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
     providers: Mapping[str, Provider] = EMPTY_MAPPING
     models: tuple[ModelRule, ...] = ()
+    facts: Mapping[str, ModelFacts] = EMPTY_MAPPING
+    """What the operator says about models, by name or pattern."""
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
     policy: tuple[Rule, ...] = ()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, ServerSettings, Timeouts, TranslateSettings
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
@@ -176,6 +177,7 @@ def _read_sections(
     folder = path.parent if path is not None else Path()
     builder = ProviderBuilder(server, environ, collector, folder)
     builder.add_from_file(sections["providers"])
+    facts = _read_facts(sections["models"], collector)
     rules = _read_model_rules(sections["models"], collector)
     rules = [rule for rule in rules if _check_rule(rule, builder, collector.at("models", rule.name), server)]
     for model in routes.values():
@@ -193,6 +195,7 @@ def _read_sections(
         server=server,
         providers=providers,
         models=tuple(rules),
+        facts=facts,
         translate=TranslateSettings(**translate or {}),
         store=store,
         # Presets are read only if there are rules, because they take a while.
@@ -357,6 +360,16 @@ def _is_exposed(url: str) -> bool:
 # --- models -------------------------------------------------------------------------------------------------------
 
 
+def _read_facts(tables: TomlTable, collector: ProblemCollector) -> dict[str, ModelFacts]:
+    """The tables `[models.NAME.facts]`."""
+    facts: dict[str, ModelFacts] = {}
+    for name, table in tables.items():
+        if isinstance(table, dict) and "facts" in table:
+            given = collector.at("models", name, "facts").read_fields(table["facts"], ModelFacts)
+            facts[name] = ModelFacts(**given or {})
+    return facts
+
+
 def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[ModelRule]:
     rules: list[ModelRule] = []
     for name, table in tables.items():
@@ -368,7 +381,9 @@ def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[Mo
         if not isinstance(table, dict):
             place.add(f'`{name}` must be a table or "provider/model"')
             continue
-        given = place.read_fields(table, ModelRule, ("name",))
+        if table.keys() == {"facts"}:  # says something about the model, and leaves its provider as it is
+            continue
+        given = place.read_fields(table, ModelRule, ("name", "facts"))
         if "name" in table:
             place.at("name").add("unknown key `name`", "the name is in the brackets: [models.NAME]")
         if given is not None:

@@ -44,6 +44,8 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     auth_header: str = ""
     quirks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    list_models: bool = True
+    catalogue: str = ""
     docs: str = ""
 
 
@@ -70,6 +72,9 @@ class ProviderTable(Struct, frozen=True, kw_only=True):
     """Additional headers of every request."""
     models: tuple[str, ...] | None = None
     """Names and patterns of models that clients can use without naming the provider."""
+    list_models: bool | None = None
+    """Ask it for its models, for `/v1/models` and `toolwire models`? Azure is not asked by default: it lists what could
+    be deployed."""
     proxy: str | None = None
     """The proxy to use, `""` for none. By default the environment decides (`HTTPS_PROXY`, `NO_PROXY`)."""
     ca_file: str = ""
@@ -149,6 +154,7 @@ class ProviderBuilder:
             return
         self.providers[name] = Provider(
             name=name,
+            kind=next((kind for kind, known in known_servers().items() if known is row), ""),
             protocols=protocols,
             base_urls=urls,
             api_key=Secret(key),
@@ -160,6 +166,7 @@ class ProviderBuilder:
             models=row.models if table.models is None else table.models,
             proxies=self._read_proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
+            list_models=row.list_models if table.list_models is None else table.list_models,
         )
 
     # --- base URLs ---

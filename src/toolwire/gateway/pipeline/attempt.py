@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolwire.core.ir import Failure, Result
 from toolwire.core.json_values import Malformed, decode, expect_object
-from toolwire.gateway.loopback.model import answer_request
+from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,

@@ -17,7 +17,7 @@ from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, Provider
-from toolwire.gateway.loopback.model import LoopbackAnswer
+from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs

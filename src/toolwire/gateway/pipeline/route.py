@@ -43,11 +43,11 @@ class Router:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._exact_rules = {rule.name: rule for rule in config.models if not _is_pattern(rule.name)}
-        patterns = (rule for rule in config.models if _is_pattern(rule.name))
+        self._exact_rules = {rule.name: rule for rule in config.models if not is_pattern(rule.name)}
+        patterns = (rule for rule in config.models if is_pattern(rule.name))
         self._pattern_rules = sorted(patterns, key=lambda rule: len(rule.name), reverse=True)
         serving = ((pattern, provider) for provider in config.providers.values() for pattern in provider.models)
-        self._served_patterns = sorted(serving, key=lambda row: (_is_pattern(row[0]), -len(row[0])))
+        self._served_patterns = sorted(serving, key=lambda row: (is_pattern(row[0]), -len(row[0])))
         self._route_cache: dict[tuple[str, str], tuple[Target, ...]] = {}
 
     def route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
@@ -68,7 +68,7 @@ class Router:
         rules = ((rule.name, rule.provider) for rule in self.config.models)
         served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
         for name, owner in (*rules, *served):
-            if not _is_pattern(name) and _is_allowed(key, name):
+            if not is_pattern(name) and is_allowed(key, name):
                 owners.setdefault(name, owner)
         return tuple(ModelInfo(name, owner) for name, owner in owners.items())
 
@@ -82,7 +82,7 @@ class Router:
         if not name:
             message = f"the request does not name a model. {self._suggest_models(name, key)}"
             return Failure("invalid", message, 400, "missing_required_parameter", "model")
-        if key is not None and not _is_allowed(key, name):
+        if key is not None and not is_allowed(key, name):
             problem = f"the key `{key.name}` may not use the model `{name}`"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
@@ -107,14 +107,14 @@ class Router:
         fallback: the operator means the provider."""
         if name in self._exact_rules:
             return self._exact_rules[name]
-        pattern_rule = next((rule for rule in self._pattern_rules if _matches_pattern(name, rule.name)), None)
+        pattern_rule = next((rule for rule in self._pattern_rules if matches_pattern(name, rule.name)), None)
         first, _, rest = name.partition("/")
         provider = self.config.providers.get(first) if rest else None
         direct = Target(provider, rest) if provider is not None else None
         found = direct or pattern_rule if is_fallback else pattern_rule or direct
         if found is not None:
             return found
-        serving = (provider for pattern, provider in self._served_patterns if _matches_pattern(name, pattern))
+        serving = (provider for pattern, provider in self._served_patterns if matches_pattern(name, pattern))
         return next((Target(provider, name) for provider in serving), None)
 
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
@@ -122,7 +122,7 @@ class Router:
         rules = [rule.name for rule in self.config.models]
         served = [pattern for pattern, _ in self._served_patterns]
         prefixes = [f"{one.name}/*" for one in self.config.providers.values() if not one.embedded]
-        usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if _is_allowed(key, name)]
+        usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if is_allowed(key, name)]
         if key is not None:
             usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
         near = nearest_name(name, usable)
@@ -142,17 +142,17 @@ def _refuse_name(name: str) -> Failure | None:
     return None
 
 
-def _is_pattern(name: str) -> bool:
+def is_pattern(name: str) -> bool:
     return "*" in name or "?" in name
 
 
-def _matches_pattern(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     # Brackets are part of some names ("…[1m]"), not sets of characters.
     return name == pattern or fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-def _is_allowed(key: ClientKey | None, name: str) -> bool:
-    return key is None or any(_matches_pattern(name, pattern) for pattern in key.models)
+def is_allowed(key: ClientKey | None, name: str) -> bool:
+    return key is None or any(matches_pattern(name, pattern) for pattern in key.models)
 
 
 # --- protocols ---

@@ -6,24 +6,26 @@ from collections.abc import Mapping
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.json_values import Json, Object
+from toolwire.core.model_lists import read_data_list
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
 from toolwire.protocols.anthropic.models import family
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000
+MODELS_PATH = f"/v1/models?limit={MAX_PAGE_SIZE}"
 
 
 def write_model_entry(card: ModelInfo) -> Object:
     return {
         "type": "model",
         "id": card.id,
-        "display_name": card.id,
+        "display_name": card.display_name or card.id,
         "created_at": write_timestamp(card.created),
         "lifecycle": "active",
         "deprecated_at": None,
         "retires_at": None,
         "line": None,
-        "max_input_tokens": card.input_limit,
-        "max_tokens": card.output_limit,
+        "max_input_tokens": card.facts.context_window,
+        "max_tokens": card.facts.max_output_tokens,
         "capabilities": None,
     }
 
@@ -163,6 +165,9 @@ HTTP = Http(
     write_rate_limits=write_rate_limits,
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
+    provider_models_path=MODELS_PATH,
+    read_model_list=lambda body: read_data_list(body, MODELS_PATH, "after_id"),
+    max_output_tokens=lambda model: family(model).max_tokens,
     token_count=TokenCountEndpoint(
         path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,

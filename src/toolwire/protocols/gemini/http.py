@@ -9,9 +9,18 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
+from toolwire.core.codec import (
+    EndpointMatch,
+    Http,
+    ModelInfo,
+    ModelPage,
+    TokenCountEndpoint,
+    make_facts,
+    parse_passthrough_endpoints,
+)
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
+from toolwire.core.model_lists import escape_query
 from toolwire.core.sse import Frame, FrameTooLong, JsonArraySplitter, SseSplitter
 from toolwire.protocols.gemini.errors import write_error_body
 
@@ -232,10 +241,11 @@ def write_model_entry(card: ModelInfo) -> Object:
     out: Object = {
         "name": resource_name(card.id),
         "version": "001",
-        "displayName": card.id,
+        "displayName": card.display_name or card.id,
         "supportedGenerationMethods": ["generateContent", "countTokens"],
     }
-    limits = {"inputTokenLimit": card.input_limit, "outputTokenLimit": card.output_limit}
+    facts = card.facts
+    limits = {"inputTokenLimit": facts.context_window, "outputTokenLimit": facts.max_output_tokens}
     return out | {key: limit for key, limit in limits.items() if limit is not None}
 
 
@@ -247,6 +257,30 @@ def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> 
     if start + size < len(cards):
         out["nextPageToken"] = str(start + size)
     return out
+
+
+MODELS_PATH = f"/v1beta/models?pageSize={MAX_PAGE_SIZE}"
+
+
+def read_model_list(body: Json) -> ModelPage | None:
+    """One page of Google's list, without the models that cannot generate content, such as those for embeddings."""
+    entries = body.get("models") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(entries, list):
+        return ModelPage() if body == {} else None
+    models = []
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not name.removeprefix("models/"):
+            continue
+        methods, shown = entry.get("supportedGenerationMethods"), entry.get("displayName")
+        if isinstance(methods, list) and methods and "generateContent" not in methods:
+            continue
+        facts = make_facts(entry.get("inputTokenLimit"), entry.get("outputTokenLimit"))
+        title = shown if isinstance(shown, str) else ""
+        models.append(ModelInfo(name.removeprefix("models/"), facts=facts, display_name=title))
+    token = body.get("nextPageToken")
+    next_path = f"{MODELS_PATH}&pageToken={escape_query(token)}" if isinstance(token, str) and token else ""
+    return ModelPage(tuple(models), next_path)
 
 
 def _read_number(text: str) -> int:
@@ -308,6 +342,8 @@ HTTP = Http(
     upload_url_header="x-goog-upload-url",
     write_model_list=write_model_list,
     write_model_entry=write_model_entry,
+    provider_models_path=MODELS_PATH,
+    read_model_list=read_model_list,
     token_count=TokenCountEndpoint(
         path=lambda model: f"{model_path(model)}:countTokens",
         read_body=_read_count_request,

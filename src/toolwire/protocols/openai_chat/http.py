@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, parse_passthrough_endpoints
-from toolwire.core.json_values import Object
+from toolwire.core.codec import EndpointMatch, Http, parse_passthrough_endpoints
+from toolwire.core.model_lists import OPENAI_MODELS_PATH, read_openai_list, write_openai_entry, write_openai_list
 from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/chat/completions"
@@ -104,16 +102,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 ).make_reader_and_writer()
 
 
-def write_model_entry(card: ModelInfo) -> Object:
-    return {"id": card.id, "object": "model", "created": card.created, "owned_by": card.owner or "toolwire"}
-
-
-def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
-    """All models on one page. Codex also looks for its catalogue under `models`: without the key it logs an error at
-    every start, and a model with an entry would lose Codex's own prompt and tools. So the catalogue is empty."""
-    return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
-
-
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
     provider_tool_markers=(b'"web_search_options"',),
@@ -129,6 +117,8 @@ HTTP = Http(
     heartbeat=b": keep-alive\n\n",
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
-    write_model_list=write_model_list,
-    write_model_entry=write_model_entry,
+    write_model_list=write_openai_list,
+    write_model_entry=write_openai_entry,
+    provider_models_path=OPENAI_MODELS_PATH,
+    read_model_list=read_openai_list,
 )

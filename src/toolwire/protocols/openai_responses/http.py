@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
-from toolwire.core.json_values import Json, Object
+from toolwire.core.codec import EndpointMatch, Http, TokenCountEndpoint, parse_passthrough_endpoints
+from toolwire.core.json_values import Json
+from toolwire.core.model_lists import OPENAI_MODELS_PATH, read_openai_list, write_openai_entry, write_openai_list
 from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/responses"
@@ -39,16 +38,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 ).make_reader_and_writer()
 
 
-def write_model_entry(card: ModelInfo) -> Object:
-    return {"id": card.id, "object": "model", "created": card.created, "owned_by": card.owner or "toolwire"}
-
-
-def write_model_list(cards: tuple[ModelInfo, ...], _query: Mapping[str, str]) -> Object:
-    """All models on one page. Codex also looks for its catalogue under `models`: without the key it logs an error at
-    every start, and a model with an entry would lose Codex's own prompt and tools. So the catalogue is empty."""
-    return {"object": "list", "data": [write_model_entry(card) for card in cards], "models": []}
-
-
 def _read_count_response(body: Json) -> int | None:
     count = body.get("input_tokens") if isinstance(body, dict) else None
     return count if type(count) is int else None
@@ -76,8 +65,10 @@ HTTP = Http(
     failures_sent_in_stream={"context": frozenset({"codex"})},
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
-    write_model_list=write_model_list,
-    write_model_entry=write_model_entry,
+    write_model_list=write_openai_list,
+    write_model_entry=write_openai_entry,
+    provider_models_path=OPENAI_MODELS_PATH,
+    read_model_list=read_openai_list,
     token_count=TokenCountEndpoint(
         path=lambda model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,

@@ -19,8 +19,8 @@ def write_model_entry(card: ModelInfo) -> Object:
     fields = {
         "owner": card.owner or None,
         "created": card.created or None,
-        "max_input_tokens": card.input_limit,
-        "max_output_tokens": card.output_limit,
+        "max_input_tokens": card.facts.context_window,
+        "max_output_tokens": card.facts.max_output_tokens,
     }
     return {"id": card.id} | {key: value for key, value in fields.items() if value is not None}
 

@@ -1,0 +1,103 @@
+"""The catalogue of models: data of the package genai-prices (MIT), without the package. See docs/decisions/0018.
+
+`.ci/catalogue.py` writes `catalogue.json`. It is read when a fact is asked for, the models of each provider apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolwire.gateway.config.config import Provider
+from toolwire.gateway.config.providers import known_servers
+
+_COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
+"""The date at the end of a name, which the catalogue has with hyphens for some vendors and without for others."""
+
+
+class Clause(Struct, frozen=True, forbid_unknown_fields=True):
+    """A condition on the name of a model, in lower case. One field is set."""
+
+    equals: str = ""
+    starts: str = ""
+    ends: str = ""
+    contains: str = ""
+    regex: str = ""
+    any: tuple[Clause, ...] = ()
+    all: tuple[Clause, ...] = ()
+
+    def matches(self, name: str) -> bool:
+        return (
+            (self.equals != "" and name == self.equals.lower())
+            or (self.starts != "" and name.startswith(self.starts.lower()))
+            or (self.ends != "" and name.endswith(self.ends.lower()))
+            or (self.contains != "" and self.contains.lower() in name)
+            or (self.regex != "" and re.search(self.regex, name) is not None)
+            or any(clause.matches(name) for clause in self.any)
+            or (self.all != () and all(clause.matches(name) for clause in self.all))
+        )
+
+
+class CatalogueModel(Struct, frozen=True):
+    id: str
+    match: Clause
+    context_window: int | None = None
+
+
+class CatalogueProvider(Struct, frozen=True):
+    url: str
+    """A regular expression for its base URL."""
+    fallbacks: tuple[str, ...]
+    """Providers whose models it serves, too."""
+    models: Raw
+
+
+class Catalogue(Struct, frozen=True, dict=True):
+    source: str
+    """The name and the version of the data."""
+    providers: Mapping[str, CatalogueProvider]
+
+    def find_model(self, provider: Provider, model: str) -> CatalogueModel | None:
+        """What the catalogue knows about a model of a provider."""
+        name = self._find_provider(provider)
+        if not name:
+            return None
+        ids = (name, *self.providers[name].fallbacks)
+        lower = model.lower()
+        names = dict.fromkeys((lower, _COMPACT_DATE.sub(r"-\1-\2-\3", lower)))
+        return next((found for name in names if (found := _find_first(ids, name)) is not None), None)
+
+    def _find_provider(self, provider: Provider) -> str:
+        """Its name in the catalogue: by its address, or else as a well-known server that has another address, such as
+        that of a proxy. Local servers are not in it: how they were started decides what their models can do."""
+        urls = tuple(provider.base_urls.values())
+        for name, row in self.providers.items():
+            if any(re.match(row.url, url) for url in urls):
+                return name
+        known = known_servers().get(provider.kind)
+        if known is None or known.local:
+            return ""
+        name = known.catalogue or provider.kind
+        return name if name in self.providers else ""
+
+
+@cache
+def load_catalogue() -> Catalogue:
+    data = files("toolwire.gateway.models").joinpath("catalogue.json").read_bytes()
+    return msgspec.json.decode(data, type=Catalogue)
+
+
+@cache
+def _load_models(provider: str) -> tuple[CatalogueModel, ...]:
+    row = load_catalogue().providers.get(provider)
+    return msgspec.json.decode(row.models, type=tuple[CatalogueModel, ...]) if row is not None else ()
+
+
+def _find_first(providers: Iterable[str], name: str) -> CatalogueModel | None:
+    models = (model for provider in providers for model in _load_models(provider))
+    return next((model for model in models if model.match.matches(name)), None)

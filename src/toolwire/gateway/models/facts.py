@@ -1,0 +1,99 @@
+"""What is known about a model (`ModelFacts`), merged from several sources, each fact with its source.
+
+The sources, in this order: `[models.NAME.facts]` in toolwire.toml, the provider's own list of models, the tables of the
+provider's protocols, and the catalogue. A fact that none of them knows is unknown, and forbids nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from toolwire.core.codec import NO_FACTS, ModelFacts
+from toolwire.core.ir import Failure
+from toolwire.gateway.config.config import Config
+from toolwire.gateway.models.catalogue import load_catalogue
+from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
+from toolwire.protocols import find_codec
+
+
+class Fact(Struct, frozen=True):
+    """One fact, and where it comes from."""
+
+    name: str
+    """A field of `ModelFacts`."""
+    value: int | None
+    source: str
+
+
+def find_facts(config: Config, model: str, listed: ModelFacts = NO_FACTS) -> ModelFacts:
+    """What is known about a model, by the name that clients use. `listed` is what its provider's list says of it."""
+    return FactFinder(Router(config)).find_facts(model, listed)
+
+
+class FactFinder:
+    """Finds the facts about models, under one configuration."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def find_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> ModelFacts:
+        return ModelFacts(**{fact.name: fact.value for fact in self.explain_facts(model, listed)})
+
+    def explain_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> tuple[Fact, ...]:
+        """All facts; the value of an unknown one is None."""
+        targets = self._router.route(model, None)
+        target = None if isinstance(targets, Failure) else targets[0]
+        sources = list(self._sources(model, target, listed))
+        facts = (_first_fact(name, sources) for name in ModelFacts.__struct_fields__)
+        return tuple(_lower_to_rule(fact, target) for fact in facts)
+
+    def _sources(self, model: str, target: Target | None, listed: ModelFacts) -> Iterator[tuple[str, ModelFacts]]:
+        for name in self._names_in_file(model, target):
+            yield f"[models.{_quote_key(name)}.facts]", self._router.config.facts[name]
+        if target is None:
+            return
+        provider = target.provider
+        yield f"the list of models of {provider.name}", listed
+        for protocol in provider.protocols:
+            output = find_codec(protocol).http.max_output_tokens(target.model)
+            yield f"Toolwire's table of {protocol} models", ModelFacts(max_output_tokens=output)
+        if not provider.embedded:
+            catalogue = load_catalogue()
+            known = catalogue.find_model(provider, target.model)
+            if known is not None:
+                yield f"{catalogue.source}, {known.id}", ModelFacts(context_window=known.context_window)
+
+    def _names_in_file(self, model: str, target: Target | None) -> Iterator[str]:
+        """The tables of the file about a model: those for the client's name first, exact ones before patterns."""
+        tables = self._router.config.facts
+        if not tables:
+            return
+        names = [model, *((f"{target.provider.name}/{target.model}", target.model) if target is not None else ())]
+        patterns = sorted(tables, key=len, reverse=True)
+        for name in dict.fromkeys(names):
+            if name in tables:
+                yield name
+            yield from (pattern for pattern in patterns if pattern != name and matches_pattern(name, pattern))
+
+
+def _first_fact(name: str, sources: list[tuple[str, ModelFacts]]) -> Fact:
+    for source, facts in sources:
+        value: int | None = getattr(facts, name)
+        if value is not None:
+            return Fact(name, value, source)
+    return Fact(name, None, "")
+
+
+def _lower_to_rule(fact: Fact, target: Target | None) -> Fact:
+    """The operator can allow less than the model can."""
+    limit = target.max_output_tokens if target is not None else None
+    if fact.name != "max_output_tokens" or limit is None or (fact.value is not None and fact.value <= limit):
+        return fact
+    return Fact(fact.name, limit, "max_output_tokens in [models]")
+
+
+def _quote_key(name: str) -> str:
+    is_bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
+    return name if is_bare else f'"{name}"'
