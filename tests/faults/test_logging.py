@@ -17,7 +17,7 @@ from toolwire.conformance.peers.peer import encode_json
 
 REQUESTS = 90
 """With their bodies, their lines are longer than the queue."""
-EXCHANGE = re.compile(r'"event":"exchange"|→')
+EXCHANGE = re.compile(r'"event":"exchange"|^\d\d:\d\d:\d\d \d{3} ')
 REPORT = re.compile(r'\blog_lines_dropped\b(?:","level":"warn","|  )lines"?[=:](\d+)')
 
 

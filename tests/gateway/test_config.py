@@ -245,7 +245,7 @@ MISTAKES = [
     ("[server]\nprot = 1", (2, "unknown key `prot`", "did you mean `port`?")),
     ('[server]\n\nport = "x"', (3, "`port`: expected an integer, got a string", "")),
     ("[server]\nworkers = 0", (2, "`workers`: expected an integer >= 1", "")),
-    ('[server]\nlog_format = "jsn"', (2, "`log_format` has an invalid value", "did you mean `json`? Choose from: json, text, none")),
+    ('[server]\nlog_format = "jsn"', (2, "`log_format` has an invalid value", "did you mean `json`? Choose from: auto, json, text, none")),
     ("[server.timeouts]\nconect = 1", (2, "unknown key `conect`", "did you mean `connect`?")),
     ("server = 1", (1, "`server` must be a table", "write `[server]` above its keys")),
     ("[sever]", (1, "unknown section `sever`", "did you mean `server`?")),

@@ -140,30 +140,12 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
 def test_many_losses_make_no_long_line() -> None:
     line = told(exchange(losses=("a", "b") * 5000))
     assert (line["losses"], line["loss_count"]) == (["a", "b"], 10_000)
-    assert "  losses=a,b  " in written(exchange(losses=("a", "b") * 5000), "text")
+    assert "  a×5000, b×5000  " in written(exchange(losses=("a", "b") * 5000), "text")
 
 
 def test_an_estimate_is_marked() -> None:
     assert told(exchange(usage_estimated=True))["usage_estimated"] is True
     assert "~500 in" in written(exchange(usage_estimated=True), "text")
-
-
-def test_a_readable_line_stands_in_columns() -> None:
-    line = written(exchange(), "text")
-    short = written(
-        exchange(client_protocol="gemini", provider_protocol="gemini", provider="g", model="m", usage=None, path="/x"),
-        "text",
-    )
-    assert "200    1500 ms     500 ms  anthropic → openai-chat" in line
-    assert "groq/llama-4" in line
-    assert "500 in (100 cached), 30 out" in line
-    assert (
-        "  losses=dropped-field  requested_model=sonnet  key_name=laptop  user_agent=claude-cli/2.1.0  request_id=req_1"
-        in line
-    )
-    assert line.index("groq/") == short.index("g/m")
-    assert line.index("  losses=") == short.index("  losses=")
-    assert "\x1b" not in line
 
 
 def test_none_writes_no_exchanges_but_events() -> None:
@@ -218,7 +200,7 @@ def test_no_line_can_be_forged(field: str, form: str) -> None:
 
 def test_a_field_of_a_readable_line_cannot_be_forged() -> None:
     line = written(exchange(requested_model='a  status=500  key="root"', request_id='r" key=root'), "text")
-    assert r'  requested_model="a  status=500  key=\"root\""  key_name=laptop' in line
+    assert r'  "a  status=500  key=\"root\"" → llama-4  ' in line
     assert r'request_id="r\" key=root"' in line
 
 

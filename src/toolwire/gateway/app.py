@@ -145,7 +145,7 @@ class Gateway:
                 await routes.serve_request(request, head, caller, record)
             else:
                 reply = error_reply(head.codec, caller)
-                record.status, record.failure = reply.status, caller.kind
+                record.status, record.failure, record.message = reply.status, caller.kind, caller.message
                 await request.send_reply(reply, record.request_id, head.codec.http.request_id_header)
         except ClientDisconnected:
             record.client_disconnected = True

@@ -49,6 +49,8 @@ class Translation(Struct, frozen=True):
     usage: Usage | None = None
     finishes: tuple[str, ...] = ()
     """The finish kind of each choice."""
+    called_tools: tuple[str, ...] = ()
+    """The tools that the answer calls, by the provider's names."""
     failure: Failure | None = None
     """The error, where the body is one."""
     memory_records: Mapping[str, bytes] = EMPTY_MAPPING
@@ -316,6 +318,9 @@ class Exchange:
             status=502 if is_error and body["error"] else 200,
             usage=response.usage,
             finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
+            called_tools=tuple(
+                [part.name for choice in response.choices for part in choice.parts if type(part) is Call]
+            ),
             failure=response.failure,
             memory_records=records,
         )
@@ -351,6 +356,13 @@ class Exchange:
             envelope_keys=self.envelope_keys,
             policy_undo=self._policy_undo.without_retries,
         )
+
+    def client_tool_name(self, name: str) -> str:
+        """The client's own name of a tool that the provider knows by this name."""
+        original = self._tool_names.client_tool(name)
+        call = Call("", name) if original is None else Call("", original.name, namespace=original.namespace)
+        call = self._policy_undo.restore_name(call) if self._policy_undo else call
+        return f"{call.namespace}.{call.name}" if call.namespace else call.name
 
     def writer_context(self, seed: str) -> WriteContext:
         return WriteContext(self._client_request, self.now, self.seed or seed)

@@ -12,6 +12,7 @@ from toolwire.core.events import (
     Event,
     Fold,
     OpaqueEvent,
+    PartStart,
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
@@ -20,7 +21,7 @@ from toolwire.core.events import (
     UsageUpdate,
     unfold,
 )
-from toolwire.core.ir import EMPTY_MAPPING, Failure, Result, Usage, replace_fields
+from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage, replace_fields
 from toolwire.core.json_values import Body, Path, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
@@ -53,6 +54,8 @@ class StreamTranslation:
         self.failure: Failure | None = None
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
+        self.called_tools: tuple[str, ...] = ()
+        """The tools that the answer calls, by the provider's names."""
         self.has_content = False
         """Has any content come after the start?"""
         self.ended = False
@@ -200,3 +203,5 @@ class StreamTranslation:
             self.ended = isinstance(event, ResponseEnd)
             if isinstance(event, ChoiceEnd):
                 self.finishes += (event.finish.kind,)
+            elif isinstance(event, PartStart) and isinstance(event.part, Call):
+                self.called_tools += (event.part.name,)

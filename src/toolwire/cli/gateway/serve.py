@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, help="number of processes that share the port (default: 1)")
     route = "answer requests for NAME with MODEL (a configured name, or `provider/model`); overrides the file; "
     add("--route", metavar="NAME=MODEL", action="append", default=[], help=f"{route}may be repeated")
-    log = "format of the log (default: json, or text on a terminal)"
-    add("--log", dest="log_format", choices=("json", "text", "none"), help=log)
+    log = "format of the log (default: auto, which is text on a terminal and json elsewhere)"
+    add("--log-format", "--log", dest="log_format", choices=("auto", "json", "text", "none"), help=log)
     level = "minimum log level; debug also logs the tools and the calls of every request, on both sides"
     add("--log-level", choices=("debug", "info", "warn", "error"), help=level)
     # For a parent process that holds the other end of this pipe: the gateway stops when the pipe closes.
@@ -49,8 +49,6 @@ def run(args: argparse.Namespace) -> int:
 
     given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     settings = {name: value for name, value in given.items() if value is not None}
-    if "log_format" not in settings and sys.stderr.isatty():
-        settings["log_format"] = "text"
     try:
         return serve.serve(args.config, settings, print_banner, read_routes(args.route), args.lifeline)
     except ConfigError as problems:

@@ -132,8 +132,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """After how many consecutive failures a provider is skipped for a while."""
     cooldown: Seconds = 30.0
     """For how many seconds it is skipped."""
-    log_format: Literal["json", "text", "none"] = "json"
-    """The format of the log. `none` still logs events such as a reloaded configuration."""
+    log_format: Literal["auto", "json", "text", "none"] = "auto"
+    """The format of the log. `auto` is `text` on a terminal and `json` elsewhere. `none` still logs events such as a
+    reloaded configuration."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """The minimum log level. `debug` adds the tools and the tool calls of every request, on both sides, with their
     arguments."""

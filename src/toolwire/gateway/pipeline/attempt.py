@@ -180,6 +180,7 @@ async def _read_whole_response(
         return error_replies.unreadable_response(call, upstream, bad)
     record.usage, record.response_model = translation.usage, translation.model
     record.finish_reasons = translation.finishes
+    record.set_tool_calls(translation.called_tools, exchange.client_tool_name)
     codes = prepared.loss_codes + translation.ledger.codes
     if call.signature_store is not None:
         if translation.memory_records:
@@ -232,6 +233,8 @@ def _pass_response(
     """Record usage and model of a response that passes through. Raises Malformed if it is not a response at all."""
     codec, record = upstream.codec, call.record
     reply = Reply(200, client_response_headers(call, upstream, headers, ()), data)
+    if call.runtime.telemetry.wants_exchanges and data.find(codec.http.call_marker) >= 0:
+        record.passed_answer = data
     try:
         peek = codec.peek_response(data)
     except Malformed:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from toolwire.core.codec import Codec, Constraints, WriteContext
 from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Malformed, encode
+from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
 from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, Upstream
 from toolwire.gateway.pipeline.headers import recognise_agent
@@ -21,6 +21,8 @@ FIRST_RETRY_WAIT = 0.25
 """Seconds before the first retry; doubled for each further one, with jitter."""
 MIN_OUTPUT_TOKENS = 256
 """A smaller output limit is not worth a retry."""
+MAX_READ_ERROR = 4096
+"""Bytes of an error that is not JSON, as far as the log needs them."""
 MAX_RETRY_WAIT = 5.0
 """Seconds. A provider that asks for a longer wait is not asked again: another one is, or the client gets the error."""
 RETRYABLE_KINDS = frozenset({"timeout", "rate", "server", "upstream", "overloaded", "deadline"})
@@ -53,6 +55,14 @@ def error_reply(codec: Codec, failure: Failure) -> Reply:
     """A failure as an error of this protocol."""
     sent = codec.write_error(failure)
     return Reply(sent.status, {"content-type": "application/json", **sent.headers}, encode(sent.body))
+
+
+def read_error_reply(codec: Codec, reply: Reply) -> Failure:
+    """What an error says that a client gets, for the log."""
+    try:
+        return codec.read_error(decode(reply.body), reply.status, {})
+    except Malformed:
+        return codec.read_error(reply.body[:MAX_READ_ERROR].decode("utf-8", "replace"), reply.status, {})
 
 
 def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:

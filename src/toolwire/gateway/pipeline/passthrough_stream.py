@@ -46,6 +46,7 @@ class PassthroughStream:
         self._open_calls: set[int] = set()
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
+        self.called_tools: tuple[str, ...] = ()
         self.failure: Failure | None = None
         self.has_content = False
         self.has_complete_call = False
@@ -100,6 +101,7 @@ class PassthroughStream:
                 self.usage = event.usage
             elif type(event) is PartStart and isinstance(event.part, Call):
                 self._open_calls.add(event.index)
+                self.called_tools += (event.part.name,)
             elif type(event) is PartEnd and event.index in self._open_calls and not event.incomplete:
                 self.has_complete_call = True
             elif type(event) is ChoiceEnd:

@@ -42,7 +42,7 @@ async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: Att
     elif isinstance(answer, StreamReplay):
         await _send_frames(request, call, answer.frames)
     else:
-        call.record.failure = answer.failure.kind
+        call.record.failure, call.record.message = answer.failure.kind, answer.failure.message
         if call.recorder is not None and answer.reply.status == 200:  # a Responses object with the status `failed`
             answer = replace(answer, reply=await call.recorder.save_reply(answer.reply))
         await send_reply(request, call, error_replies.stream_failure_for_agent(call, answer).reply)
@@ -51,6 +51,9 @@ async def relay_answer(request: ClientRequest, call: GatewayRequest, answer: Att
 def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Coroutine[Any, Any, None]:
     record = call.record
     record.status, record.first_byte = reply.status, request.clock()
+    if reply.status >= 400 and not record.message:
+        failure = error_replies.read_error_reply(call.client_codec, reply)
+        record.failure, record.message = record.failure or failure.kind, failure.message
     if call.runtime.telemetry.wants_bodies:
         record.response_body = reply.body
     if record.capture is not None:
@@ -206,7 +209,11 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
 def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
     record.usage, record.finish_reasons = stream.usage, stream.finishes
-    record.failure = stream.failure.kind if stream.failure is not None else ""
+    if stream.failure is not None:
+        record.failure, record.message = stream.failure.kind, stream.failure.message
+    if stream.called_tools:
+        can_be_renamed = isinstance(stream, StreamTranslation)
+        record.set_tool_calls(stream.called_tools, prepared.exchange.client_tool_name if can_be_renamed else str)
     stream_codes = stream.ledger.codes if stream.ledger is not None else ()
     codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
     record.add_losses(codes, prepared.ledger, stream.ledger)

@@ -349,7 +349,9 @@ async def run_background_request(
                 await _store_end(job, tap.response, *ends, recorder)
                 return
         incomplete = Failure("upstream", "the provider's stream ended early", 502)
-        await store_failed(job, answer.failure if isinstance(answer, AttemptFailed) else incomplete)
+        failure = answer.failure if isinstance(answer, AttemptFailed) else incomplete
+        call.record.failure, call.record.message = failure.kind, failure.message
+        await store_failed(job, failure)
     finally:
         call.record.status = call.record.status or (500 if call.record.failure else 200)
         call.runtime.telemetry.finish_exchange(call.record, call.clock())

@@ -7,7 +7,6 @@ Text from clients and providers can neither forge a line nor show a key (`redact
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from toolwire.core.codec import Codec
 from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
+from toolwire.core.terminal_text import add_colour
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
@@ -31,13 +31,15 @@ from toolwire.gateway.telemetry.redact import (
     shorten_agent,
 )
 from toolwire.gateway.telemetry.stderr import STDERR
+from toolwire.gateway.telemetry.text_lines import (
+    UNLIMITED,
+    event_line,
+    exchange_line,
+    log_level,
+    quote_value,
+    write_pairs,
+)
 from toolwire.protocols import CODECS
-
-
-def log_level(record: ExchangeRecord) -> str:
-    if record.status >= 500 or (record.failure and record.status < 400):
-        return "error"
-    return "warn" if record.status >= 400 or record.losses or record.client_disconnected else "info"
 
 
 def log_path(record: ExchangeRecord) -> str:
@@ -53,6 +55,17 @@ def log_attempts(attempts: AttemptRows) -> AttemptRows:
     if len(attempts) == 1 and attempts[0][1] == "ok":
         return ()
     return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
+
+
+def read_tool_calls(record: ExchangeRecord) -> None:
+    """The tools that an answer calls which passed through as it is."""
+    codec = CODECS[record.provider_protocol]
+    try:
+        response = codec.read_response(expect_object(decode(record.passed_answer), None))
+    except (Malformed, RecursionError):
+        return
+    parts = [part for choice in response.choices for part in choice.parts]
+    record.set_tool_calls([part.name for part in parts if isinstance(part, ir.Call)], str)
 
 
 class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
@@ -75,6 +88,10 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     bytes_in: int = 0
     bytes_out: int = 0
     note: str = ""
+    tool_calls: Sequence[tuple[str, str]] = ()
+    """The tools that the answer calls: the client's name, and the provider's."""
+    message: str = ""
+    """The sentence about a failure that the client got."""
     loss_details: Sequence[LossSummary] = ()
     """Code, place and description of each loss."""
     request: str = ""
@@ -141,6 +158,11 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.attempts = log_attempts(record.attempts)
     if record.tool_runs:
         line.tool_runs = record.tool_runs[:MAX_DETAILS]
+    if record.tool_calls:
+        calls = record.tool_calls[:MAX_DETAILS]
+        line.tool_calls = [(safe_name(client), safe_name(provider)) for client, provider in calls]
+    if record.message:
+        line.message = printable_text(redact_start(record.message), 500)
     if record.note:
         line.note = printable_text(redact_start(record.note), 500)
     if bodies:
@@ -176,67 +198,27 @@ def write_stderr(line: str) -> None:
 LEVELS = ("debug", "info", "warn", "error")
 
 
-# --- text lines -----------------------------------------------------------------------------------------------------
-
-_UNQUOTED_VALUE = re.compile(r"[\w./:@+,%~-]+")
-_COLOURS = {"error": "31", "warn": "33", "info": "32", "debug": "2"}
+def is_stderr_terminal() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
-def _quote_value(value: object) -> str:
-    """A value in a text line, in quotes if it could be mistaken for something else."""
-    text = value if isinstance(value, str) else encode(value).decode()
-    return text if _UNQUOTED_VALUE.fullmatch(text) else encode(text).decode()
+def stderr_width() -> int:
+    """The cells of a line, which change when the window does."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isascii() and wanted.isdecimal():
+        return int(wanted) or DEFAULT_WIDTH
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH
+    except (OSError, ValueError, AttributeError):  # it is not a terminal any more
+        return DEFAULT_WIDTH
 
 
-def _write_pairs(fields: Iterable[tuple[str, object]]) -> str:
-    return "".join([f"  {name}={_quote_value(value)}" for name, value in fields if value])
+DEFAULT_WIDTH = 120
 
 
-def _write_list(value: object) -> str:
-    """A value that may be a list of strings or of objects; of these, strings as they are and numbers with names."""
-    if not isinstance(value, list):
-        return _quote_value(value)
-    items = [
-        item if isinstance(item, str)
-        else " ".join([one if isinstance(one, str) else f"{name}={one}" for name, one in item.items()])
-        for item in value
-    ]  # fmt: skip
-    return f"[{', '.join(items)}]"
-
-
-def _colourise(text: str, level: str, colour: bool) -> str:
-    return f"\x1b[{_COLOURS[level]}m{text}\x1b[0m" if colour else text
-
-
-def text_line(record: ExchangeRecord, stamp: str, colour: bool, bodies: bool) -> str:
-    """Columns for people, then `name=value` pairs."""
-    started, first = record.started, record.first_byte
-    status = _colourise(f"{record.status or '---':>3}", log_level(record), colour)
-    times = f"{int((record.ended - started) * 1e3):>7} ms {int((first - started) * 1e3) if first else '-':>7} ms"
-    route = f"{record.client_protocol or '-'} → {record.provider_protocol or '-'}"
-    where = _quote_value(safe_name(f"{record.provider}/{record.model}")) if record.provider else record.operation
-    kind = "passthrough" if record.is_passthrough else "stream" if record.stream else ""
-    pairs = (
-        ("failure", record.failure),
-        ("client_disconnected", record.client_disconnected),
-        ("losses", ",".join(dict.fromkeys(record.losses))),
-        ("requested_model", safe_name(record.requested_model) if record.requested_model != record.model else ""),
-        ("path", "" if record.provider else log_path(record)),
-        ("key_name", printable_text(record.key_name)),
-        ("user_agent", shorten_agent(record.user_agent)),
-        ("request_id", printable_text(record.request_id)),
-        ("attempts", ",".join([f"{provider}:{outcome}" for provider, outcome, _ in log_attempts(record.attempts)])),
-        ("tool_runs", ",".join([f"{name}:{outcome}" for name, outcome in record.tool_runs[:MAX_DETAILS]])),
-        ("note", printable_text(redact_start(record.note), 500)),
-        ("request", redact_body(record.request_body) if bodies else ""),
-        ("response", redact_body(record.response_body) if bodies else ""),
-    )
-    tokens, usage = "", record.usage
-    if usage is not None:
-        cached = f" ({usage.cache_read} cached)" if usage.cache_read else ""
-        tokens = f"{'~' if record.usage_estimated else ''}{usage.input} in{cached}, {usage.output} out"
-    columns = f"{route:<36} {where:<36} {kind:<11} {tokens:<28}"
-    return f"{stamp} {status} {times}  {columns}{_write_pairs(pairs)}\n"
+def choose_format(form: str, is_terminal: bool) -> str:
+    """The format that `auto` stands for."""
+    return ("text" if is_terminal else "json") if form == "auto" else form
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
@@ -246,23 +228,25 @@ _MAX_CACHED_HEADS = 1024
 
 
 class Log:
-    """Writes lines in one of the formats `json`, `text` and `none`; `none` still writes events."""
+    """Writes lines in one of the formats `json`, `text` and `none`; `none` still writes events. `auto` is `text` on a
+    terminal and `json` elsewhere."""
 
     def __init__(
         self, form: str, out: Callable[[str], None] = write_stderr, clock: Callable[[], float] = time.time
     ) -> None:
         self._out, self._clock = out, clock
-        stderr = sys.stderr if out is write_stderr else None
-        self._colour = bool(stderr and not stderr.closed and stderr.isatty() and not os.environ.get("NO_COLOR"))
+        self._is_terminal = out is write_stderr and is_stderr_terminal()
+        self._colour = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._line_heads: dict[tuple[object, ...], msgspec.Raw] = {}
         self.configure(form, False)
 
     def configure(self, form: str, bodies: bool, secrets: Iterable[str] = (), level: str = "info") -> None:
         """Set the format, whether bodies are logged, the secrets to remove, and the minimum level."""
-        self._form, self._bodies = form, bodies
+        form = self._form = choose_format(form, self._is_terminal)
+        self._bodies = bodies
         self._min_level = LEVELS.index(level)
         self._stamp_second, self._stamp = -1.0, ""
-        self._fractions = [f".{thousandth:03d}{'Z' if form == 'json' else ''}" for thousandth in range(1000)]
+        self._fractions = [f".{thousandth:03d}Z" if form == "json" else "" for thousandth in range(1000)]
         self._line_heads.clear()
         self._secret_filter = SecretFilter(secrets)
 
@@ -302,18 +286,33 @@ class Log:
         if self._min_level > 1:
             records = [record for record in records if LEVELS.index(log_level(record)) >= self._min_level]
         is_json = self._form == "json"
+        width = UNLIMITED if is_json else self._width()
         lines: list[Json] = []
         for record in records:
             stamp = self._write_time(record.started_at)
+            if record.passed_answer:
+                read_tool_calls(record)
             if is_json:
                 lines.append(self._json_line(record, stamp))
             else:
-                lines.append(text_line(record, stamp, self._colour, self._bodies))
+                lines.append(self._add_bodies(exchange_line(record, stamp, width, self._colour), record))
             if record.capture is not None:
                 lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
         if lines:
             self._report_dropped_lines()
             self._out(self._secret_filter.clean(write_json_lines(lines) if is_json else "".join(lines)))
+
+    def _width(self) -> int:
+        return stderr_width() if self._is_terminal else UNLIMITED
+
+    def _add_bodies(self, line: str, record: ExchangeRecord) -> str:
+        """A request is one line in a file; on a terminal its bodies are below it."""
+        if not self._bodies:
+            return line
+        pairs = write_pairs(
+            (("request", redact_body(record.request_body)), ("response", redact_body(record.response_body)))
+        )
+        return f"{line}{pairs}\n" if self._is_terminal else f"{line[:-1]}{pairs}\n"
 
     def _report_dropped_lines(self) -> None:
         if self._out is write_stderr and (lost := STDERR.take_unreported()):
@@ -325,9 +324,10 @@ class Log:
         shown = {name: value for name, value in fields if value not in ("", [], 0)}
         if self._form == "json":
             return {"time": stamp, "event": "debug", "level": "debug", "request_id": id, **shown}
-        step = _colourise(f"{shown.pop('step'):>17}", "debug", self._colour)
+        step = f"{shown.pop('step'):>17}"
+        step = add_colour(step, "dim") if self._colour else step
         pairs = [f"  {name}={_write_list(value)}" for name, value in shown.items()]
-        return f"{stamp} {step}{''.join(pairs)}  request_id={_quote_value(id)}\n"
+        return f"{stamp} {step}{''.join(pairs)}  request_id={quote_value(id)}\n"
 
     def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
         if LEVELS.index(level) >= self._min_level:
@@ -338,10 +338,10 @@ class Log:
         stamp = self._write_time(self._clock())
         shown = {name: _write_field(value) for name, value in fields.items()}
         if self._form == "json":
-            line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode()
+            line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode() + "\n"
         else:
-            line = f"{stamp} {_colourise(kind, level, self._colour)}{_write_pairs(shown.items())}"
-        self._out(self._secret_filter.clean(line + "\n"))
+            line = event_line(kind, shown, stamp, level, self._width(), self._colour)
+        self._out(self._secret_filter.clean(line))
 
 
 def _write_field(value: object) -> Json:
@@ -351,6 +351,18 @@ def _write_field(value: object) -> Json:
     if isinstance(value, list | tuple):
         return [_write_field(item) for item in value]
     return printable_text(redact_start(str(value)), 500)
+
+
+def _write_list(value: object) -> str:
+    """A value that may be a list of strings or of objects; of these, strings as they are and numbers with names."""
+    if not isinstance(value, list):
+        return quote_value(value)
+    items = [
+        item if isinstance(item, str)
+        else " ".join([one if isinstance(one, str) else f"{name}={one}" for name, one in item.items()])
+        for item in value
+    ]  # fmt: skip
+    return f"[{', '.join(items)}]"
 
 
 # --- debug lines ----------------------------------------------------------------------------------------------------

@@ -131,6 +131,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """The status that the client got; 0 for none."""
     failure: str = ""
     """The kind of failure, one of `ir.FAILURES`, also if it happened in the middle of a stream."""
+    message: str = ""
+    """The sentence about it that the client got."""
     first_byte: float = 0.0
     """When the first byte of the answer was sent to the client; 0 for never."""
     ended: float = 0.0
@@ -144,6 +146,10 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """The losses in full; formatted only when they are logged."""
     attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
     """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
+    tool_calls: tuple[tuple[str, str], ...] = ()
+    """The tools that the answer calls: the client's name of each, and the provider's."""
+    passed_answer: bytes = b""
+    """An answer that passed through and may call tools: it is read only when it is logged."""
     tool_runs: list[tuple[str, str]] = msgspec.field(default_factory=list)
     """Tool calls that the gateway ran itself, and their outcomes."""
     client_disconnected: bool = False
@@ -168,6 +174,10 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
         """Add tool calls that the gateway ran itself."""
         pairs = zip(calls, results, strict=True)
         self.tool_runs += [(call.name, "error" if result.error else "ok") for call, result in pairs]
+
+    def set_tool_calls(self, names: Sequence[str], client_name: Callable[[str], str]) -> None:
+        """The tools that the answer calls, by the provider's names."""
+        self.tool_calls = tuple([(client_name(name), name) for name in names])
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:

@@ -136,6 +136,7 @@ def _read_count_response(body: Json) -> int | None:
 
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
+    call_marker=b'"tool_use"',
     provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
     # A budget for thinking is read, too: newer models refuse it.
     history_markers=(b'"assistant"', b'"tool_result"', b'"budget_tokens"'),
