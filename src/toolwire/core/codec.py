@@ -4,7 +4,7 @@ a request), `Http` (paths, headers, credentials), and the stream reader and writ
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal, Protocol
 
 import msgspec
@@ -317,6 +317,11 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """All endpoints that are forwarded. No other path of a provider can be reached."""
     object_markers: tuple[bytes, ...] = ()
     """Bytes of keys in a request that name an object which a provider stores."""
+    creation_markers: tuple[bytes, ...] = ()
+    """Bytes of a request whose answer may create objects at the provider: containers, and files in them."""
+    find_created_objects: Callable[[Object], Iterable[str]] = lambda _: ()
+    """The ids of such objects in an answer or an event of a stream. It reads only what the provider itself writes: what
+    the model wrote, such as the input of a call, can name objects of others."""
     objects_have_names: bool = False
     """Are stored objects named by collection and id (Gemini: `files/abc`)? Elsewhere an id is unique by itself."""
     identifying_names: frozenset[str] = frozenset()

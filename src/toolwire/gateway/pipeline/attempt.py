@@ -76,6 +76,8 @@ async def send_request(
         provider, seconds = upstream.provider.name, call.clock() - started
         call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
         response = await _start_sending(call, upstream, body, method)
+    if call.watch_objects is not None and type(response) is not TransportError:
+        response = call.watch_objects(upstream, response)
     return response
 
 

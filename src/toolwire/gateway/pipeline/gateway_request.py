@@ -18,6 +18,7 @@ from toolwire.core.ir import Failure
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
+from toolwire.gateway.pipeline.answer_objects import WatchedResponse
 from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
@@ -285,6 +286,8 @@ class GatewayRequest(Struct, eq=False):
     """Tools of MCP servers, which the gateway runs itself."""
     has_lone_surrogates: bool = False
     """The body has half of a surrogate pair, which the translation replaces."""
+    watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
+    """Notes the objects that its answer creates at the provider."""
     ticket: Ticket | None = None
     """Its share of the memory budget."""
     strip_seals: bool = False
@@ -328,7 +331,7 @@ class AttemptFailed(Struct, frozen=True):
     can_fall_back: bool = False
 
 
-UpstreamResponse: TypeAlias = HttpResponse | LoopbackAnswer | CapturedResponse
+UpstreamResponse: TypeAlias = HttpResponse | LoopbackAnswer | CapturedResponse | WatchedResponse
 """A response as it comes in, from a provider or the embedded model."""
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
 """A stream on its way to the client."""

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
 from toolwire.gateway.config.config import Provider
-from toolwire.gateway.pipeline.gateway_request import GatewayRequest, PassthroughMatch, Runtime
+from toolwire.gateway.pipeline.answer_objects import WatchedResponse
+from toolwire.gateway.pipeline.gateway_request import (
+    GatewayRequest,
+    PassthroughMatch,
+    Runtime,
+    Upstream,
+    UpstreamResponse,
+)
 from toolwire.gateway.pipeline.named_model import NOT_A_FORM, read_form_names
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.upload_sessions import UPLOAD_PREFIX, UploadSessions
@@ -26,7 +34,7 @@ SHARING_HINT = "the operator can share all objects among all keys with `shared_o
 
 
 class References(Struct, frozen=True):
-    """Objects that a request names. Containers are also made by answers, without a request for them."""
+    """Objects that a request names. A container may have been made by another provider of the conversation."""
 
     objects: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
@@ -73,7 +81,14 @@ class ProviderObjects:
     async def refuse_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> Failure | None:
         """Why a request may not use the objects that it names; None if it may."""
         guarded = [target.provider for target in targets if self.guards(target.provider)]
-        if not guarded or not _may_have_references(call.body, call.client_codec.http.object_markers):
+        if not guarded:
+            return None
+        http, find = call.client_codec.http, call.body.find
+        present = [marker for marker in http.object_markers if find(marker) >= 0]
+        for marker in http.creation_markers:
+            if marker in present or (marker not in http.object_markers and find(marker) >= 0):
+                call.watch_objects = partial(self._watch_response, call)
+        if not present and not _has_escaped_letter(call.body):
             return None
         found = await run_by_size(len(call.body), lambda: read_references(call.body))
         if isinstance(found, Failure):
@@ -114,7 +129,7 @@ class ProviderObjects:
             return owners
         owner = owner_of(call.caller.key)
         # Ids mean nothing to other providers, so at fallbacks an unknown one is not refused.
-        unknown = set(found.objects) - owners.keys() if is_first else set()
+        unknown = set(names) - owners.keys() if is_first else set()
         foreign = [name for name in names if name in unknown or owners.get(name, owner) != owner]
         if not foreign:
             return None
@@ -124,7 +139,7 @@ class ProviderObjects:
     async def _add_container_owners(
         self, call: GatewayRequest, names: tuple[str, ...], owners: Mapping[str, str]
     ) -> Mapping[str, str] | Failure:
-        """Owners at all providers: two of them may be one account, and an unknown container is not refused."""
+        """Owners at all providers: a conversation that has changed its provider still names the container."""
         for provider in call.runtime.config.providers.values():
             more = await self._find_owners(provider, names)
             if isinstance(more, Failure):
@@ -144,7 +159,23 @@ class ProviderObjects:
         self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, data: bytes
     ) -> Failure | None:
         """Note who created the objects that a response names."""
-        names = created_names(call, match, data)
+        return await self._note_owner(call, provider, created_names(call, match, data))
+
+    def _watch_response(self, call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> UpstreamResponse:
+        """The answer of a provider, with a look at the objects that it creates. Clients of other protocols cannot see
+        their ids."""
+        provider = upstream.provider
+        is_seen = upstream.codec.name == call.client_codec.name and self.guards(provider)
+        if not is_seen or not self._repository.is_enabled:
+            return response
+
+        async def note_names(names: tuple[str, ...]) -> None:
+            # The answer is paid for: if the store is down, the client gets it, and the objects belong to nobody.
+            await self._note_owner(call, provider, names)
+
+        return WatchedResponse(response, upstream.codec.http, note_names)
+
+    async def _note_owner(self, call: GatewayRequest, provider: Provider, names: tuple[str, ...]) -> Failure | None:
         owners = await self._find_owners(provider, names)
         if isinstance(owners, Failure):
             return owners
@@ -202,7 +233,7 @@ def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) ->
 
 _is_escaped_letter = re.compile(rb"\\u00[4-7]").search
 _FILE_TYPES = frozenset("file input_file input_image container_upload image_file image document audio video".split())
-_OPAQUE_KEYS = frozenset("arguments args parameters input_schema schema parametersJsonSchema response".split())
+_OPAQUE_KEYS = frozenset("arguments args parameters input_schema schema parametersJsonSchema response metadata".split())
 """What a user's own tools take and give: a `file_id` in it is not the provider's."""
 _FORWARDED_KEYS = frozenset(
     """input_file_id training_file validation_file assistant_id thread_id fileName file_name vector_store_id upload_id
@@ -213,11 +244,9 @@ _FORM_KEYS = frozenset(key.lower() for key in (*_FORWARDED_KEYS, "file_id", "fil
 _GEMINI_FILE = re.compile(r"(?:https?://[^?#]*/)?(files/[A-Za-z0-9_-]+)(?:[:?#].*)?")
 
 
-def _may_have_references(body: bytes, markers: tuple[bytes, ...]) -> bool:
-    find = body.find
-    if any(find(marker) >= 0 for marker in markers):
-        return True
-    return find(b"\\u00") >= 0 and _is_escaped_letter(body) is not None  # a key can be written with escapes
+def _has_escaped_letter(body: bytes) -> bool:
+    """Can a key be written with escapes?"""
+    return body.find(b"\\u00") >= 0 and _is_escaped_letter(body) is not None
 
 
 def _refuse_form(content_type: str, body: bytes) -> Failure | None:
@@ -243,7 +272,7 @@ def read_references(body: bytes, is_forwarded: bool = False) -> References | Fai
     for key, value, node in _members(whole):
         if key in ("container", "container_id"):
             container = value.get("id") if isinstance(value, dict) else value
-            if isinstance(container, str) and container != "auto":
+            if isinstance(container, str) and container not in ("", "auto"):
                 containers[container] = None
         for name in _names_in_member(key, value, node, is_forwarded):
             objects[name] = None
@@ -274,10 +303,11 @@ def _names_in_member(key: str, value: Json, node: Object, is_forwarded: bool) ->
             yield _file_name(inner)
     elif isinstance(value, str) and value:
         is_file = key == "file_id" and (is_forwarded or node.get("type") in _FILE_TYPES)
+        is_skill = key == "skill_id" and value.startswith("skill_")  # others are the vendors' own
         is_uri = key in ("fileUri", "file_uri") and ("://" not in value or _GEMINI_FILE.fullmatch(value) is not None)
         if is_file or is_uri:
             yield _file_name(value)
-        elif key in ("cachedContent", "cached_content") or (is_forwarded and key in _FORWARDED_KEYS):
+        elif is_skill or key in ("cachedContent", "cached_content") or (is_forwarded and key in _FORWARDED_KEYS):
             yield value
 
 

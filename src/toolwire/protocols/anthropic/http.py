@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.json_values import Json, Object
@@ -134,6 +134,39 @@ def _read_count_response(body: Json) -> int | None:
     return count if type(count) is int else None
 
 
+# --- objects that answers create --------------------------------------------------------------------------------------
+
+
+def find_created_objects(body: Object) -> Iterator[str]:
+    """Containers, and files that code has written in them, in a whole answer or in an event of a stream."""
+    message = body.get("message")
+    holders = [holder for holder in (body, message, body.get("delta")) if isinstance(holder, dict)]
+    blocks = [body.get("content_block")]
+    for holder in holders:
+        container, content = holder.get("container"), holder.get("content")
+        if isinstance(container, dict):
+            yield from _ids_in(container, "id")
+        if isinstance(content, list):
+            blocks += content
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(block, dict) or not isinstance(kind, str):
+            continue
+        if kind == "container_upload":
+            yield from _ids_in(block, "file_id")
+        result = block.get("content") if kind.endswith("code_execution_tool_result") else None
+        outputs = result.get("content") if isinstance(result, dict) else None
+        for output in outputs if isinstance(outputs, list) else ():
+            if isinstance(output, dict):
+                yield from _ids_in(output, "file_id")
+
+
+def _ids_in(node: Object, key: str) -> Iterator[str]:
+    value = node.get(key)
+    if isinstance(value, str) and value:
+        yield value
+
+
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
     call_marker=b'"tool_use"',
@@ -145,6 +178,9 @@ HTTP = Http(
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     object_markers=(b"file_id", b"container"),
+    # Searches of this version run code to filter what they find.
+    creation_markers=(b"container", b"code_execution", b"web_search_2026", b"web_fetch_2026"),
+    find_created_objects=find_created_objects,
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,
     credential_headers=("x-api-key", "authorization"),

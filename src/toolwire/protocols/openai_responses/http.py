@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from toolwire.core.codec import EndpointMatch, Http, TokenCountEndpoint, parse_passthrough_endpoints
-from toolwire.core.json_values import Json
+from toolwire.core.json_values import Json, Object
 from toolwire.core.model_lists import OPENAI_MODELS_PATH, read_openai_list, write_openai_entry, write_openai_list
 from toolwire.core.rate_limits import RateLimitHeaders
 
@@ -43,6 +45,28 @@ def _read_count_response(body: Json) -> int | None:
     return count if type(count) is int else None
 
 
+_CREATORS = frozenset("code_interpreter_call container_file_citation container_reference".split())
+"""Types of items, annotations and environments in which OpenAI names a container that it has made."""
+_WRITTEN_BY_MODEL = frozenset({"input", "arguments", "action", "code"})
+
+
+def find_created_objects(body: Object) -> Iterator[str]:
+    """Containers, and files in them, in a whole answer or in an event of a stream."""
+    whole = body.get("response")
+    outputs = [holder.get("output") for holder in (body, whole) if isinstance(holder, dict)]
+    pending: list[Json] = [*outputs, body.get("item"), body.get("part"), body.get("annotation")]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            kind = node.get("type")
+            if isinstance(kind, str) and kind in _CREATORS:
+                found = (node.get("container_id"), node.get("file_id"))
+                yield from (name for name in found if isinstance(name, str) and name)
+            pending += [value for key, value in node.items() if key not in _WRITTEN_BY_MODEL]
+
+
 HTTP = Http(
     request_path=lambda model, stream: PATH,
     call_marker=b'"call_id"',
@@ -52,6 +76,8 @@ HTTP = Http(
     path_prefixes=("/v1/responses", "/v1/conversations"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
     object_markers=(b"file_id", b"vector_store_ids", b"container"),
+    creation_markers=(b"container",),
+    find_created_objects=find_created_objects,
     identifying_names=CODEX_SIGNS,
     forwarded_headers=tuple(
         """openai-* x-openai-* x-codex-* originator session-id thread-id x-client-request-id idempotency-key
