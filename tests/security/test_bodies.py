@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
+from toolwire.core.json_values import Malformed
 from toolwire.gateway.responses_state.response_objects import peek_request
+from toolwire.gateway.server.inner_keys import check_inner_keys
 from toolwire.gateway.server.request_body import check_body_keys, has_repeated_key, peek_body
 
 
@@ -193,6 +196,108 @@ def test_rules_see_the_tool_that_is_sent(gate: Guarded, what: str) -> None:
     arrived = gate.take_arrived()
     assert got.status == 200 if arrived else 400 <= got.status < 500
     assert not [one for one in arrived if b"forbidden" in one.body]
+
+
+SHELL = '{"name":"forbidden_shell"}'
+ODD_TOOLS: list[tuple[str, str, str]] = [
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","parameters":{}},"Function":' + SHELL + '}]', "/tools/0/Function"),
+    ("openai-chat", '"tools":[{"type":"function","Function":' + SHELL + '}]', "/tools/0/Function"),
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","Name":"forbidden_shell"}}]', "/tools/0/function/Name"),
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","\\u004eame":"forbidden_shell"}}]', "/tools/0/function/Name"),
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","n_a_m_e":"forbidden_shell"}}]', "/tools/0/function/n_a_m_e"),
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","ｎame":"forbidden_shell"}}]', "/tools/0/function/ｎame"),
+    ("openai-chat", '"tools":[{"type":"function","TYPE":"custom","custom":{"name":"x"},"function":{"name":"allowed"}}]', "/tools/0/TYPE"),
+    ("openai-chat", '"tool_choice":{"type":"function","function":{"name":"allowed","Name":"forbidden_shell"}}', "/tool_choice/function/Name"),
+    ("openai-responses", '"tools":[{"type":"function","name":"allowed","Name":"forbidden_shell","parameters":{}}]', "/tools/0/Name"),
+    ("openai-responses", '"tools":[{"type":"namespace","name":"n","tools":[],"Tools":[{"type":"function","name":"forbidden_shell"}]}]', "/tools/0/Tools"),
+    ("openai-responses", '"tools":[{"type":"mcp","server_label":"a","server_url":"https://a.example","Server_Url":"https://b.example"}]', "/tools/0/Server_Url"),
+    ("anthropic", '"tools":[{"name":"allowed","input_schema":{"type":"object"},"NAME":"forbidden_shell"}]', "/tools/0/NAME"),
+    ("gemini", '"tools":[{"functionDeclarations":[{"name":"allowed"}],"function_declarations":[' + SHELL + ']}]', "/tools/0/function_declarations"),
+    ("gemini", '"tools":[{"FunctionDeclarations":[' + SHELL + ']}]', "/tools/0/FunctionDeclarations"),
+    ("gemini", '"tools":[{"googleSearch":{},"Google_Search":{}}]', "/tools/0/Google_Search"),
+]  # fmt: skip
+
+
+def _with_members(client: str, members: str) -> tuple[str, bytes]:
+    model = {"openai-chat": "small", "openai-responses": "responses/gpt-small", "anthropic": "anthropic/claude-small"}
+    name = model.get(client, "gemini/embed-small")
+    body = json.dumps(request_of(client, name, False))
+    return path_of(client, name, False), f"{body[:-1]},{members}}}".encode()
+
+
+@pytest.mark.parametrize(("client", "members", "place"), ODD_TOOLS)
+def test_a_spelling_that_rules_do_not_know_is_refused_inside_too(
+    gate: Guarded, client: str, members: str, place: str
+) -> None:
+    path, body = _with_members(client, members)
+    got = send_raw(gate.port, "POST", path, body, as_key("ann"))
+    assert (got.status, gate.take_arrived()) == (400, [])
+    assert place in got.json()["error"]["message"], got
+
+
+FREE_KEYS: list[tuple[str, str]] = [
+    ("openai-chat", '"tools":[{"type":"function","function":{"name":"allowed","parameters":{"type":"object","properties":{"Name":{"type":"string"},"name":{"type":"string"},"TYPE":{}}}}}]'),
+    ("openai-chat", '"metadata":{"Name":"x","Type":"y","name":"z"}'),
+    ("openai-responses", '"tools":[{"type":"function","name":"allowed","parameters":{"type":"object","properties":{"Function":{"type":"string"}}}}]'),
+    ("anthropic", '"tools":[{"name":"allowed","input_schema":{"type":"object","properties":{"Name":{},"Type":{}}}}]'),
+    ("gemini", '"tools":[{"functionDeclarations":[{"name":"allowed","parametersJsonSchema":{"type":"object","properties":{"Name":{}}}}]}]'),
+    ("gemini", '"tools":[{"function_declarations":[{"name":"allowed"}]}]'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "members"), FREE_KEYS)
+def test_keys_of_users_own_data_are_free(gate: Guarded, client: str, members: str) -> None:
+    path, body = _with_members(client, members)
+    got = send_raw(gate.port, "POST", path, body, as_key("ann"))
+    assert (got.status, len(gate.take_arrived())) == (200, 1), got
+
+
+def test_without_rules_and_limits_inner_keys_pass(plain: Guarded) -> None:
+    body = (
+        b'{"model":"chat/gpt-x","tools":[{"type":"function","function":{"name":"a","Name":"b"}}],%s}'
+        % MESSAGES.encode()
+    )
+    assert send_raw(plain.port, "POST", "/v1/chat/completions", body).status == 200
+    assert b'"Name"' in plain.take_arrived()[0].body
+
+
+LIMITED = '[models.capped]\nprovider = "chat"\nmodel = "gpt-capped"\nmax_output_tokens = 10\n'
+
+
+@pytest.mark.parametrize("key", ["Max_Tokens", "maxtokens", "MAX_COMPLETION_TOKENS", "max-tokens"])
+def test_a_limit_on_tokens_cannot_be_spelled_away(tmp_path: Path, key: str) -> None:
+    with guarded(tmp_path, "", LIMITED) as made:
+        body = '{"model":"capped","max_tokens":9,%s"%s":999999}'
+        plain_body = f'{{"model":"capped",{MESSAGES}}}'.encode()
+        assert send_raw(made.port, "POST", "/v1/chat/completions", plain_body).status == 200
+        made.take_arrived()
+        got = send_raw(made.port, "POST", "/v1/chat/completions", (body % (MESSAGES + ",", key)).encode())
+        assert (got.status, made.take_arrived()) == (400, [])
+
+
+@pytest.mark.parametrize("key", ["ann", "narrow"])
+def test_a_model_twice_inside_of_a_batch_of_embeddings(gate: Guarded, key: str) -> None:
+    small, large = '"model":"models/gemini/embed-small"', '"model":"models/gemini/embed-large"'
+    for models in (f"{large},{small}", f"{small},{large}"):
+        body = f'{{"requests":[{{{models},"content":{{"parts":[{{"text":"a"}}]}}}}]}}'
+        path = "/v1beta/models/gemini/embed-small:batchEmbedContents"
+        got = send_raw(gate.port, "POST", path, body.encode(), as_key(key))
+        assert (got.status, gate.take_arrived()) == (400, [])
+
+
+KEY_LETTERS = st.sampled_from(["name", "function", "type", "tools", "file_id"])
+
+
+@given(KEY_LETTERS, st.data())
+def test_every_other_spelling_of_a_judged_key_is_found(key: str, data: st.DataObject) -> None:
+    changed = "".join(
+        data.draw(st.sampled_from([one, one.upper(), f"{one}_", f"-{one}", chr(ord(one) + 0xFEE0)])) for one in key
+    )
+    assume(changed != key)
+    where = data.draw(st.sampled_from(["tools", "messages", "input", "contents"]))
+    with pytest.raises(Malformed):
+        check_inner_keys({where: [{"content": [{changed: 1}]}]})
+    check_inner_keys({where: [{"parameters": {changed: 1}, "arguments": {changed: 1}, key: 1}]})
 
 
 # --- multipart forms ---

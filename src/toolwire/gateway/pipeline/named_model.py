@@ -15,6 +15,7 @@ from toolwire.gateway.pipeline.gateway_request import PassthroughMatch
 from toolwire.gateway.server.request_body import (
     MAX_VALUES,
     CheckedKeys,
+    has_repeated_key,
     has_too_many_values,
     peek_body,
     refuse_keys,
@@ -68,7 +69,10 @@ def read_named_model(match: PassthroughMatch, content_type: str, body: bytes) ->
         return Failure("invalid", peek.keys.problem, 400, "", peek.keys.key)
     if place != "path":
         return NamedModel(name=peek.model, place="body", body=body, keys=peek.keys)
-    different = next((name for name in _models_in_body(body) if _strip_collection(name) != match.model), None)
+    models = _models_in_body(body)
+    if models and has_repeated_key(body):
+        return Failure("invalid", "an object in the body has a key twice, and servers differ in which they take", 400)
+    different = next((name for name in models if _strip_collection(name) != match.model), None)
     if different is not None:
         what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
         return Failure("invalid", what, 400, "", "model")

@@ -158,7 +158,10 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     path."""
     codec = call.client_codec
     upstream = replace(call.runtime.choose_upstream(codec, target, False, call.has_tools), path=path)
-    response = await send_request(call, upstream, body_for_native_path(call, upstream))
+    body = body_for_native_path(call, upstream)
+    if isinstance(body, Failure):
+        return error_replies.error_reply(codec, body)
+    response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
     data = await response.read(MAX_RESPONSE)

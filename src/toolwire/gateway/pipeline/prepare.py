@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.core.json_values import Malformed
+from toolwire.core.json_values import Malformed, decode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
@@ -21,6 +21,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.server.inner_keys import check_inner_keys
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import has_repeated_key, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
@@ -50,6 +51,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
     stored: Mapping[str, bytes] = EMPTY_MAPPING
     size = len(call.body)
     try:
+        await _check_inner_keys(call, upstream, exchange)
         ids = await run_by_size(size, lambda: exchange.memory_keys(call.body)) if exchange.uses_memory else None
         if ids and call.signature_store is not None:
             loaded = await call.signature_store.load_signatures(ids)
@@ -71,6 +73,13 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         return PassthroughRequest(upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
     return refused or TranslatedRequest(upstream, translation.body, exchange, ledger, codes)
+
+
+async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
+    """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
+    is_judged = bool(exchange.options.policy) or upstream.options.max_output_tokens is not None
+    if is_judged and not exchange.is_cross_protocol:
+        await run_by_size(len(call.body), lambda: check_inner_keys(decode(call.body, max_bytes=len(call.body))))
 
 
 def _refuse_translation(
@@ -166,16 +175,18 @@ def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
     return call.body if call.model == upstream.model else replace_model(call.body, upstream.model)
 
 
-def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes:
+def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Failure:
     """The client's own bytes for another path of a provider of its protocol, with the policy applied."""
     rules = active_policy(call, upstream)
     keys = call.runtime.envelope_keys_of(call.caller.key)
     options = Options(model=upstream.model, maker=seal_maker(call, upstream)[0], policy=rules, envelope_keys=keys)
-    try:
-        exchange = Exchange(call.client_codec, upstream.codec, options)
-        translation = exchange.translate_request(call.body) if rules else None
-    except Malformed:
-        translation = None  # the provider says what is wrong with it
-    if translation is None or not (translation.ledger.codes or has_repeated_key(call.body)):
+    if not rules:
         return body_with_upstream_model(call, upstream)
-    return translation.body
+    try:
+        check_inner_keys(decode(call.body, max_bytes=len(call.body)))
+        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body)
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    if translation.ledger.codes or has_repeated_key(call.body):
+        return translation.body
+    return body_with_upstream_model(call, upstream)

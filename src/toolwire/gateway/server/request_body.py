@@ -114,7 +114,7 @@ _PROVIDER_STEERING_KEYS = frozenset("route router provider providers transforms"
 
 def check_body_keys(names: Sequence[str]) -> CheckedKeys:
     """Find duplicate JSON keys, odd spellings, and keys that choose a model, among the outermost keys of a body: what
-    the gateway reads must be what the provider reads. Nested duplicates are refused only where rules apply."""
+    the gateway reads must be what the provider reads. `inner_keys.py` looks further where rules or limits apply."""
     if USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
         return PLAIN_KEYS
     steering: list[str] = []
@@ -124,7 +124,7 @@ def check_body_keys(names: Sequence[str]) -> CheckedKeys:
         if name in seen:
             return CheckedKeys(f"`{name[:80]}` is in the body twice, and servers differ in which they take", name[:80])
         seen.add(name)
-        form = _letters_of(name)
+        form = letters_of(name)
         known = _JUDGED_KEYS.get(form)
         if known is not None and name not in known:
             usual = min(known)
@@ -138,7 +138,7 @@ def check_body_keys(names: Sequence[str]) -> CheckedKeys:
     return CheckedKeys("", "", tuple(steering)) if steering else PLAIN_KEYS
 
 
-def _letters_of(name: str) -> str:
+def letters_of(name: str) -> str:
     """A key without case, punctuation and invisible characters, as the most lenient server may read it."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name[:256]).casefold()))
 
@@ -150,7 +150,7 @@ def refuse_keys(keys: CheckedKeys, key: ClientKey | None, has_policy: bool) -> F
         return Failure("invalid", keys.problem, 400, "", keys.key)
     restricted = key is not None and key.is_restricted
     for name in keys.steering if restricted or has_policy else ():
-        if restricted or _letters_of(name) in _MODEL_STEERING_KEYS:
+        if restricted or letters_of(name) in _MODEL_STEERING_KEYS:
             who = f"the key `{key.name}` is limited to certain models" if restricted and key is not None else ""
             who = who or "this gateway has rules for tools ([[policy]])"
             what = f"{who}, and `{name[:80]}` could choose another model or tools; leave it out"
