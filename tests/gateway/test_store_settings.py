@@ -104,8 +104,8 @@ def test_a_url_stands_in_one_place(tmp_path: Path) -> None:
 
 
 EXTRAS = [
-    (f'url = "{URL}"', "asyncpg", "PostgreSQL needs a package that is not installed"),
-    ('key_env = "KEY"', "cryptography", "encryption needs a package that is not installed"),
+    (f'url = "{URL}"', "asyncpg", "PostgreSQL needs the package asyncpg, which is not installed"),
+    ('key_env = "KEY"', "cryptography", "encryption needs the package cryptography, which is not installed"),
 ]
 
 
@@ -117,7 +117,7 @@ def test_a_package_that_is_missing_is_named_by_how_to_get_it(
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"[store]\n{line}", KEY=KEY)
     assert [(one.line, one.message, one.hint) for one in caught.value.problems] == [
-        (2, what, "pip install 'toolwire[store]'")
+        (2, what, "install it with: pip install 'toolwire[store]'")
     ]
 
 

@@ -296,7 +296,13 @@ print("opentelemetry" in sys.modules)
 @pytest.mark.parametrize(
     ("exporter", "said"),
     [
-        ("otlp", ["no traces: opentelemetry is missing; install the packages: pip install 'toolwire[otel]'", "None"]),
+        (
+            "otlp",
+            [
+                "no traces: tracing needs the package opentelemetry, which is not installed; install it with: pip install 'toolwire[otel]'",
+                "None",
+            ],
+        ),
         ("none", ["None"]),
     ],
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -133,18 +131,16 @@ def start_gateway(
     for name, model in routes.items():
         command += ["--route", f"{name}={model}"]
     with log.open("ab") as log_file:
-        # The gateway stops when the other end of this pipe closes, however this process ends.
-        lifeline, held = os.pipe()
+        # The gateway stops when the other end of its standard input closes, however this process ends.
         process = subprocess.Popen(
-            [*command, "--lifeline", str(lifeline)],
-            stdin=subprocess.DEVNULL,
+            [*command, "--lifeline", "0"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log_file,
             env=_gateway_environment(environ, server),
-            pass_fds=(lifeline,),
             start_new_session=True,  # the terminal's Ctrl-C is meant for the agent
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )
-    os.close(lifeline)
     try:
         line = process.stdout.readline() if process.stdout is not None else b""
         address = ADDRESS_PATTERN.search(line)
@@ -153,13 +149,14 @@ def start_gateway(
             raise GatewayDied(log_tail(log))
         yield PrivateGateway(process, address[0].decode(), log)
     finally:
-        os.close(held)
+        if process.stdin is not None:
+            process.stdin.close()
         _stop_process(process)
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):  # the second SIGTERM ends open streams
-        process.send_signal(number)
+    for stop in (process.terminate, process.terminate, process.kill):  # the second SIGTERM ends open streams
+        stop()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT)
             break

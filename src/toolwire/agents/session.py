@@ -230,7 +230,7 @@ def _failure_hint(failure: Failure) -> str:
 # --- the agent's process --------------------------------------------------------------------------------------------
 
 FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
 """A terminal sends these to every process in the foreground, so the agent gets them without our help."""
 
 
@@ -243,7 +243,7 @@ class AgentProcess:
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._process is None:
             raise SystemExit(128 + number)
-        if number not in TERMINAL_SIGNALS or not is_foreground():
+        if signal.Signals(number).name not in TERMINAL_SIGNALS or not is_foreground():
             self._process.send_signal(number)
 
     def run(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -269,6 +269,8 @@ def forward_signals() -> Iterator[AgentProcess]:
 
 def is_foreground() -> bool:
     """Are we in the foreground of our terminal, so that the agent got the signal too?"""
+    if not hasattr(os, "tcgetpgrp"):  # Windows, whose consoles send it to every process, too
+        return True
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from toolwire import __version__
+from toolwire.core.packages import describe_import_error
 
 
 class Command(NamedTuple):
@@ -48,7 +50,7 @@ COMMANDS = {
 
 PASSTHROUGH_COMMANDS = ("run",)
 """Commands that pass on the arguments after `--`."""
-EXIT_BAD_INPUT = 2
+EXIT_FAILED, EXIT_BAD_INPUT = 1, 2
 
 
 class CommandError(Exception):
@@ -95,12 +97,26 @@ def load_command_module(command: str) -> ModuleType:
     return import_module(f"toolwire.cli.{COMMANDS[command].module}")
 
 
+@contextmanager
+def report_missing_packages(words: Sequence[str]) -> Iterator[None]:
+    """A package that is not installed is an error with the command that installs it, not a traceback."""
+    try:
+        yield
+    except ImportError as error:
+        user = f"`toolwire {words[0]}`" if words else "`toolwire`"
+        described = describe_import_error(user, error, sys.stdlib_module_names)
+        if described is None:
+            raise
+        raise CommandError(*described, code=EXIT_FAILED) from None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        command, args = parse_command(words)
-        return int(load_command_module(command).run(args))
+        with report_missing_packages(words):
+            command, args = parse_command(words)
+            return int(load_command_module(command).run(args))
     except CommandError as error:
         for label, text in (("error", str(error)), ("hint", error.hint)):
             sys.stderr.write(f"{label}: {text}\n" if text else "")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import itertools
 import os
 import secrets
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -430,20 +429,25 @@ class WorkerConfig:
 
     def _save(self, live: LiveConfig) -> None:
         data = msgspec.msgpack.encode(live.accepted_file)
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-        try:
+        with _lock_file(self._descriptor):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, data, 0)
-        finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def _load(self) -> AcceptedFile | None:
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-        try:
+        with _lock_file(self._descriptor):
             data = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
-        finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
         return msgspec.msgpack.decode(data, type=AcceptedFile | None)
+
+
+@contextmanager
+def _lock_file(descriptor: int) -> Iterator[None]:
+    import fcntl  # noqa: PLC0415 — Windows lacks it, and has only one worker
+
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
 
 
 def _open_shared_memory() -> int:

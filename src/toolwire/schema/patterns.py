@@ -9,14 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-try:
-    import re2  # type: ignore[import-untyped]
-
-    _OPTIONS = re2.Options()
-    _OPTIONS.log_errors = False
-except ImportError:  # it comes with the gateway
-    re2 = None
-
 MAX_PATTERN = 4096
 """Characters of a pattern; schemas of real tools have some dozens."""
 _UNICODE_ESCAPE = re.compile(r"\\u(?:\{([0-9A-Fa-f]{1,6})\}|([0-9A-Fa-f]{4}))")
@@ -24,10 +16,16 @@ _UNICODE_ESCAPE = re.compile(r"\\u(?:\{([0-9A-Fa-f]{1,6})\}|([0-9A-Fa-f]{4}))")
 
 def compile_pattern(pattern: str) -> Callable[[str], bool] | None:
     """Says whether the pattern occurs in a text. None for a pattern that cannot be checked."""
-    if re2 is None or len(pattern) > MAX_PATTERN:
+    if len(pattern) > MAX_PATTERN:
         return None
     try:
-        compiled = re2.compile(_UNICODE_ESCAPE.sub(_write_escape, pattern), _OPTIONS)
+        import re2  # type: ignore[import-untyped]  # noqa: PLC0415 — `import toolwire` needs only msgspec
+    except ImportError:  # it has no wheels for this platform
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(_UNICODE_ESCAPE.sub(_write_escape, pattern), options)
     except re2.error:
         return None
     return lambda text: compiled.search(text) is not None

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from toolwire.agents import Agent, find_program, load_agents
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.gateway.serve import gateway_packages
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list or not args.agent:
         return print_agents()
     agent = find_agent(args)
-    with gateway_packages():
-        from toolwire.agents.session import AgentSession, RunOptions, SessionError
+    from toolwire.agents.session import AgentSession, RunOptions, SessionError
+
     options = RunOptions(
         agent=agent,
         protocol=choose_protocol(agent, args.protocol),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from toolwire import __version__
 from toolwire.cli import CommandError, terminal
@@ -30,22 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lifeline", type=int, help=argparse.SUPPRESS)
 
 
-@contextmanager
-def gateway_packages() -> Iterator[None]:
-    """Report a package that the gateway needs and that is not installed."""
-    try:
-        yield
-    except ImportError as error:
-        if error.name is not None and error.name.startswith("toolwire"):
-            raise
-        problem = f"the gateway's packages are not installed: {error.name}"
-        raise CommandError(problem, "pip install toolwire") from None
-
-
 def run(args: argparse.Namespace) -> int:
-    with gateway_packages():
-        from toolwire.gateway.server import serve
     from toolwire.gateway.config.problems import ConfigError
+    from toolwire.gateway.server import serve
 
     given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     settings = {name: value for name, value in given.items() if value is not None}

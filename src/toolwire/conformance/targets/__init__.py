@@ -208,9 +208,12 @@ def wait_for_answer(url: str, timeout: float, process: subprocess.Popen[bytes] |
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
     """Stop the process and its children, first with SIGTERM."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for name in ("SIGTERM", "SIGKILL"):
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.Signals[name])
+            else:  # Windows
+                process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT)
             return

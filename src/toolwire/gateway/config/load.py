@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -238,6 +239,9 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
     if not is_loopback(server.host) and not table.get("keys"):
         hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
+    if server.workers > 1 and not hasattr(os, "fork"):
+        what = "this system cannot run several workers: Windows cannot fork a process"
+        place.at("workers").add(what, "write 1, or run several gateways on several ports")
     _check_metrics(server, place)
     return server
 

@@ -6,13 +6,13 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.config.config import MAX_SECONDS, McpServer, Positive, Secret
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.mcp.servers import SERVER_NAME
@@ -20,7 +20,6 @@ from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import check_base_url
 from toolwire.protocols import CODECS
 
-INSTALL_HINT = "pip install 'toolwire[mcp]'"
 PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -92,8 +91,8 @@ def read_mcp_servers(
             server = _McpTableReader(place, environ).read_server(name, McpTable(**given), folder)
             if server is not None:
                 found[name] = _check_audience(server, place, client_keys)
-    if tables and find_spec("mcp") is None:
-        collector.at("mcp").add("MCP servers need a package that is not installed", INSTALL_HINT)
+    if tables and not is_installed("mcp"):
+        collector.at("mcp").add(*describe_missing_package("[mcp]", "mcp"))
     return found
 
 

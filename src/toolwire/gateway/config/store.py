@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.config.config import StoreSettings
 from toolwire.gateway.config.problems import ProblemCollector, suggest_name
 
 NO_STORE = "none"
 SQLITE_PREFIX = "sqlite://"
 POSTGRES_SCHEMES = ("postgresql", "postgres")
-INSTALL_HINT = "pip install 'toolwire[store]'"
 MIN_KEY_LENGTH = 20
 """Shorter keys could be guessed."""
 _URL_FORMS = "sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
@@ -84,8 +83,8 @@ def _check_url(url: str, place: ProblemCollector) -> None:
     if scheme in POSTGRES_SCHEMES and colon:
         if not _is_database_url(url):
             place.add("not a valid database URL", "write postgresql://USER@HOST/DATABASE")
-        elif find_spec("asyncpg") is None:
-            place.add("PostgreSQL needs a package that is not installed", INSTALL_HINT)
+        elif not is_installed("asyncpg"):
+            place.add(*describe_missing_package("PostgreSQL", "asyncpg"))
     elif url.startswith(SQLITE_PREFIX):
         if not url.startswith(f"{SQLITE_PREFIX}/") or url.endswith("/"):
             place.add("not an absolute path of a file", "write sqlite:///FOLDER/FILE")
@@ -117,8 +116,8 @@ def _check_keys(settings: StoreSettings, environ: Mapping[str, str], place: Prob
     if not found:
         hint = f"set {settings.key_env}; otherwise data would be stored unencrypted"
         place.add(f"the environment variable {settings.key_env} is not set", hint)
-    elif find_spec("cryptography") is None:
-        place.add("encryption needs a package that is not installed", INSTALL_HINT)
+    elif not is_installed("cryptography"):
+        place.add(*describe_missing_package("encryption", "cryptography"))
     elif any(len(key) < MIN_KEY_LENGTH for key in found):
         hint = "create one with `openssl rand -hex 32`"
         place.add(f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")

@@ -546,6 +546,11 @@ async def _open_pipes(server: McpServer, tail: StderrTail) -> AsyncGenerator[Mes
     parameters = StdioServerParameters(
         command=program, args=arguments, env=env, cwd=server.cwd or None, encoding_error_handler="replace"
     )
+    if sys.platform == "win32":  # where the loop cannot read from pipes
+        with open(os.devnull, "w") as nowhere:
+            async with stdio_client(parameters, errlog=nowhere) as streams:
+                yield streams
+        return
     read, write = os.pipe()
     reading, writing = open(read, "rb", 0), open(write, "w")  # noqa: SIM115  closed below
     try:

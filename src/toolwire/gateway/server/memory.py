@@ -8,6 +8,8 @@ from random import random
 
 DEFAULT_SHARE = 0.5
 """Of the memory that the process may use. The rest is for the interpreter, the store, and fragmentation."""
+ASSUMED_MEMORY = 4 * 1024**3
+"""Bytes, where the system does not tell how much memory it has."""
 REQUEST_SHARE = 0.75
 """Of the budget: new requests are refused beyond it, so that those in flight can still get their answers."""
 COPIES = 3
@@ -69,7 +71,10 @@ def default_budget(root: Path = Path("/")) -> int:
 
 def memory_limit(root: Path = Path("/")) -> int:
     """The lowest limit of the control groups (v2 and v1) of this process, or the machine's memory."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows, and systems that do not tell
+        physical = ASSUMED_MEMORY
     groups = root / "sys/fs/cgroup"
     files = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]
     for line in _read_lines(root / "proc/self/cgroup"):

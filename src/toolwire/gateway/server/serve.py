@@ -1,4 +1,4 @@
-"""Runs the gateway on its own server: uvloop, one port, in one process or several workers."""
+"""Runs the gateway on its own server: one port, in one process or several workers, on uvloop where it is installed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-
-import uvloop
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
@@ -22,6 +21,11 @@ from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
 from toolwire.gateway.telemetry.stderr import queue_stderr
 from toolwire.gateway.upstream.descriptors import raise_descriptor_limit
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # it does not exist for Windows, whose usual loop cannot wait for sockets
+    new_event_loop = asyncio.SelectorEventLoop  # type: ignore[assignment]
 
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -78,7 +82,9 @@ def open_socket(host: str, port: int) -> socket.socket:
     """A socket to serve on. Raises OSError with the address if it is not available."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # On Windows, SO_REUSEADDR would let two programs use the port at once.
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
         bound.bind((host, port))
         bound.listen(BACKLOG)
     except OSError as error:
@@ -97,7 +103,7 @@ def run_server(
     worker: WorkerContext | None = None,
 ) -> None:
     """Serve on a socket until a signal. Running streams may finish; a second signal ends them."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound, worker))
 
 
@@ -115,16 +121,9 @@ async def _serve_until_stopped(
     def stop() -> None:
         (forced if stopped.is_set() else stopped).set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, gateway.start_reload)
+    watch_signals(loop, {"SIGTERM": stop, "SIGINT": stop, "SIGBREAK": stop, "SIGHUP": gateway.start_reload})
     if lifeline is not None:
-
-        def on_lifeline_end() -> None:
-            loop.remove_reader(lifeline)
-            stop()
-
-        loop.add_reader(lifeline, on_lifeline_end)
+        watch_lifeline(loop, lifeline, stop)
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
     await server.listen(bound, BACKLOG, worker, gateway.log_event)
@@ -147,6 +146,35 @@ async def _serve_until_stopped(
     await asyncio.wait({closing})  # requests that were cut off still write their log line
     await metrics_server.close(1)
     await gateway.close(forced.is_set())
+
+
+def watch_signals(loop: asyncio.AbstractEventLoop, handlers: Mapping[str, Callable[[], object]]) -> None:
+    """Call the handlers in the loop. Signals that this system does not have are left out."""
+    known = {getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)}
+    try:
+        for number, handler in known.items():
+            loop.add_signal_handler(number, handler)
+    except NotImplementedError:  # Windows: the handlers run by themselves, but the loop must be woken up
+        read, write = socket.socketpair()
+        for end in (read, write):
+            end.setblocking(False)
+        loop.add_reader(read, lambda: read.recv(4096))
+        signal.set_wakeup_fd(write.detach(), warn_on_full_buffer=False)
+        for number, handler in known.items():
+            signal.signal(number, lambda _number, _frame, handler=handler: loop.call_soon(handler))  # type: ignore[misc]
+
+
+def watch_lifeline(loop: asyncio.AbstractEventLoop, descriptor: int, on_end: Callable[[], None]) -> None:
+    """Call `on_end` in the loop when the other end of a pipe is closed. A thread waits for it, because on Windows no
+    event loop that serves sockets can wait for a pipe."""
+
+    def wait() -> None:
+        while os.read(descriptor, 4096):
+            pass
+        with suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(on_end)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
 @contextmanager

@@ -9,12 +9,12 @@ that no counter ever goes down.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,11 @@ import msgspec
 from toolwire import __version__
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text
+
+_CAN_SHARE = find_spec("fcntl") is not None
+"""Not on Windows, which has only one worker."""
+if _CAN_SHARE:
+    import fcntl
 
 SLOT_CELLS = 1 << 16
 """Numbers of a slot; pages that were never written use no disk space."""
@@ -53,7 +58,7 @@ class WorkerSeries(msgspec.Struct, frozen=True, gc=False):
 
 class SharedCounters:
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+        directory = self._directory = directory if _CAN_SHARE else None
         self._names_file: int | None = None
         self._lock_file: int | None = None
         self._slot = -1

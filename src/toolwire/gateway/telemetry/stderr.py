@@ -21,7 +21,7 @@ MAX_QUEUED = 4 * 1024 * 1024
 """Bytes that wait for a slow reader of standard error."""
 DRAIN_SECONDS = 1.0
 """At the end, the queue is given up when nothing was written for so long."""
-_MAX_WRITE = select.PIPE_BUF
+_MAX_WRITE = getattr(select, "PIPE_BUF", 512)
 """Several workers may write to one pipe. Up to this size a write is not mixed with those of others."""
 
 
@@ -30,7 +30,8 @@ class StderrWriter:
 
     def __init__(self) -> None:
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._reset)
         atexit.register(self.drain)
 
     def _reset(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
@@ -14,8 +15,6 @@ from toolwire.gateway.telemetry.stderr import STDERR
 if TYPE_CHECKING:
     from toolwire.gateway.config.config import ServerSettings
     from toolwire.gateway.telemetry.spans import SpanTracer
-
-INSTALL_HINT = "install the packages: pip install 'toolwire[otel]'"
 
 
 def is_tracing_requested(environ: Mapping[str, str]) -> bool:
@@ -43,7 +42,8 @@ def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Span
     try:
         from toolwire.gateway.telemetry.spans import SpanTracer  # noqa: PLC0415 — takes a tenth of a second
     except ImportError as error:
-        warn(f"no traces: {error.name or error} is missing; {INSTALL_HINT}")
+        problem, hint = describe_missing_package("tracing", error.name or "opentelemetry")
+        warn(f"no traces: {problem}; {hint}")
         return None
     return SpanTracer(warn)
 

@@ -95,6 +95,20 @@ class ReadBuffers:
         self.body = memoryview(bytearray(BODY_READ))
 
 
+class _SelectPoller:
+    """`select.poll` for one descriptor, on Windows, which lacks it."""
+
+    def register(self, descriptor: int, _events: int) -> None:
+        self._descriptor = descriptor
+
+    def poll(self, _milliseconds: int) -> list[int]:
+        return select.select([self._descriptor], [], [], 0)[0]
+
+
+POLLIN = getattr(select, "POLLIN", 1)
+make_poller = getattr(select, "poll", _SelectPoller)
+
+
 class UpstreamConnection(asyncio.BufferedProtocol):
     """Adds and removes itself from its pool's collections, `idle` and `all_connections`."""
 
@@ -156,7 +170,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._idle, self._all_connections = idle, all_connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._poller = select.poll()
+        self._poller = make_poller()
         self._tls_object: ssl.SSLObject | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._wanted_bytes = 0
@@ -377,7 +391,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._tls_object = transport.get_extra_info("ssl_object")
         self._has_clean_end = self._tls_object is None
-        self._poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._poller.register(transport.get_extra_info("socket").fileno(), POLLIN)
         self._all_connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -1,0 +1,39 @@
+"""Commands in processes of their own, without the environment of whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+RESTRICTED = [sys.executable, str(Path(__file__).with_name("restricted.py"))]
+EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry")
+SECONDS = 60
+
+
+def clean_environment(folder: Path, **more: str) -> dict[str, str]:
+    """Without keys and settings, and with a home of its own."""
+    unwanted = ("_API_KEY", "_BASE_URL", "_proxy", "_PROXY")
+    kept = {name: text for name, text in os.environ.items() if not name.endswith(unwanted)}
+    for name in ("TOOLWIRE_CONFIG", "PYTHONSTARTUP"):
+        kept.pop(name, None)
+    folders = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+    return {**kept, **folders, **more}
+
+
+def run_restricted(
+    missing: Sequence[str], *arguments: str, cwd: Path = Path("/"), **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """`toolwire ARGUMENT …` without these modules; see `restricted.py`."""
+    return subprocess.run(
+        [*RESTRICTED, ",".join(missing), *arguments],
+        cwd=cwd,
+        env=clean_environment(cwd, **environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )

@@ -1,0 +1,84 @@
+"""Runs `toolwire` as if some modules were not there:
+
+    python restricted.py NAME,NAME [ARGUMENT …]      `toolwire ARGUMENT …` without these modules
+    python restricted.py NAME,NAME --import-all      import every module of Toolwire, and print their number
+
+The name `windows` stands for all modules, functions and signals that Python lacks on Windows. An event loop of Windows
+knows no signals and no pipes either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pkgutil
+import select
+import signal
+import sys
+from importlib import import_module
+
+WINDOWS = "windows"
+POSIX_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "curses", "readline")
+LACKING = {
+    os: (
+        "fork", "forkpty", "register_at_fork", "killpg", "getpgrp", "setsid", "tcgetpgrp", "pread", "pwrite", "sysconf",
+        "memfd_create", "geteuid", "getuid", "uname", "mkfifo", "fchmod", "wait", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK",
+    ),
+    signal: ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGALRM", "SIGPIPE", "pthread_sigmask"),
+    select: ("poll", "PIPE_BUF"),
+}  # fmt: skip
+OF_EXTRAS = {
+    "toolwire.gateway.store.postgres": "asyncpg",
+    "toolwire.gateway.store.postgres_pool": "asyncpg",
+    "toolwire.gateway.mcp.server_connection": "mcp",
+    "toolwire.gateway.telemetry.spans": "opentelemetry",
+}
+"""Modules that are loaded only if an extra is used."""
+
+
+class WindowsLoop(asyncio.SelectorEventLoop):
+    def add_signal_handler(self, *_: object) -> None:
+        raise NotImplementedError
+
+    async def connect_read_pipe(self, *_: object) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def remove(names: set[str]) -> None:
+    if WINDOWS in names:
+        names |= {*POSIX_MODULES, "uvloop"}
+        for module, attributes in LACKING.items():
+            for attribute in attributes:
+                if hasattr(module, attribute):
+                    delattr(module, attribute)
+        asyncio.SelectorEventLoop = WindowsLoop  # type: ignore[misc]
+    for name in [*sys.modules]:
+        if any(name == one or name.startswith(f"{one}.") for one in names):
+            del sys.modules[name]
+    for name in names - {WINDOWS}:
+        sys.modules[name] = None  # type: ignore[assignment]  # importing it fails from now on
+
+
+def import_all(missing: set[str]) -> int:
+    import toolwire
+
+    names = [found.name for found in pkgutil.walk_packages(toolwire.__path__, "toolwire.")]
+    wanted = [name for name in names if OF_EXTRAS.get(name) not in missing and not name.endswith("__main__")]
+    for name in wanted:
+        import_module(name)
+    return len(wanted)
+
+
+def main(given: str, *arguments: str) -> int:
+    names = set(given.split(","))
+    remove(names)
+    if arguments == ("--import-all",):
+        sys.stdout.write(f"{import_all(names)}\n")
+        return 0
+    from toolwire.cli import main as run_toolwire
+
+    return run_toolwire(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

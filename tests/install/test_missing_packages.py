@@ -1,0 +1,107 @@
+"""A package that is not installed never ends a command with a traceback: the error names it, and how to install it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from install.clean_runs import EXTRA_PACKAGES, run_restricted
+from toolwire.cli import COMMANDS
+from toolwire.core.packages import EXTRAS, describe_import_error
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NEEDED_TO_SERVE = ("httptools", "asyncpg", "cryptography", "mcp")
+"""With the configuration below, `toolwire serve` does not start without these."""
+EVERYTHING = """
+[store]
+url = "postgresql://user@127.0.0.1/none"
+key_env = "STORE_KEY"
+
+[mcp.files]
+command = ["true"]
+"""
+WORDS: dict[str, tuple[str, ...]] = {
+    "serve": ("--port", "0"),
+    "run": ("codex", "--print"),
+    "conformance": ("--list",),
+    "mcp": ("list",),
+    "translate": ("request", "--from", "openai-chat", "--to", "gemini", "body.json"),
+    "check": ("body.json",),
+    "policy": ("explain", "body.json"),
+    "store": ("stats",),
+}
+"""Arguments with which a command does something; the others need none."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    weather = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[A-Z]"}}}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": weather}}
+    body = {"model": "loopback", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    (tmp_path / "toolwire.toml").write_text(EVERYTHING)
+    return tmp_path
+
+
+def _extras() -> dict[str, str]:
+    """The extra of each package, as pyproject.toml has it."""
+    found = {}
+    for extra, lines in PROJECT["optional-dependencies"].items():
+        for line in lines:
+            name = re.split(r"[>;\[]", line)[0]
+            found["opentelemetry" if name.startswith("opentelemetry") else name] = extra
+    return found
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    named = {package: extra for package, extra in EXTRAS.items() if package in EXTRA_PACKAGES}
+    assert named == _extras()
+    assert PROJECT["optional-dependencies"]["gateway"] == [], "an old name, for commands that people have"
+
+
+@pytest.mark.parametrize("package", [*EXTRA_PACKAGES, "httptools"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_ends_with_a_traceback(command: str, package: str, folder: Path) -> None:
+    """With a configuration that uses every extra, so that each command meets what is missing."""
+    goes_on = command == "serve" and package not in NEEDED_TO_SERVE
+    arguments = ("--help",) if goes_on else WORDS.get(command, ())
+    done = run_restricted((package,), command, *arguments, cwd=folder, STORE_KEY="x" * 32, OTEL_TRACES_EXPORTER="otlp")
+    assert "Traceback" not in done.stderr, done.stderr
+    if done.returncode and package in done.stderr:
+        extra = EXTRAS.get(package)
+        assert f"the package {package}, which is not installed" in done.stderr
+        assert "install it with: pip install " + (f"'toolwire[{extra}]'" if extra else "toolwire\n") in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "text"),
+    [
+        ("serve", "httptools", "error: `toolwire serve` needs the package httptools, which is not installed\nhint: install it with: pip install toolwire\n"),
+        ("check-config", "asyncpg", "PostgreSQL needs the package asyncpg, which is not installed"),
+        ("check-config", "cryptography", "encryption needs the package cryptography, which is not installed"),
+        ("check-config", "mcp", "[mcp] needs the package mcp, which is not installed"),
+        ("serve", "asyncpg", "install it with: pip install 'toolwire[store]'"),
+        ("mcp", "mcp", "install it with: pip install 'toolwire[mcp]'"),
+        ("store", "asyncpg", "install it with: pip install 'toolwire[store]'"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(command: str, package: str, text: str, folder: Path) -> None:
+    done = run_restricted((package,), command, *WORDS.get(command, ()), cwd=folder, STORE_KEY="x" * 32)
+    assert text in done.stderr + done.stdout
+    assert done.returncode in (1, 2)
+
+
+def test_our_own_mistakes_keep_their_traceback() -> None:
+    standard = frozenset({"sqlite3"})
+    assert describe_import_error("x", ModuleNotFoundError("m", name="toolwire.nothing"), standard) is None
+    assert describe_import_error("x", ImportError("m"), standard) is None
+    problem, _ = describe_import_error("x", ModuleNotFoundError("m", name="sqlite3"), standard) or ("", "")
+    assert problem == "x needs Python's own module sqlite3, which this Python was built without"
+    problem, hint = describe_import_error("x", ImportError("cannot import", name="mcp.types"), standard) or ("", "")
+    assert problem == "x cannot use the package mcp that is installed: cannot import"
+    assert hint == "install it with: pip install --upgrade 'toolwire[mcp]'"
