@@ -60,6 +60,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return run
 
 
+def test_a_preset_shows_what_it_is_limited_to(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text(
+        '[[policy]]\npreset = "codex-on-anthropic"\nprovider = "openai"\n[[policy]]\nmax_tools = 8\n'
+    )
+    lines = [" ".join(line.split()) for line in run()[1].splitlines()]
+    effects = "drop, guidance, clean, choice"
+    assert f"policy 1: codex-on-anthropic, apply_patch tool apply_patch; provider openai {effects}" in lines
+    assert "policy 2 everything max_tools" in lines
+
+
 def test_shows_the_configuration_without_keys(run: Any, tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text(GOOD)
     code, out, err = run()

@@ -133,6 +133,7 @@ def test_chat_with_calls(gone: StoreDownGateway, provider: Provider, target: str
         assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")
     else:
         assert got.status == 503
+        assert error_of("openai-chat", got)["code"] == "store_unavailable"
         assert "store" in error_of("openai-chat", got)["message"]
         assert not talk.asked
 
@@ -190,6 +191,7 @@ def test_requests_that_need_the_store_fail(gone: StoreDownGateway, provider: Pro
         got = gone.client.raw(*asked(what, MODEL[protocol], talk.mark, stream))
         error = read_error(got)
         assert got.status == 503, (protocol, error)
+        assert error["code"] == "store_unavailable"
         assert "store" in error["message"]
         assert ("store: false" in error["message"]) == (what in HELPS)
         assert not talk.asked

@@ -6,16 +6,20 @@ what the real ones refuse.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
+from gateway.conftest import named
 from gateway.mcp_gateway import equipped, equipping, over_http
 from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Provider, Script, ScriptedAnswer
+from gateway.raw_exchange import ask, path_of, request_of
 from gateway.test_prefixes import prefix
 from gateway.test_provider_changes import assert_sealed, elements
 
@@ -143,3 +147,18 @@ def test_a_tool_of_the_client_hides_the_servers_tool_of_that_name(
         assert asked.text.count("Repeats a city, here at the client.") == 1
         assert asked.text.count("Does echo.") == 1, "only that of the other server"
         assert "Does add." in asked.text
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_what_the_gateway_adds_is_not_a_loss_of_the_client(provider: Provider, tmp_path: Path, target: str) -> None:
+    """The schemas of results that the tools of the MCP server have are not part of the client's request."""
+    text = equipped(tmp_path, provider, more='[translate]\non_loss = "refuse"')
+    with equipping(tmp_path, text) as base:
+        for source in PROTOCOLS:
+            talk = provider.script(ScriptedAnswer("Fine."))
+            model = f"m-{named(target)}"
+            body = json.dumps(request_of(source, model, False)).replace("Hi", talk.mark).encode()
+            got = ask(int(base.rpartition(":")[2]), "POST", path_of(source, model, False), body)
+            assert got.status == 200, (source, got.data)
+            assert "test__add" in talk.asked[0].raw
+            assert "no-counterpart" not in got.headers.get("x-toolwire-losses", "")

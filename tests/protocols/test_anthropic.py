@@ -662,6 +662,44 @@ def test_an_answer_ends_with_one_delta_that_has_reason_and_usage() -> None:
     }
 
 
+REQUIRED = {
+    "id",
+    "type",
+    "role",
+    "model",
+    "content",
+    "stop_reason",
+    "stop_sequence",
+    "stop_details",
+    "container",
+    "usage",
+}
+REQUIRED_USAGE = {
+    "input_tokens", "output_tokens", "cache_creation", "cache_creation_input_tokens", "cache_read_input_tokens",
+    "server_tool_use", "service_tier", "inference_geo",
+}  # fmt: skip
+"""The members that Anthropic's schema of a message and of its usage requires."""
+UNKNOWN_USAGE = dict.fromkeys(("cache_creation", "server_tool_use", "service_tier", "inference_geo"))
+
+
+@pytest.mark.parametrize("usage", [None, Usage(9, 2), Usage(9, 2, 3, 4, 1)])
+def test_a_translated_message_has_every_member_that_the_schema_requires(usage: Usage | None) -> None:
+    response = answer(Text("hi"), usage=usage)
+    start: Event = ResponseStart("r", "m", usage=usage)
+    streamed = frames(written([start, PartStart(0, Text("")), PartEnd(0), ChoiceEnd(0, Finish("stop")), ResponseEnd()]))
+    for message in (plain(CODEC.write_response(response, ledger(), WriteContext())), streamed[0][1]["message"]):
+        assert message.keys() >= REQUIRED
+        assert message["usage"].keys() >= REQUIRED_USAGE
+
+
+def test_a_message_of_anthropic_gets_no_members_that_it_did_not_have() -> None:
+    wire = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "end_turn",
+            "stop_sequence": None, "stop_details": None, "usage": {"input_tokens": 1, "output_tokens": 2}}  # fmt: skip
+    response = CODEC.read_response(wire)
+    changed = replace(response, model="other", origin=replace(response.origin, intact=False))
+    assert CODEC.write_response(changed, ledger(), WriteContext()).keys() == wire.keys()
+
+
 def test_text_is_not_held_back() -> None:
     writer = CODEC.make_stream_writer(ledger(), WriteContext())
     events: list[Event] = [
@@ -689,7 +727,7 @@ def test_the_prompt_is_estimated_until_it_is_counted() -> None:
     known = [ResponseStart("r", "m", usage=Usage(70, 0, cache_read=20)), *told()[1:]]
     usage = frames(written(known, context=WriteContext(request)))[0][1]["message"]["usage"]
     counts = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 20}
-    assert usage == {"input_tokens": 50, **counts, "output_tokens": 0}
+    assert usage == {"input_tokens": 50, **counts, "output_tokens": 0, **UNKNOWN_USAGE}
 
 
 def test_a_failure_is_an_error_event_and_nothing_else() -> None:
@@ -1566,7 +1604,9 @@ def test_an_answer_of_another_wire() -> None:
             "cache_read_input_tokens": 60,
             "output_tokens": 20,
             "output_tokens_details": {"thinking_tokens": 5},
+            **UNKNOWN_USAGE,
         },
+        "container": None,
     }
     assert codes(book) == []
 
@@ -1639,7 +1679,8 @@ def test_usage_adds_up_and_comes_apart_again() -> None:
     wire = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
     response = CODEC.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})
     assert strip_origins(response.usage) == Usage(35, 7, 20, 5)
-    assert plain(CODEC.write_response(strip_origins(response), ledger(), WriteContext()))["usage"] == wire
+    usage = plain(CODEC.write_response(strip_origins(response), ledger(), WriteContext()))["usage"]
+    assert {key: value for key, value in usage.items() if value is not None} == wire
     assert [stray.key for stray in response.unknown_fields] == ["service_tier"]
 
 

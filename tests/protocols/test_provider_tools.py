@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from toolwire.core.ir import (
     Call,
@@ -22,7 +23,7 @@ from toolwire.core.ir import (
     Turn,
     strip_origins,
 )
-from toolwire.core.losses import Ledger
+from toolwire.core.losses import ADDED_ORIGIN, Ledger
 from toolwire.core.provider_tools import as_provider_call, fetched_url, find_sources, provider_arguments, search_queries
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
@@ -123,7 +124,7 @@ def test_the_tool_the_choice_and_the_past_become_the_functions() -> None:
     made, names, codes = stood_in(request, web_search=LOOK)
     assert names == {"docs__look": "web_search"}
     assert codes == ["tool-substituted", "no-counterpart"]
-    assert made.tools == (LOOK, Tool("own"))
+    assert made.tools == (replace(LOOK, origin=ADDED_ORIGIN), Tool("own"))
     assert made.choice == ToolChoice("one", (ToolName("docs__look"),))
     assert [turn.role for turn in made.turns] == ["user", "assistant", "tool", "tool", "assistant"]
     assert [type(part) for part in made.turns[1].parts] == [Text, Call, Call]

@@ -20,6 +20,11 @@ FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
 """The kind of failure for a status, where the body says nothing more exact."""
 
 
+GATEWAY_CODES = frozenset({"store_unavailable", "provider_key_missing"})
+"""Codes of the gateway's own errors that clients get as they are, in place of the vendor's code for that kind: the
+vendor's would say that the provider is the one that failed."""
+
+
 def truncated_stream_failure(missing: str = "") -> Failure:
     """The failure of a stream that ended before its answer did. `missing` names what should have come."""
     message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}" if missing else TRUNCATED_STREAM_MESSAGE

@@ -16,6 +16,7 @@ from toolwire.core.ir import (
     Finish,
     Logprobs,
     Opaque,
+    Origin,
     ProviderCall,
     ProviderResult,
     Request,
@@ -141,6 +142,18 @@ LOSS_CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(
 """Every code with its severity and its usual reason."""
 
 
+ADDED_ORIGIN = Origin("toolwire", (None, "added"), None, intact=False)
+"""The origin of what the gateway adds to a request, such as the tools of MCP servers. Its losses are not reported."""
+
+
+def _is_added(path: Path) -> bool:
+    while path:
+        if path is ADDED_ORIGIN.path:
+            return True
+        path = path[0]
+    return False
+
+
 LossNote: TypeAlias = tuple[str, Path, str]
 """A loss before it is turned into text: code, place and what happened."""
 
@@ -162,6 +175,8 @@ class Ledger(msgspec.Struct, eq=False):
 
     def note(self, code: str, path: Path, what: str, why: str = "") -> None:
         """Note a loss. `what` is a sentence without its full stop, `why` overrides the usual reason of the code."""
+        if path is not None and _is_added(path):
+            return  # the client has lost nothing of what it did not send
         if type(path) is Paths:
             for place in path:
                 self.notes.setdefault((code, place, what), why)

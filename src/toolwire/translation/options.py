@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Tool, replace_fields
 from toolwire.core.json_values import MAX_BYTES
-from toolwire.core.losses import OFF, Ledger
+from toolwire.core.losses import ADDED_ORIGIN, OFF, Ledger
 from toolwire.policy.rules import Rule
 
 
@@ -81,12 +81,17 @@ def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[R
     added_names: frozenset[str] = frozenset()
     if options.tools and (request.settings.count or 1) == 1:
         declared = {tool.name for tool in request.tools if isinstance(tool, Tool) and not tool.namespace}
-        added = [tool for tool in options.tools if tool.name not in declared]
+        added = [mark_added(tool) for tool in options.tools if tool.name not in declared]
         added_names = frozenset(tool.name for tool in added)
         changes["tools"] = (*request.tools, *added)
     if changes:
         request = replace_fields(request, **changes)
     return request, added_names
+
+
+def mark_added(tool: Tool) -> Tool:
+    """A tool that the client has not sent: its losses are not reported."""
+    return tool if tool.origin is ADDED_ORIGIN else replace(tool, origin=ADDED_ORIGIN)
 
 
 def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> Settings:

@@ -111,7 +111,10 @@ def model_row(rule: ModelRule) -> Row:
 
 def policy_row(rule: Rule) -> Row:
     """What a rule matches, and what it changes."""
-    conditions = [f"{key} {', '.join(globs)}" for key in MATCH_FIELDS if (globs := getattr(rule, key))]
+    matches = (rule, *rule.within)  # a rule of a preset is limited by the [[policy]] that names it
+    conditions = [
+        f"{key} {', '.join(globs)}" for match in matches for key in MATCH_FIELDS if (globs := getattr(match, key))
+    ]
     effects = [key for key in EFFECT_FIELDS if getattr(rule, key) not in (None, "", (), False, {})]
     return f"  {rule.name}", "; ".join(conditions) or "everything", ", ".join(effects)
 

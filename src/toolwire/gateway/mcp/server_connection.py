@@ -35,6 +35,7 @@ from pydantic import ValidationError
 from toolwire import __version__
 from toolwire.core.ir import Media, Part, Text, Tool
 from toolwire.core.json_values import Json
+from toolwire.core.losses import ADDED_ORIGIN
 from toolwire.gateway.config.config import McpServer
 from toolwire.gateway.mcp import program_guard
 from toolwire.gateway.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
@@ -396,6 +397,7 @@ def _read_tool(server: str, tool: mcp_types.Tool) -> OfferedTool:
         description=tool.description or title,
         parameters=tool.input_schema,
         output=tool.output_schema,
+        origin=ADDED_ORIGIN,
     )
     return OfferedTool(tool.name, shown)
 

@@ -151,8 +151,10 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
         "model": model_name(response.model, ledger, context),
         "content": write_parts(parts, ledger, True),
         **write_finish(choice.finish, Refusal in kinds, ledger),
-        "usage": write_usage(response.usage, ledger, used),
+        "usage": write_message_usage(response.usage, ledger, used),
     }
+    if not is_own(response.origin):
+        out["container"] = None
     return restore_original_keys(out, response.origin, NAME)
 
 
@@ -222,6 +224,19 @@ def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] =
     if searches or fetches:
         out["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": fetches}
     return restore_original_keys(out, usage.origin, NAME)
+
+
+def write_message_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] = ()) -> Object:
+    """The usage of a message, with every member that Anthropic's schema requires. The end of a stream has fewer."""
+    out = write_usage(usage, ledger, tools_used)
+    if usage is None or not is_own(usage.origin):
+        for name in _UNKNOWN_USAGE:
+            out.setdefault(name)
+    return out
+
+
+_UNKNOWN_USAGE = ("cache_creation", "server_tool_use", "service_tier", "inference_geo")
+"""What other providers do not say. Anthropic's schema requires these members, and null is allowed."""
 
 
 # --- tools that the provider ran --------------------------------------------------------------------------------------

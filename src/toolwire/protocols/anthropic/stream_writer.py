@@ -49,7 +49,14 @@ from toolwire.core.sse import write_data_frame, write_event_frame
 from toolwire.protocols.anthropic.content import write_citation, write_part
 from toolwire.protocols.anthropic.errors import write_error
 from toolwire.protocols.anthropic.names import NAME, RAW_ARGUMENTS_KEY, is_own, own_seal_value
-from toolwire.protocols.anthropic.response import ProviderToolUse, message_id, model_name, write_finish, write_usage
+from toolwire.protocols.anthropic.response import (
+    ProviderToolUse,
+    message_id,
+    model_name,
+    write_finish,
+    write_message_usage,
+    write_usage,
+)
 
 PartEvent = PartStart | TextDelta | ArgumentsDelta | SealDelta | CitationDelta | PartEnd
 
@@ -211,7 +218,9 @@ class StreamWriter:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(usage, self._ledger),
+            "stop_details": None,
+            "container": None,
+            "usage": write_message_usage(usage, self._ledger),
         }
         return b'event: message_start\ndata: {"type":"message_start","message":' + encode(message) + b"}\n\n"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
+    GATEWAY_CODES,
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
@@ -127,6 +128,12 @@ def write_error_body(failure: Failure) -> Object:
     details: dict[str, Object] = {}
     if failure.param:
         details["BadRequest"] = {"fieldViolations": [{"field": failure.param, "description": message}]}
+    if failure.code in GATEWAY_CODES:
+        details["ErrorInfo"] = {
+            "reason": failure.code.upper(),
+            "domain": "toolwire",
+            "metadata": {"code": failure.code},
+        }
     if failure.retry_after is not None:
         details["RetryInfo"] = {"retryDelay": f"{failure.retry_after:g}s"}
     if failure.kind == "quota":

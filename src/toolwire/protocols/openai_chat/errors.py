@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
     CONTEXT_CODE,
+    GATEWAY_CODES,
     OVERFLOW_KINDS,
     failure_kind_for_status,
     is_context_overflow,
@@ -134,8 +135,8 @@ def write_error_body(failure: Failure) -> Object:
         return {**wire, "error": {**given, "message": overflow_message(failure.message), "code": CONTEXT_CODE}}
     type_, code = ERROR_BY_KIND.get(failure.kind, ERROR_BY_KIND["server"])
     own_code = failure.code if failure.origin is None or failure.origin.protocol == NAME else ""
-    if failure.kind == "not_found" and failure.origin is None:
-        code = None  # the gateway says itself what was not found: not always a model
+    if failure.origin is None and (failure.kind == "not_found" or failure.code in GATEWAY_CODES):
+        code = None  # the gateway says itself what was not found (not always a model), and what it cannot do
     message = overflow_message(failure.message) if failure.kind == "context" else failure.message
     fields = {"message": message, "type": type_, "param": failure.param or None}
     return {"error": fields | {"code": code or own_code or None}}

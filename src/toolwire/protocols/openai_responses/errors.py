@@ -9,6 +9,7 @@ from toolwire.core.codec import ErrorReply
 from toolwire.core.errors import (
     CONTEXT_CODE,
     FAILURE_KIND_BY_STATUS,
+    GATEWAY_CODES,
     OVERFLOW_KINDS,
     is_context_overflow,
     read_retry_after,
@@ -163,7 +164,7 @@ def write_error(failure: Failure) -> ErrorReply:
     if failure.kind == "billing":
         status = STATUS_BY_FAILURE_KIND["quota"]
     type_, code = ERROR_BY_KIND.get(failure.kind, ("invalid_request_error", ""))
-    code = code or failure.code
+    code = failure.code if failure.code in GATEWAY_CODES else code or failure.code
     error = {"message": _message(failure), "type": type_, "param": failure.param or None, "code": code or None}
     return ErrorReply(status, {"error": error}, headers)
 

@@ -39,6 +39,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, decode_ob
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
 from toolwire.schema import ConvertedSchema, convert_arguments
+from toolwire.translation.options import mark_added
 from toolwire.translation.request_steps.turn_content import RequestFeatures
 
 FREEFORM = "custom"
@@ -500,7 +501,7 @@ def _replace_tools(tools: tuple[AnyTool, ...], substitutes: Mapping[str, Tool], 
             if getattr(tool, option):
                 ledger.note("no-counterpart", source_path(tool), f"`{option}` of `{tool.tool}` was left out")
         if function.name not in declared:
-            out.append(function)
+            out.append(mark_added(function))
             declared.add(function.name)
     return tuple(out)
 
