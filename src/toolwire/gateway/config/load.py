@@ -87,6 +87,14 @@ def load_config(
     return _read_config(_read_file(path) if path is not None else "", path, environ, server_overrides, routes)
 
 
+def find_problems(text: str, environ: Mapping[str, str]) -> tuple[Problem, ...]:
+    """The errors and warnings of a configuration that is not in a file yet."""
+    try:
+        return _read_config(text, None, environ, EMPTY_MAPPING, EMPTY_MAPPING).warnings
+    except ConfigError as error:
+        return error.problems
+
+
 def _read_config(
     text: str,
     path: Path | None,
