@@ -21,18 +21,23 @@ MAX_QUEUED = 4 * 1024 * 1024
 """Bytes that wait for a slow reader of standard error."""
 DRAIN_SECONDS = 1.0
 """At the end, the queue is given up when nothing was written for so long."""
-_MAX_WRITE = getattr(select, "PIPE_BUF", 512)
-"""Several workers may write to one pipe. Up to this size a write is not mixed with those of others."""
+_MAX_WRITE, _MAX_SHARED_WRITE = 64 * 1024, getattr(select, "PIPE_BUF", 512)
+"""Bytes of one write, alone and with other workers on the same pipe. Up to `PIPE_BUF` a write is not mixed with those
+of others; but each write takes the interpreter away from the event loop twice, so one process writes more at once."""
 
 
 class StderrWriter:
     """One for a process; a forked process starts with an empty queue and a thread of its own."""
 
     def __init__(self) -> None:
+        self._max_write = _MAX_WRITE
         self._reset()
         if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=self._reset)
+            os.register_at_fork(before=self._share_pipe, after_in_child=self._reset)
         atexit.register(self.drain)
+
+    def _share_pipe(self) -> None:
+        self._max_write = _MAX_SHARED_WRITE
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
@@ -97,7 +102,7 @@ class StderrWriter:
                 while not self._queue:
                     self._changed.wait()
                 descriptor, data = self._queue[0]
-            for piece in _split_lines(data):
+            for piece in _split_lines(data, self._max_write):
                 self._write_piece(descriptor, piece)
             with self._changed:
                 self._queue.popleft()
@@ -118,13 +123,13 @@ class StderrWriter:
                 self.dropped_lines += lines
 
 
-def _split_lines(data: bytes) -> Iterator[bytes]:
-    """Whole lines, together no longer than a write that stays in one piece; a longer line alone."""
+def _split_lines(data: bytes, max_size: int) -> Iterator[bytes]:
+    """Whole lines, together no longer than this; a longer line alone."""
     start = 0
     while start < len(data):
         end = len(data)
-        if end - start > _MAX_WRITE:
-            end = data.rfind(b"\n", start, start + _MAX_WRITE) + 1 or data.find(b"\n", start) + 1 or end
+        if end - start > max_size:
+            end = data.rfind(b"\n", start, start + max_size) + 1 or data.find(b"\n", start) + 1 or end
         yield data[start:end]
         start = end
 
