@@ -10,6 +10,8 @@ import asyncio
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ServerSettings
 from toolwire.gateway.server.memory import ANSWER_COPIES, MemoryBudget, default_budget, weigh_body
@@ -108,16 +110,15 @@ class Admission:
         self.retries[provider] -= 1
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """What one request holds: a place among those in flight, and bytes of the memory budget."""
 
-    __slots__ = ("_address", "_admission", "_has_place", "_held", "_is_counted", "_key_name")
-
-    def __init__(self, admission: Admission, key_name: str, address: str) -> None:
-        self._admission = admission
-        self._key_name, self._address = key_name, address
-        self._held = 0
-        self._is_counted = self._has_place = False
+    _admission: Admission
+    _key_name: str
+    _address: str
+    _held: int = 0
+    _is_counted: bool = False
+    _has_place: bool = False
 
     def check_early(self, size: int) -> Failure | None:
         """Refuse a request of which only the head is known, with a body of at least this size."""
@@ -140,8 +141,9 @@ class Ticket:
     def add_answer(self, size: int) -> None:
         """An answer of this size was read whole; until now its connection had the memory for it."""
         if self._has_place:  # a response in the background outlives its request
-            self._admission.memory.used += size * ANSWER_COPIES
-            self._held += size * ANSWER_COPIES
+            weight = size * ANSWER_COPIES
+            self._admission.memory.used += weight
+            self._held += weight
 
     def try_enter(self, body: bytes) -> bool:
         """Take a place for a request whose body has come, if that is possible at once."""
@@ -181,7 +183,8 @@ class Ticket:
 
     def _count_up(self) -> None:
         by_key, by_address = self._admission.by_key, self._admission.by_address
-        by_key[self._key_name] = by_key.get(self._key_name, 0) + 1
+        if self._key_name:
+            by_key[self._key_name] = by_key.get(self._key_name, 0) + 1
         by_address[self._address] = by_address.get(self._address, 0) + 1
         self._is_counted = True
 
@@ -192,7 +195,8 @@ class Ticket:
         self._held = 0
         if self._is_counted:
             self._is_counted = False
-            _count_down(admission.by_key, self._key_name)
+            if self._key_name:
+                _count_down(admission.by_key, self._key_name)
             _count_down(admission.by_address, self._address)
         if self._has_place:
             self._has_place = False
