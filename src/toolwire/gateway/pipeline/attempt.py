@@ -150,25 +150,17 @@ def redact_key(data: bytes, upstream: Upstream) -> bytes:
     return data.replace(key, b"[key]") if len(key) >= 8 else data
 
 
-async def _read_counted(call: GatewayRequest, response: UpstreamResponse) -> bytes | TransportError:
-    """The whole body, which counts in the memory budget until the request ends."""
-    data = await response.read(MAX_RESPONSE)
-    if call.ticket is not None and isinstance(data, bytes):
-        call.ticket.add_answer(len(data))
-    return data
-
-
 async def _read_whole_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
     upstream, record, headers = prepared.upstream, call.record, response.headers
-    data: bytes | TransportError | Failure = await _read_counted(call, response)
+    data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
+    if call.ticket is not None and isinstance(data, bytes):
+        call.ticket.add_answer(len(data))  # it counts in the memory budget until the request ends
     if not prepared.is_passthrough and prepared.exchange.can_take_rounds and isinstance(data, bytes):
         data = await _complete_rounds(call, prepared, data)
     if not isinstance(data, bytes):
-        if isinstance(data, TransportError):
-            return error_replies.transport_error(call, upstream, data)
-        return error_replies.provider_failure(call, data, {})
+        return _describe_unread_response(call, upstream, data)
     is_stream = not data.startswith(b"{") and (
         _looks_like_stream(data) or (_has_stream_type(response) and not data.lstrip().startswith(b"{"))
     )
@@ -195,6 +187,14 @@ async def _read_whole_response(
         sent_headers = {**translation.headers, **sent_headers}
     reply = Reply(translation.status, sent_headers, translation.body)
     return reply if translation.failure is None else error_replies.provider_error(translation.failure, reply)
+
+
+def _describe_unread_response(
+    call: GatewayRequest, upstream: Upstream, error: TransportError | Failure
+) -> AttemptFailed:
+    if isinstance(error, TransportError):
+        return error_replies.transport_error(call, upstream, error)
+    return error_replies.provider_failure(call, error, {})
 
 
 async def _complete_rounds(

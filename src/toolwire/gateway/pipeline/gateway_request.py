@@ -66,6 +66,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """The same for requests with a signature store."""
     needs_credential_check: bool
     """The key is missing, or comes from the client."""
+    max_tools: int | None
+    """How many tools the model takes; None for any number."""
 
 
 class Runtime:
@@ -165,6 +167,7 @@ class Runtime:
             options=options,
             state_options=replace(options, has_memory=True),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
+            max_tools=codec.constraints.max_tools(model),
         )
 
 

@@ -153,8 +153,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
-    http = call.client_codec.http
-    if http.tool_marker and _may_have_too_many_tools(call.body, http.tool_marker, upstream):
+    http, limit = call.client_codec.http, upstream.max_tools
+    if limit is not None and http.tool_marker and _may_have_more_tools(call.body, http.tool_marker, limit):
         return False
     find = call.body.find  # `in` is ten times slower: it raises and drops an error first
     for marker in http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
@@ -163,9 +163,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     return True
 
 
-def _may_have_too_many_tools(body: bytes, marker: bytes, upstream: Upstream) -> bool:
-    limit = upstream.codec.constraints.max_tools(upstream.model)
-    return limit is not None and len(body) > limit * MIN_TOOL_LENGTH and body.count(marker) > limit
+def _may_have_more_tools(body: bytes, marker: bytes, limit: int) -> bool:
+    return len(body) > limit * MIN_TOOL_LENGTH and body.count(marker) > limit
 
 
 def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:

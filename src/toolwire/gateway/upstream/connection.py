@@ -454,11 +454,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.buffered_size += size
         if len(chunks) - count > MAX_PIECES:
             chunks[count:] = [b"".join(chunks[count:])]
-        if self.buffered_size * ANSWER_COPIES > self._reserved + FREE_ANSWER and not self._reserve_memory():
+        if self.buffered_size >= MAX_BUFFERED and not self._limit_buffer():
             return
-        may_pause = self.buffered_size >= MAX_BUFFERED and self.phase == PHASE_BODY
-        if may_pause and self.has_more_than(max(self._wanted_bytes, 0)):
-            self._pause_reading()
         if self._waiter is not None and (
             self.phase == PHASE_DONE or (self.phase == PHASE_BODY and self.has_more_than(self._wanted_bytes))
         ):
@@ -566,6 +563,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if size > MAX_HEAD:
             self.phase = PHASE_HEAD
             self._count_without_body(size)
+
+    def _limit_buffer(self) -> bool:
+        """Reserve memory for what is buffered, and pause reading if nobody takes it. False: there is no memory."""
+        if self.buffered_size * ANSWER_COPIES > self._reserved + FREE_ANSWER and not self._reserve_memory():
+            return False
+        if self.phase == PHASE_BODY and self.has_more_than(max(self._wanted_bytes, 0)):
+            self._pause_reading()
+        return True
 
     def _reserve_memory(self) -> bool:
         """Reserve memory for a body that grows. Without it the answer fails: others must not."""
