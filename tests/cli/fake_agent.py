@@ -6,13 +6,15 @@ import json
 import os
 import signal
 import sys
+from glob import glob
 from pathlib import Path
 
 
 def describe_environment() -> dict[str, object]:
     files = {}
     for name in filter(None, os.environ.get("FAKE_AGENT_FILES", "").split(":")):
-        files[name] = Path(os.path.expandvars(name)).read_text() if Path(os.path.expandvars(name)).exists() else None
+        found = glob(os.path.expandvars(name))  # the folder of a run has a name that nobody knows before
+        files[name] = Path(found[0]).read_text() if found else None
     return {"argv": sys.argv[1:], "environ": dict(os.environ), "files": files, "pid": os.getpid(), "cwd": os.getcwd()}
 
 

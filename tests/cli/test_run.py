@@ -125,16 +125,34 @@ def read_agent_report(out: str) -> dict[str, Any]:
 
 
 def test_agent_list() -> None:
-    assert list(load_agents()) == ["claude", "codex", "gemini", "opencode", "qwen"]
+    first = ["aider", "claude", "cline", "codex", "continue", "copilot"]
+    assert list(load_agents()) == [*first, "gemini", "goose", "kilo", "kimi", "opencode", "pi", "qwen"]
+
+
+def test_guide_lists_every_agent() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "agents.md").read_text()
+    rows = [
+        f"| {agent.title} | `{name}` | {agent.version} | {', '.join(f'`{protocol}`' for protocol in agent.protocols)} |"
+        for name, agent in load_agents().items()
+    ]
+    assert [row for row in guide.splitlines() if row.startswith("| ")][1:] == rows
+
+
+def agent_files(name: str, sandbox: Sandbox) -> dict[str, str]:
+    """The files that are written for an agent, and where its program finds them."""
+    home = sandbox.home / ".local" / "state" / "toolwire" / "agents" / name
+    folders = {"{home}": str(home), "{run}": "${TMPDIR}/toolwire-run-*"}
+    return {path: re.sub(r"^\{\w+\}", lambda at: folders[at[0]], path) for path in load_agents()[name].files}
 
 
 @pytest.mark.parametrize("name", load_agents())
 def test_agent_is_pointed_at_the_gateway_only(name: str, sandbox: Sandbox, running: str) -> None:
     agent = load_agents()[name]
     sandbox.configure(server_settings(running))
-    sandbox.install(name)
+    sandbox.install(agent.command)
     (sandbox.home / ".config" / "git").mkdir()
     theirs = dict.fromkeys({*agent.unset, *agent.environment} - {"TOOLWIRE_KEY"}, "https://elsewhere.example.com")
+    theirs["FAKE_AGENT_FILES"] = ":".join(agent_files(name, sandbox).values())
     before = sandbox.user_files()
     code, out, err = sandbox.run(name, "--model", "loopback", "--", "a b", "--print", "--", "-c", **theirs)
     given = read_agent_report(out)
@@ -146,7 +164,8 @@ def test_agent_is_pointed_at_the_gateway_only(name: str, sandbox: Sandbox, runni
     assert not [variable for variable in agent.unset if variable in given["environ"]]
     assert set(agent.environment) <= set(given["environ"])
     assert f"{running}{next(iter(agent.protocols.values())).get('path', '')}" in out
-    assert not re.search(r"\{(origin|base|key|model|home|run|package)", out)
+    placeholders = {"origin", "base", "key", "model", "home", "run", *next(iter(agent.protocols.values()))}
+    assert not re.search(rf"\{{({'|'.join(placeholders)})", out)
     assert given["environ"]["HOME"] == str(sandbox.home)
     assert sandbox.user_files() == before
 
@@ -158,18 +177,18 @@ def test_agent_definitions_are_consistent(name: str) -> None:
     assert not agent.environment.keys() & set(agent.unset)
     for pattern, sample in {**agent.helper_models, **agent.rare_models}.items():
         assert sample.startswith(pattern.rstrip("*"))
-    assert agent.install_command == f"npm install -g {agent.npm}@{agent.version}"
+    assert agent.version in agent.install_command
+    assert bool(agent.needs) == agent.install.startswith(("npm ", "uv "))
 
 
 @pytest.mark.parametrize("name", [name for name, agent in load_agents().items() if agent.files])
 def test_files_keep_other_keys(name: str, sandbox: Sandbox, running: str) -> None:
+    agent = load_agents()[name]
     sandbox.configure(server_settings(running))
-    sandbox.install(name)
-    home = sandbox.home / ".local" / "state" / "toolwire" / "agents" / name
-    variables = {
-        text: f"${{{variable}}}" for variable, text in load_agents()[name].environment.items() if isinstance(text, str)
-    }
-    paths = {path: variables.get(path, path.replace("{home}", str(home))) for path in load_agents()[name].files}
+    sandbox.install(agent.command)
+    texts = {**next(iter(agent.protocols.values())), "model": "loopback", "key": "toolwire"}
+    texts["base"] = running + texts.get("path", "")
+    paths = agent_files(name, sandbox)
     for path in paths.values():
         if path.startswith("/"):
             Path(path).parent.mkdir(parents=True)
@@ -177,7 +196,8 @@ def test_files_keep_other_keys(name: str, sandbox: Sandbox, running: str) -> Non
     _, out, _ = sandbox.run(name, "--model", "loopback", FAKE_AGENT_FILES=":".join(paths.values()))
     for path, seen in paths.items():
         text = read_agent_report(out)["files"][seen]
-        wanted = json.loads(json.dumps(load_agents()[name].files[path]).replace("{model}", "loopback"))
+        filled = re.sub(r"\{(\w+)\}", lambda found: texts.get(found[1], found[0]), json.dumps(agent.files[path]))
+        wanted = json.loads(filled)
         if seen.startswith("/"):
             wanted = {
                 **wanted,
@@ -185,6 +205,16 @@ def test_files_keep_other_keys(name: str, sandbox: Sandbox, running: str) -> Non
                 "security": {**wanted.get("security", {}), "folderTrust": {"enabled": True}},
             }
         assert json.loads(text) == wanted
+
+
+def test_subcommands_do_not_get_the_arguments(sandbox: Sandbox, running: str) -> None:
+    sandbox.configure(server_settings(running))
+    sandbox.install("pi")
+    given = [
+        read_agent_report(sandbox.run("pi", "--model", "loopback", "--", *words)[1])["argv"]
+        for words in (["install", "npm:theme"], ["-p", "install"])
+    ]
+    assert given == [["install", "npm:theme"], ["--provider", "toolwire", "--model", "loopback", "-p", "install"]]
 
 
 def test_mirrored_folders_contain_the_users_files(sandbox: Sandbox, running: str) -> None:
@@ -498,7 +528,7 @@ def test_invalid_configuration(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("words", "problem", "hint"),
     [
-        (["codexx"], "unknown agent `codexx`", "known agents: claude, codex, gemini, opencode, qwen"),
+        (["codexx"], "unknown agent `codexx`", f"known agents: {', '.join(load_agents())}"),
         (
             ["codex", "exec", "x"],
             "unexpected arguments: `exec x`",

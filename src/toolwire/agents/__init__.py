@@ -37,12 +37,12 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     title: str
     command: str
-    npm: str
-    """The npm package that contains it."""
     version: str
     """The version that this file was tested with."""
-    node: int
-    """The oldest version of Node that runs it."""
+    install: str
+    """The command that installs it, with `{version}`: agents change how they are configured."""
+    needs: str = ""
+    """What must be there before, such as a version of Node."""
     model: str = ""
     """The model that it asks for by default."""
     protocols: Mapping[str, Mapping[str, str]]
@@ -53,6 +53,8 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same for settings that few people use: a running gateway need not know these."""
     arguments: tuple[str, ...] = ()
     """Arguments before the user's own."""
+    subcommands: tuple[str, ...] = ()
+    """If the user's own begin with one of these, `arguments` are left out: the subcommand would not know them."""
     environment: Mapping[str, str | dict[str, Any]] = EMPTY_MAPPING
     """Variables to set. A table is written as JSON."""
     unset: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def install_command(self) -> str:
-        return f"npm install -g {self.npm}@{self.version}"
+        return self.install.replace("{version}", self.version)
 
 
 @cache

@@ -29,7 +29,6 @@ class Layout(Struct, frozen=True, kw_only=True):
     """Everything that an agent is started with."""
 
     command: tuple[str, ...]
-    """Without the user's own arguments."""
     environment: Mapping[str, str]
     unset: tuple[str, ...]
     files: Mapping[str, dict[str, Any]]
@@ -52,13 +51,13 @@ def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
 
 
 def plan_layout(
-    agent: Agent, environ: Mapping[str, str], *, protocol: str, origin: str, key: str, model: str, run: str
+    agent: Agent, environ: Mapping[str, str], protocol: str, arguments: Sequence[str], texts: Mapping[str, str]
 ) -> Layout:
-    """How to start this agent with `model` on the gateway at `origin`; `run` is the temporary folder."""
-    settings = agent.protocols[protocol]
+    """How to start this agent with the user's arguments. `texts` has the gateway's `origin`, the `key`, the `model` and
+    `run`, the temporary folder."""
+    settings, run = agent.protocols[protocol], texts["run"]
     home = agent_home(agent, environ)
-    texts = {**settings, "origin": origin, "key": key, "model": model, "home": home, "run": run}
-    texts["base"] = origin + settings.get("path", "")
+    texts = {**settings, **texts, "home": home, "base": texts["origin"] + settings.get("path", "")}
     links = {
         path: target
         for variable, mirror in agent.mirrors.items()
@@ -68,8 +67,10 @@ def plan_layout(
     for name, value in agent.environment.items():
         filled = _fill_placeholders(value, texts)
         environment[name] = filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
+    is_subcommand = bool(arguments) and arguments[0] in agent.subcommands
+    added = () if is_subcommand else (_fill_placeholders(text, texts) for text in agent.arguments)
     return Layout(
-        command=(agent.command, *(_fill_placeholders(text, texts) for text in agent.arguments)),
+        command=(agent.command, *added, *arguments),
         environment={**environment, **_no_proxy_variables(environ)},
         unset=agent.unset,
         files={_fill_placeholders(path, texts): _fill_placeholders(body, texts) for path, body in agent.files.items()},
@@ -149,9 +150,7 @@ def _merge_json(old: Any, new: Any) -> Any:
 # --- printing the plan ----------------------------------------------------------------------------------------------
 
 
-def write_shell_script(
-    layout: Layout, routes: Mapping[str, str], file: str | None, agent_arguments: Sequence[str]
-) -> Iterator[str]:
+def write_shell_script(layout: Layout, routes: Mapping[str, str], file: str | None) -> Iterator[str]:
     """The plan as shell lines, to read or to run by hand. Links to the user's own files are left out."""
     yield "# start the gateway, if none is running"
     serve = ["toolwire", "serve", *(["--config", file] if file else [])]
@@ -172,4 +171,4 @@ def write_shell_script(
         yield "\n# links; the other entries of these folders link to your own"
         yield from (f"{path} -> {target}" for path, target in private.items())
     yield "\n# command"
-    yield shlex.join([*layout.command, *agent_arguments])
+    yield shlex.join(layout.command)

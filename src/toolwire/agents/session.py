@@ -126,7 +126,7 @@ class AgentSession:
         key = PLACEHOLDER_KEY if self._key == PLACEHOLDER_KEY else f"${KEY_VARIABLE}"
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
         layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE)
-        lines = write_shell_script(layout, choice.routes, self._options.config, self._options.agent_arguments)
+        lines = write_shell_script(layout, choice.routes, self._options.config)
         return "\n".join(lines) + "\n"
 
     def run_agent(self) -> int:
@@ -134,7 +134,7 @@ class AgentSession:
         agent = self._options.agent
         program = find_program(agent, self._environ, Path.cwd())
         if not program:
-            hint = f"{agent.install_command} (Node {agent.node} or newer)"
+            hint = agent.install_command + (f" ({agent.needs})" if agent.needs else "")
             raise SessionError(f"{agent.title} is not installed", hint, EXIT_NOT_FOUND)
         with ExitStack() as stack:
             child = stack.enter_context(forward_signals())
@@ -202,8 +202,8 @@ class AgentSession:
 
     def _plan_layout(self, origin: str, key: str, choice: ModelChoice, run: str) -> Layout:
         options = self._options
-        texts = {"protocol": options.protocol, "origin": origin, "key": key, "model": choice.shown_name, "run": run}
-        return plan_layout(options.agent, self._environ, **texts)
+        texts = {"origin": origin, "key": key, "model": choice.shown_name, "run": run}
+        return plan_layout(options.agent, self._environ, options.protocol, options.agent_arguments, texts)
 
     def _start_agent(
         self, program: str, gateway: GatewayClient, choice: ModelChoice, folder: Path, child: AgentProcess
@@ -213,7 +213,7 @@ class AgentSession:
         environ = {**layout.apply_to_environment(self._environ), "PATH": search_path(program, self._environ)}
         try:
             write_layout(layout)
-            return child.run((program, *layout.command[1:], *self._options.agent_arguments), environ)
+            return child.run((program, *layout.command[1:]), environ)
         except OSError as error:
             problem = f"cannot start {program}: {error.filename}: {error.strerror}"
             raise SessionError(problem, "", EXIT_CANNOT_RUN) from None
