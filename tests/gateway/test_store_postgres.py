@@ -15,7 +15,7 @@ import pytest
 from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
 from gateway.stores import Clock
 from toolwire.gateway.store.postgres import PostgresStore
-from toolwire.gateway.store.postgres_pool import MIGRATIONS
+from toolwire.gateway.store.postgres_pool import MIGRATION_LOCK, MIGRATIONS
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 Verb = Callable[[Store], Awaitable[Any]]
@@ -156,6 +156,43 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
             assert is_down(await store.get("o", "response", ["a"]), "the server did not answer in time")
             await left.wait()
             await store.close()
+
+    asyncio.run(main())
+
+
+def test_the_first_operation_waits_no_longer_than_any_other(url: str) -> None:
+    """Another gateway migrates the tables, and that takes a minute: nobody waits for it, and it goes on."""
+    import asyncpg
+
+    async def main() -> None:
+        other = await asyncpg.connect(url)
+        await other.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+        store = PostgresStore(url, deadline=0.2, retry_delay=0.0)
+        gots = await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(5)))
+        assert all(is_down(got, "the server did not answer in time") for got in gots)
+        assert is_down(await store.put([entry("a")]), "the server did not answer in time")
+        running = store._pool._by_loop[asyncio.get_running_loop()].migration
+        assert running is not None
+        assert not running.done()
+        await other.close()
+        await running
+        assert await store.put([entry("a")]) is True
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_closed_during_the_migration_leaves_nothing_behind(url: str) -> None:
+    import asyncpg
+
+    async def main() -> None:
+        other = await asyncpg.connect(url)
+        await other.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+        store = PostgresStore(url, deadline=0.2)
+        assert isinstance(await store.get("o", "response", ["a"]), StoreDown)
+        await store.close()
+        await other.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
 

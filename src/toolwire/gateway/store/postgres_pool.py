@@ -20,7 +20,8 @@ POOL_SIZE = 4
 CONNECT_TIMEOUT = 3.0
 """Seconds to open a connection; less if the operation has less."""
 MIGRATION_TIMEOUT = 60.0
-"""Seconds for the first operation, which may have to migrate the tables or wait for a gateway that does."""
+"""Seconds to migrate the tables, or to wait for another gateway that does. No operation waits for it longer than its
+own deadline."""
 MAX_IDLE_SECONDS = 240.0
 """An idle connection is closed after this time, because a firewall on the way may have dropped it silently."""
 Value = TypeVar("Value")
@@ -57,7 +58,7 @@ ids are bytes and are looked up by their digest. The digests come first in their
 the negative time, so that only one index fits each statement: without statistics, PostgreSQL may pick a bad one."""
 
 # Numbers of advisory locks, which all users of a database share: the letters "tool" and a number.
-_MIGRATION_LOCK = 0x746F6F6C_00000001
+MIGRATION_LOCK = 0x746F6F6C_00000001
 SWEEP_LOCK = 0x746F6F6C_00000002
 
 _HAS_MIGRATIONS_TABLE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
@@ -180,6 +181,8 @@ class _LoopPool(Struct, eq=False):
     """The asyncpg pool of one event loop, and what runs on it."""
 
     connections: Any
+    migration: asyncio.Task[None] | None = None
+    migration_started: float = 0.0
     running: set[asyncio.Future[None]] = field(default_factory=set)
 
 
@@ -221,7 +224,9 @@ class PostgresPool:
         done = asyncio.get_running_loop().create_future()
         pool.running.add(done)
         try:
-            async with asyncio.timeout(max(deadline, self._deadline if self._is_migrated else MIGRATION_TIMEOUT)):
+            async with asyncio.timeout(max(deadline, self._deadline)):
+                if not self._is_migrated:
+                    await self._wait_for_migration(pool)
                 try:
                     return await _run_once(pool, work)
                 except (*RETRYABLE_ERRORS, *CONNECTION_ERRORS) as error:
@@ -232,6 +237,8 @@ class PostgresPool:
                     if isinstance(error, asyncpg.UndefinedTableError):
                         self._is_migrated = False
                 await pool.connections.expire_connections()  # the others are probably broken, too
+                if not self._is_migrated:
+                    await self._wait_for_migration(pool)
                 return await _run_once(pool, work)
         except STORE_ERRORS as error:
             return self.make_down(error)
@@ -245,6 +252,8 @@ class PostgresPool:
         if self._closed:
             raise Unreachable("the store is closed")
         async with asyncio.timeout(MIGRATION_TIMEOUT):
+            if not self._is_migrated:
+                await self._migrate()
             connection = await self._connect(self._url)
         try:
             yield connection
@@ -262,6 +271,9 @@ class PostgresPool:
             return
         if pool.running:
             await asyncio.wait(pool.running)
+        if pool.migration is not None:
+            pool.migration.cancel()
+            await asyncio.wait([pool.migration])
         try:
             async with asyncio.timeout(1.0):
                 await pool.connections.close()
@@ -280,8 +292,33 @@ class PostgresPool:
             await connections  # with `min_size=0` it opens no connection, so this does not suspend
         return pool
 
+    async def _wait_for_migration(self, pool: _LoopPool) -> None:
+        """Wait until the tables are up to date, but no longer than operations may take since it was started. It goes on
+        by itself."""
+        if pool.migration is None or pool.migration.done():
+            pool.migration = asyncio.get_running_loop().create_task(self._migrate())
+            pool.migration.add_done_callback(_ignore_failure)
+            pool.migration_started = monotonic()
+        seconds = pool.migration_started + self._deadline - monotonic()
+        await asyncio.wait([pool.migration], timeout=max(0.0, seconds))
+        if not pool.migration.done():
+            raise Unreachable("the server did not answer in time: it may be migrating the tables")
+        await pool.migration
+
+    async def _migrate(self) -> None:
+        try:
+            async with asyncio.timeout(MIGRATION_TIMEOUT):
+                connection = await self._connect(self._url)
+                try:
+                    await _migrate_tables(connection, self._migrations)
+                finally:
+                    connection.terminate()
+        except STORE_ERRORS as error:
+            self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
+            raise
+        self._is_migrated = True
+
     async def _connect(self, url: str, **options: Any) -> PostgresConnection:
-        """Open a connection and migrate the tables if needed."""
         if self._connect_error and (self._is_connecting or monotonic() < self._retry_at):
             raise Unreachable(self._connect_error)
         self._is_connecting = True
@@ -290,7 +327,8 @@ class PostgresPool:
         if "application_name" not in url:
             options["server_settings"] = {"application_name": "toolwire"}
         try:
-            connection = await self._open_migrated(url, timeout=min(CONNECT_TIMEOUT, self._deadline), **options)
+            timeout = min(CONNECT_TIMEOUT, self._deadline)
+            connection: PostgresConnection = await asyncpg.connect(url, timeout=timeout, **options)
         except STORE_ERRORS as error:
             self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
             raise Unreachable(self._connect_error) from None
@@ -299,16 +337,11 @@ class PostgresPool:
         self._connect_error = ""
         return connection
 
-    async def _open_migrated(self, url: str, **options: Any) -> PostgresConnection:
-        connection: PostgresConnection = await asyncpg.connect(url, **options)
-        try:
-            if not self._is_migrated:
-                await _migrate_tables(connection, self._migrations)
-                self._is_migrated = True
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
+
+def _ignore_failure(migration: asyncio.Task[None]) -> None:
+    """Operations that wait for it report its failure. If none waits any more, there is nobody to tell."""
+    if not migration.cancelled():
+        migration.exception()
 
 
 async def _run_once(pool: _LoopPool, work: Callable[[PostgresConnection], Awaitable[Value]]) -> Value:
@@ -333,7 +366,7 @@ async def _migrate_tables(connection: PostgresConnection, migrations: Sequence[s
     ) == len(migrations):
         return
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
         await connection.execute(_CREATE_MIGRATIONS_TABLE)
         for number in range(await _read_schema_version(connection, len(migrations)), len(migrations)):
             await connection.execute(migrations[number])
