@@ -5,7 +5,6 @@ After a change, `python tests/test_reference.py` writes them again.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import os
@@ -17,8 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from toolwire.cli import COMMANDS, CommandParser, load_command_module, make_overview_parser
+from toolwire.cli import COMMANDS
+from toolwire.cli.help import full_help
 from toolwire.cli.translation.tools import tool_rows, type_text
+from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
 from toolwire.gateway.config import config as gateway
@@ -149,24 +150,17 @@ def spelled(default: object) -> str:
 
 
 def command_line() -> str:
-    pages = [("toolwire", make_overview_parser())]
-    for verb, command in COMMANDS.items():
-        parser = CommandParser(prog=f"toolwire {verb}", description=f"{command.summary}.")
-        load_command_module(verb).add_arguments(parser)
-        pages.append((f"toolwire {verb}", parser))
+    os.environ["COLUMNS"] = "110"
+    pages = [("toolwire", "".join(full_help()))]
+    pages += [(f"toolwire {command}", CommandParser(command).format_help()) for command in COMMANDS]
     lines = [
         "# Command line",
         "",
         "Standard output carries data only; all else goes to standard error. This page is made from `--help`.",
     ]
-    for name, parser in pages:
-        lines += ["", f"## {name}", "", "```text", shown(parser).rstrip(), "```"]
+    for name, text in pages:
+        lines += ["", f"## {name}", "", "```text", text.rstrip(), "```"]
     return "\n".join(lines) + "\n"
-
-
-def shown(parser: argparse.ArgumentParser) -> str:
-    os.environ["COLUMNS"] = "110"
-    return parser.format_help()
 
 
 def tools() -> str:

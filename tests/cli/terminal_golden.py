@@ -129,7 +129,7 @@ class TerminalProcess:
 
     def _read(self) -> bool:
         """Read what comes next; False at the end."""
-        ready, _, _ = select.select([self._ours], [], [], self._deadline - time.monotonic())
+        ready, _, _ = select.select([self._ours], [], [], max(0, self._deadline - time.monotonic()))
         assert ready, f"no end within {TIMEOUT} s: {self.text!r}"
         try:
             data = os.read(self._ours, 65536)

@@ -194,7 +194,11 @@ def test_presets(run: Any) -> None:
     ("words", "error", "hint"),
     [
         (("explain", "request.json"), "--client is missing", "name the protocol"),
-        (("explain", "--client", "telex", "request.json"), "unknown protocol 'telex'", "--client"),
+        (
+            ("explain", "--client", "telex", "request.json"),
+            "--client: unknown protocol `telex`",
+            "choose from: openai-chat",
+        ),
         (("explain", "--client", "gemini", "none.json"), "cannot read none.json", "check the path"),
         (("explain", "--client", "gemini", "bad.json"), "bad.json: ", "the input was read as gemini"),
         (
@@ -202,7 +206,7 @@ def test_presets(run: Any) -> None:
             "bad.toml:3: ",
             "did you mean `rename`?",
         ),
-        (("expalin",), "invalid choice", "--help"),
+        (("expalin",), "unknown action `expalin`", "did you mean `explain`?"),
     ],
 )
 def test_errors_have_hints(run: Any, tmp_path: Path, words: tuple[str, ...], error: str, hint: str) -> None:

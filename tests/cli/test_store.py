@@ -211,7 +211,7 @@ def test_undecryptable_entry_exits_with_1(run: Any, tmp_path: Path, monkeypatch:
 
 
 BAD = {
-    "unknown action": ("", ("grow",), "error: argument action: invalid choice: 'grow'"),
+    "unknown action": ("", ("grow",), "error: unknown action `grow`\nhint: choose from: stats, gc, export"),
     "a file for a count": ("", ("stats", "f"), "error: `stats` takes neither FILE nor --owner\nhint: use them with"),
     "an owner for a sweep": ("", ("gc", "--owner", "ci"), "error: `gc` takes neither FILE nor --owner"),
     "unknown key": (

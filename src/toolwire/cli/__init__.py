@@ -5,16 +5,16 @@ A command's module is imported only when that command runs, so that `--help` is 
 
 from __future__ import annotations
 
-import argparse
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from toolwire import __version__
 from toolwire.core.packages import describe_import_error
 
 
@@ -39,19 +39,21 @@ COMMANDS = {
     ),
     "check": Command("translation.check", "Show what each provider would do with the tools in a file"),
     "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
-    "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
+    "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),
     "mcp": Command("gateway.mcp", "Connect to the configured MCP servers, and list their tools"),
     "conformance": Command(
         "translation.conformance", "Test how a gateway handles tool calls, with cases taken from bug reports"
     ),
+    "completion": Command("completion", "Print the script that completes commands in bash, zsh or fish"),
+    "help": Command("help", "List the commands, or explain one"),
+    "version": Command("version", "Print the version"),
 }
 
-PASSTHROUGH_COMMANDS = ("run",)
-"""Commands that pass on the arguments after `--`."""
-EXIT_FAILED, EXIT_BAD_INPUT = 1, 2
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+COLOUR_CHOICES = ("auto", "always", "never")
 
 
 class CommandError(Exception):
@@ -60,38 +62,6 @@ class CommandError(Exception):
     def __init__(self, problem: str, hint: str = "", code: int = EXIT_BAD_INPUT) -> None:
         self.hint, self.code = hint, code
         super().__init__(problem)
-
-
-class CommandParser(argparse.ArgumentParser):
-    """Reports bad usage as a CommandError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise CommandError(message, f"see `{self.prog} --help`")
-
-
-def make_overview_parser() -> CommandParser:
-    """The parser of `toolwire` itself, which lists the commands."""
-    parser = CommandParser(prog="toolwire", description="Any agent, any model: tool calling between protocols.")
-    parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.summary)
-    return parser
-
-
-def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
-    """The command and its arguments. Files may come before and after the options."""
-    if not words or words[0] not in COMMANDS:
-        make_overview_parser().parse_args(words)
-    command, given = words[0], list(words[1:])
-    parser = CommandParser(prog=f"toolwire {command}", description=f"{COMMANDS[command].summary}.")
-    load_command_module(command).add_arguments(parser)
-    if command not in PASSTHROUGH_COMMANDS or "--" not in given:
-        return command, parser.parse_intermixed_args(given)
-    separator = given.index("--")
-    args = parser.parse_intermixed_args(given[:separator])
-    args.agent_arguments = given[separator + 1 :]
-    return command, args
 
 
 def load_command_module(command: str) -> ModuleType:
@@ -114,17 +84,62 @@ def report_missing_packages(words: Sequence[str]) -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for consoles that are not Unicode
     try:
-        with report_missing_packages(words):
-            command, args = parse_command(words)
-            return int(load_command_module(command).run(args))
-    except CommandError as error:
-        for label, text in (("error", str(error)), ("hint", error.hint)):
-            sys.stderr.write(f"{label}: {text}\n" if text else "")
-        return error.code
+        with _colour_option(words):
+            code = _run_command(words)
+            sys.stdout.flush()
+            return code
     except BrokenPipeError:
         # The reader of our output, such as `head`, has closed it: that is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO) or error.filename is not None:
+            raise
+        sys.stderr.write(f"error: cannot write the output: {error.strerror}\nhint: write it to another place\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BAD_INPUT
+
+
+def _run_command(words: Sequence[str]) -> int:
+    from toolwire.cli import terminal, usage
+
+    try:
+        with report_missing_packages(words):
+            command, args = usage.parse_command(words)
+            return int(load_command_module(command).run(args))
+    except CommandError as error:
+        sys.stdout.flush()
+        for label, colour, text in (("error:", "lost", str(error)), ("hint:", "added", error.hint)):
+            sys.stderr.write(f"{terminal.paint_text(label, colour, sys.stderr)} {text}\n" if text else "")
+        return error.code
+
+
+@contextmanager
+def _colour_option(words: list[str]) -> Iterator[None]:
+    """Remove `--color WHEN` from the words, and pass it on in NO_COLOR and FORCE_COLOR."""
+    end = words.index("--") if "--" in words else len(words)
+    place = next((number for number in range(end) if words[number].partition("=")[0] in ("--color", "--colour")), None)
+    if place is None:
+        yield
+        return
+    name, given, choice = words.pop(place).partition("=")
+    if not given:
+        choice = words.pop(place) if place < end - 1 else ""
+    if choice not in COLOUR_CHOICES:
+        sys.stderr.write(f"error: {name} `{choice}` is not possible\nhint: choose from: {', '.join(COLOUR_CHOICES)}\n")
+        raise SystemExit(EXIT_BAD_INPUT)
+    before = dict(os.environ)
+    if choice != "auto":
+        for variable, value in (("NO_COLOR", "never"), ("FORCE_COLOR", "always")):
+            os.environ[variable] = "1" if choice == value else ""
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,9 +13,20 @@ import msgspec
 
 from toolwire.cli import CommandError
 from toolwire.core.json_values import encode
-from toolwire.core.terminal_text import add_colour, pad_text, text_width
+from toolwire.core.terminal_text import WORD_JOINT, add_colour, pad_text, text_width, wrap_text
 
 CHUNK_SIZE = 65536
+WIDTH_IN_PIPE = 120
+WIDTH_UNKNOWN = 80
+"""For a terminal that does not know its size."""
+GAP = "  "
+MIN_CELL_WIDTH = 8
+"""A table whose columns would be narrower is shown as a list."""
+MAX_UNBROKEN_WIDTH = 32
+"""A word up to this width is not broken if another column can be narrower instead."""
+JSON_TOKEN = re.compile(
+    r'(?P<key>"(?:[^"\\]|\\.)*"(?=:))|(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>-?\d[\d.eE+-]*)|(?P<word>[a-z]+)'
+)
 
 
 def read_input(name: str | None) -> bytes:
@@ -38,35 +49,151 @@ def read_chunks(name: str | None) -> Iterator[bytes]:
         raise CommandError(f"cannot read {name}: {error.strerror}", "check the path") from None
 
 
+def wants_colour(stream: TextIO) -> bool:
+    """`--color` is passed on in the variables NO_COLOR and FORCE_COLOR, which the log and other programs know too."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
 def paint_text(text: str, colour: str, stream: TextIO | None = None) -> str:
     """For standard output, unless another stream is given."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not (stream or sys.stdout).isatty()
-    return text if is_plain else add_colour(text, colour)
+    return add_colour(text, colour) if wants_colour(stream or sys.stdout) else text
 
 
 def heading(text: str) -> str:
     """A heading on standard output."""
-    return paint_text(f"{text}\n", "head")
+    return f"{paint_text(text, 'head')}\n"
 
 
-def terminal_width() -> int:
-    return shutil.get_terminal_size((120, 40)).columns
+def terminal_width(stream: TextIO | None = None) -> int:
+    """The columns of the terminal behind standard output or another stream; $COLUMNS overrides it."""
+    stream = stream or sys.stdout
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    if not stream.isatty():
+        return WIDTH_IN_PIPE
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH_UNKNOWN
+    except OSError:
+        return WIDTH_UNKNOWN
 
 
-def format_table(rows: Iterable[Sequence[str]], colours: Sequence[str] = (), stream: TextIO | None = None) -> str:
-    """Rows with aligned columns; `colours` are for the first cell of each row."""
-    table = [list(row) for row in rows]
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def format_table(
+    rows: Iterable[Sequence[str]],
+    colours: Sequence[str] = (),
+    stream: TextIO | None = None,
+    *,
+    has_header: bool = False,
+) -> str:
+    """Rows with aligned columns; `colours` are for the first cell of each row.
+
+    On a terminal the cells are wrapped so that the table fits; if it is too narrow for columns, the cells are below
+    each other, each with its name from the header. In a pipe each row is one line.
+    """
+    table = [[_show_controls(cell) for cell in row] for row in rows]
     if not table:
         return ""
-    widths = [max(text_width(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = []
+    stream = stream or sys.stdout
+    available = terminal_width(stream) if stream.isatty() else None
+    widths = _fit_columns(table, available)
+    lines: list[str] = []
+    names = table[0] if has_header else [""] * len(table[0])
     for number, row in enumerate(table):
-        cells = [pad_text(cell, width) for cell, width in zip(row, widths, strict=True)]
-        if number < len(colours):
-            cells[0] = paint_text(cells[0], colours[number], stream)
-        lines.append("  ".join(cells).rstrip())
+        colour = colours[number] if number < len(colours) else ""
+        if widths is not None:
+            lines += _row_lines(row, widths, colour, stream)
+        elif row is not names:
+            labels = [f"{name}: " if name and place else "" for place, name in enumerate(names)]
+            cells = [label + cell for label, cell in zip(labels, row, strict=True)]
+            lines += _list_lines(cells, max(available or 0, MIN_CELL_WIDTH), colour, stream)
     return "\n".join(lines) + "\n"
 
 
+def _show_controls(text: str) -> str:
+    """Text of a file or a peer must not move the cursor or set colours."""
+    if text.isprintable():
+        return text
+    return "".join(" " if one in "\t\n" else "�" if one < " " or "\x7f" <= one < "\xa0" else one for one in text)
+
+
+def _fit_columns(table: Sequence[Sequence[str]], available: int | None) -> list[int] | None:
+    """The width of each column, or None if the columns cannot be that narrow. The widest columns give way first, and
+    words are broken only if that is not enough."""
+    columns = [*zip(*table, strict=True)]
+    wanted = [max(map(text_width, column)) for column in columns]
+    if available is None or sum(wanted) + len(GAP) * (len(wanted) - 1) <= available:
+        return wanted
+    space = available - len(GAP) * (len(wanted) - 1)
+    words = [min(max(map(_widest_word, column)), MAX_UNBROKEN_WIDTH) for column in columns]
+    parts = [min(max(map(_widest_part, column)), width) for column, width in zip(columns, words, strict=True)]
+    for floors in (words, parts, [min(MIN_CELL_WIDTH, width) for width in wanted]):
+        if sum(floors) <= space:
+            return _share_width(wanted, floors, space)
+    return None
+
+
+def _share_width(wanted: Sequence[int], floors: Sequence[int], space: int) -> list[int]:
+    """Narrow the widest columns to one common width, but none below its floor."""
+    common = max(wanted)
+    while sum(max(floor, min(width, common)) for width, floor in zip(wanted, floors, strict=True)) > space:
+        common -= 1
+    return [max(floor, min(width, common)) for width, floor in zip(wanted, floors, strict=True)]
+
+
+def _widest_word(cell: str) -> int:
+    indent = len(cell) - len(cell.lstrip())
+    return indent + max(map(text_width, cell.split()), default=0)
+
+
+def _widest_part(cell: str) -> int:
+    return _widest_word(WORD_JOINT.sub("_ ", cell))
+
+
+def _row_lines(row: Sequence[str], widths: Sequence[int], colour: str, stream: TextIO) -> Iterator[str]:
+    cells = [wrap_text(cell, width) for cell, width in zip(row, widths, strict=True)]
+    for number in range(max(map(len, cells))):
+        parts = [
+            pad_text(lines[number] if number < len(lines) else "", width)
+            for lines, width in zip(cells, widths, strict=True)
+        ]
+        line = GAP.join(parts).rstrip()
+        first = parts[0].rstrip()
+        yield paint_text(first, colour, stream) + line[len(first) :] if first else line
+
+
+def _list_lines(row: Sequence[str], width: int, colour: str, stream: TextIO) -> Iterator[str]:
+    """The cells of a row below each other, for a terminal that is too narrow for columns."""
+    yield from (paint_text(line, colour, stream) for line in wrap_text(row[0], width))
+    indent = GAP + " " * (len(row[0]) - len(row[0].lstrip()))
+    for cell in row[1:]:
+        if cell.strip():
+            yield from wrap_text(indent + cell.strip(), width)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
 def format_json(value: Any) -> str:
-    return msgspec.json.format(encode(value), indent=2).decode() + "\n"
+    """A document for standard output: indented, and coloured on a terminal."""
+    text = msgspec.json.format(encode(value), indent=2).decode() + "\n"
+    return JSON_TOKEN.sub(_paint_token, text) if wants_colour(sys.stdout) else text
+
+
+def _paint_token(token: re.Match[str]) -> str:
+    return add_colour(token[0], f"json-{token.lastgroup}")
+
+
+def print_body(body: bytes) -> None:
+    """Print a JSON body: exactly these bytes and a newline in a pipe, indented and coloured on a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write(format_json(msgspec.Raw(body)))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body + b"\n")

@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 import msgspec
 from msgspec import Struct
 
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import CommandError, terminal, usage
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.translation.translate import node_as_json
 from toolwire.core.codec import Codec
@@ -36,7 +36,7 @@ from toolwire.gateway.pipeline.headers import load_agents, recognise_agent
 from toolwire.gateway.pipeline.route import Router, Target, choose_codec
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
-from toolwire.protocols import CODECS, UnknownProtocol, find_codec
+from toolwire.protocols import CODECS
 
 UNKNOWN_VALUE = "–"
 NO_SUCH_TOOL = "(matches no tool of this request)"
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("action", choices=("explain", "presets"), help="explain a request, or list the presets")
     add("file", nargs="?", metavar="REQUEST.json", help="the client's request (default: standard input)")
-    add("--client", metavar="P", help=f"protocol of the request: {', '.join(CODECS)}")
+    add("--client", metavar="PROTOCOL", help=f"protocol of the request: {', '.join(CODECS)}")
     add("--model", default="", metavar="M", help="the requested model (default: the one in the request)")
     add("--key", default="", metavar="NAME", help="the name of the client key that it is sent with")
     add("--agent", default="", metavar="A", help="the agent that sends it, by its name or its user agent")
@@ -64,12 +64,10 @@ def run(args: argparse.Namespace) -> int:
         return print_presets(args.json)
     if not args.client:
         raise CommandError("--client is missing", f"name the protocol of the request: {', '.join(CODECS)}")
+    client = usage.find_protocol(args.client, "--client")
     config = load_or_report(args.config)
     try:
-        client = find_codec(args.client)
         request = client.read_request(expect_object(decode(terminal.read_input(args.file)), None))
-    except UnknownProtocol as unknown:
-        raise CommandError(str(unknown), "--client takes the name of a protocol") from None
     except Malformed as bad:
         hint = f"the input was read as {args.client}; check --client"
         raise CommandError(f"{args.file or 'the input'}: {bad}", hint) from None

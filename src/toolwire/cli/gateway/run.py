@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from toolwire.agents import Agent, find_program, load_agents
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import CommandError, terminal, usage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", default="", metavar="M", help="a model that the gateway knows, or `provider/model`")
     shown = "model name to give the agent instead: some agents have extra tools for models they know"
     add("--as", dest="shown_name", default="", metavar="NAME", help=shown)
-    add("--protocol", metavar="P", help="protocol to use, for an agent that supports several")
+    add("--protocol", metavar="PROTOCOL", help="protocol to use, for an agent that supports several")
     add("--config", metavar="FILE", help="configuration file of the gateway; always starts a private gateway")
     add("--log", default="", metavar="FILE", help="append the log of the private gateway to FILE")
     add("--no-check", action="store_true", help="start the agent without testing the model first")
@@ -62,7 +62,7 @@ def print_status(line: str) -> None:
 def find_agent(args: argparse.Namespace) -> Agent:
     agent = load_agents().get(args.agent)
     if agent is None:
-        raise CommandError(f"unknown agent `{args.agent}`", f"known agents: {', '.join(load_agents())}")
+        raise CommandError(f"unknown agent `{args.agent}`", usage.suggest_name(args.agent, load_agents()))
     if args.extra_words:
         words = " ".join(args.extra_words)
         hint = f"to pass them to {agent.title}: toolwire run {agent.name} -- {words}"

@@ -7,17 +7,16 @@ import re
 import sys
 from collections.abc import Sequence
 
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import CommandError, terminal, usage
 from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.config.providers import known_servers
 from toolwire.gateway.pipeline.route import codec_with_quirks
 from toolwire.policy.rules import tool_name
-from toolwire.protocols import CODECS, UnknownProtocol, find_codec
+from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
@@ -40,23 +39,19 @@ DOUBT_WEIGHT = 9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", nargs="?", metavar="TOOLS.json", help="a list of tools, or a request that contains `tools`")
-    add("--for", dest="target", metavar="P", help="check only this protocol or well-known provider")
-    add("--from", dest="source", metavar="P", help="protocol of the tools (default: detected)")
+    add("--for", dest="target", metavar="PROTOCOL", help="check only this protocol or well-known provider")
+    add("--from", dest="source", metavar="PROTOCOL", help="protocol of the tools (default: detected)")
     add("--model", default="", help="the model that would be asked")
 
 
 def run(args: argparse.Namespace) -> int:
+    targets = dict([_find_target(args.target)]) if args.target else CODECS
+    sources = [usage.find_protocol(args.source, "--from")] if args.source else list(CODECS.values())
     try:
         value = decode(terminal.read_input(args.file))
-        targets = dict([_find_target(args.target)]) if args.target else CODECS
-        sources = [find_codec(args.source)] if args.source else list(CODECS.values())
     except Malformed as bad:
         hint = "tools are a JSON array, or an object with `tools`"
         raise CommandError(f"{args.file or 'the input'}: {bad}", hint) from None
-    except UnknownProtocol as unknown:
-        near = suggest_name(args.target or "", [*CODECS, *known_servers()])
-        hint = near if near.startswith("did") else "--for and --from take the name of a protocol"
-        raise CommandError(str(unknown), hint) from None
     source, request = read_tools(value, sources)
     is_rejected = False
     for title, target in targets.items():
@@ -74,7 +69,7 @@ def _find_target(name: str) -> tuple[str, Codec]:
     """A protocol, or a well-known server with its quirks."""
     server = known_servers().get(name)
     if server is None or name in CODECS:
-        codec = find_codec(name)
+        codec = usage.find_protocol(name, "--for", known_servers())
         return codec.name, codec
     return f"{name} ({server.protocols[0]})", codec_with_quirks(server.protocols[0], server.quirks)
 

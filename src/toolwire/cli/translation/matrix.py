@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import CommandError, terminal, usage
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Call, ProviderTool, Request, Result, Role, Text, Tool, Turn
 from toolwire.core.json_values import Json, decode, encode, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.protocols import CODECS, UnknownProtocol, find_codec
+from toolwire.core.terminal_text import chop_text, pad_text, shorten_text
+from toolwire.protocols import CODECS
 
 PIECES = ("declaration", "hosted", "call", "result", "final")
 MIN_COLUMN_WIDTH = 34
@@ -40,20 +41,19 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", nargs="?", help="show only this scenario")
-    parser.add_argument("--protocol", action="append", metavar="P", help="show only this protocol; may be repeated")
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="show only this scenario")
+    parser.add_argument(
+        "--protocol", action="append", metavar="PROTOCOL", help="show only this protocol; may be repeated"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     known = {scenario.scenario: scenario for scenario in load_scenarios()}
     if args.scenario and args.scenario not in known:
-        raise CommandError(f"unknown scenario {args.scenario!r}", f"known scenarios: {', '.join(known)}")
+        raise CommandError(f"unknown scenario `{args.scenario}`", usage.suggest_name(args.scenario, known))
     scenarios = [known[args.scenario]] if args.scenario else list(known.values())
-    try:
-        codecs = [find_codec(name) for name in args.protocol or CODECS]
-    except UnknownProtocol as unknown:
-        raise CommandError(str(unknown), "--protocol takes the name of a protocol") from None
+    codecs = [usage.find_protocol(name, "--protocol") for name in args.protocol or CODECS]
     if args.json:
         document = {one.scenario: {codec.name: write_pieces(one, codec) for codec in codecs} for one in scenarios}
         sys.stdout.write(terminal.format_json(document))
@@ -116,13 +116,13 @@ def _scenario_page(scenario: Scenario, codecs: list[Codec]) -> Iterator[str]:
 
 
 def _piece_row(piece: str, shown: list[tuple[str, Json]], width: int) -> Iterator[str]:
-    heads = [f"{piece} · {name}"[:width].ljust(width) for name, _ in shown]
-    yield "  ".join(terminal.paint_text(head, "ok") for head in heads).rstrip() + "\n"
+    heads = [terminal.paint_text(shorten_text(f"{piece} · {name}", width), "ok") for name, _ in shown]
+    yield "  ".join(pad_text(head, width) for head in heads).rstrip() + "\n"
     columns = []
     for _, value in shown:
         text = msgspec.json.format(encode(value), indent=1).decode()
-        cells = [line[at : at + width] for line in text.splitlines() for at in range(0, len(line), width)]
+        cells = [part for line in text.splitlines() for part in chop_text(line, width)]
         columns.append(cells)
     for line in zip_longest(*columns, fillvalue=""):
-        yield "  ".join(cell.ljust(width) for cell in line).rstrip() + "\n"
+        yield "  ".join(pad_text(cell, width) for cell in line).rstrip() + "\n"
     yield "\n"

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write("\n".join("".join(tool_page(catalogue, name, tool)) for name, tool in tools.items()))
     else:
         rows = [("tool", *(agent.title for agent in catalogue.agents.values())), *tool_rows(catalogue)]
-        sys.stdout.write(terminal.format_table(rows, ["head"]))
+        sys.stdout.write(terminal.format_table(rows, ["head"], has_header=True))
     return 0
 
 
@@ -58,7 +58,7 @@ def _agent_names(rows: tuple[AgentTool, ...]) -> str:
 
 def tool_page(catalogue: Catalogue, name: str, tool: CatalogueTool) -> Iterator[str]:
     """One tool: what it does, and its name and parameters in every agent."""
-    yield f"{terminal.paint_text(name, 'head')}  {tool.about}\n"
+    yield terminal.format_table([(name, tool.about)], ["head"])
     for agent, settings in catalogue.agents.items():
         for row in tool.tools_of(agent):
             marks = filter(None, (row.kind if row.kind != "function" else "", "older" if row.older else ""))

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import CommandError, terminal, usage
 from toolwire.core.codec import Codec
 from toolwire.core.ir import PROVENANCE_FIELDS, Opaque
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.core.losses import Loss
-from toolwire.protocols import CODECS, UnknownProtocol, find_codec
+from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 
@@ -29,8 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("kind", choices=("request", "response", "stream", "error"), help="what to translate")
     add("file", nargs="?", metavar="FILE", help="the input (default: standard input)")
-    add("--from", dest="source", required=True, metavar="P", help=f"protocol of the input: {', '.join(CODECS)}")
-    add("--to", dest="target", required=True, metavar="Q", help="protocol of the output, or `ir`: the internal form")
+    add("--from", dest="source", required=True, metavar="PROTOCOL", help=f"protocol of the input: {', '.join(CODECS)}")
+    add(
+        "--to",
+        dest="target",
+        required=True,
+        metavar="PROTOCOL",
+        help="protocol of the output, or `ir`: the internal form",
+    )
     add("--request", metavar="FILE", help="for answers, the client's request: restores its tool names and shapes")
     add("--report", metavar="FILE", help="write the losses as JSON lines (default: as a table on standard error)")
     add("--strict", action="store_true", help="exit with 3 if something is lost")
@@ -40,11 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        source = find_codec(args.source)
-        target = source if args.target == "ir" else find_codec(args.target)
-    except UnknownProtocol as unknown:
-        raise CommandError(str(unknown), "--from and --to take the name of a protocol") from None
+    source = usage.find_protocol(args.source, "--from")
+    target = source if args.target == "ir" else usage.find_protocol(args.target, "--to")
     try:
         if args.target != "ir":
             return _translate(args, source, target)
@@ -71,7 +74,7 @@ def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
 
 
 def _print_translation(args: argparse.Namespace, translation: Translation) -> int:
-    sys.stdout.write(translation.body.decode() + "\n")
+    terminal.print_body(translation.body)
     code = _report_losses(args, translation.losses)
     return code or (EXIT_FAILED if translation.status >= 400 else 0)
 

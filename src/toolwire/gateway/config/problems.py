@@ -21,6 +21,8 @@ KeyPath = tuple[str | int, ...]
 MAX_SUGGESTIONS = 100
 """Names that a hint lists or searches. Comparing every wrong name with thousands would take minutes."""
 
+MAX_MEANT_NAMES = 3
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BLANKS = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _STRING = re.compile(
@@ -192,8 +194,19 @@ def nearest_name(word: str, known: Iterable[str]) -> str:
 def suggest_name(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown name."""
     names = [*islice(known, MAX_SUGGESTIONS)]
-    near = nearest_name(word, names) if len(word) <= MAX_SUGGESTIONS else ""
-    return f"did you mean `{near}`?" if near else f"choose from: {', '.join(names)}" if names else ""
+    near = " or ".join(f"`{name}`" for name in _meant_names(word, names))
+    return f"did you mean {near}?" if near else f"choose from: {', '.join(names)}" if names else ""
+
+
+def _meant_names(word: str, names: Sequence[str]) -> list[str]:
+    """The names that were probably meant: some that have the word as a part, as `openai-chat` has `openai`, or the
+    nearest one."""
+    if not word or len(word) > MAX_SUGGESTIONS:
+        return []
+    folded = word.lower().replace("_", "-")
+    parts = [name for name in names if folded in name.lower().replace("_", "-").split("-")]
+    near = nearest_name(word, names)
+    return parts if 0 < len(parts) <= MAX_MEANT_NAMES else [near] if near else []
 
 
 TomlTable = Mapping[str, object]

@@ -1,0 +1,270 @@
+"""`toolwire completion SHELL`: the script that completes commands, options, protocols, agents and files.
+
+It is made from the parsers of the commands, so that it needs no program while the user types.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from toolwire.cli import COLOUR_CHOICES, COMMANDS
+from toolwire.cli.usage import CommandParser, argument_help
+
+FILE_METAVARS = ("FILE", "TOOLS.json", "REQUEST.json")
+FOLDER_METAVARS = ("FOLDER",)
+COLOUR_WORDS = " ".join(COLOUR_CHOICES)
+INSTALL_LINES = {
+    "bash": 'eval "$(toolwire completion bash)"     # in ~/.bashrc',
+    "zsh": 'eval "$(toolwire completion zsh)"      # in ~/.zshrc, after compinit',
+    "fish": "toolwire completion fish | source     # in ~/.config/fish/config.fish",
+}
+
+
+class Argument(NamedTuple):
+    """What a shell must know about an option or a positional argument."""
+
+    names: Sequence[str]
+    help: str
+    metavar: str
+    takes_value: bool
+    words: Sequence[str]
+    """Its possible values, as far as they are known."""
+    repeats: bool
+
+
+class CommandTable(NamedTuple):
+    """The arguments of one command."""
+
+    name: str
+    summary: str
+    options: Sequence[Argument]
+    positionals: Sequence[Argument]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=tuple(INSTALL_LINES), help="the shell to make it for")
+    parser.epilog = "\n".join(("To use it, add one line:", *(f"  {line}" for line in INSTALL_LINES.values())))
+
+
+def run(args: argparse.Namespace) -> int:
+    tables = [read_command(name) for name in COMMANDS]
+    lines = {"bash": bash_lines, "zsh": zsh_lines, "fish": fish_lines}[args.shell](tables)
+    head = "" if args.shell == "zsh" else f"# {INSTALL_LINES[args.shell]}\n"
+    sys.stdout.write(head + "".join(f"{line}\n" for line in lines))
+    return 0
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def read_command(name: str) -> CommandTable:
+    """The arguments of a command, from its parser."""
+    arguments = [make_argument(action) for action in CommandParser(name).arguments]
+    colour = Argument(("--color",), "auto, always or never", "WHEN", True, COLOUR_CHOICES, False)
+    options = [*(one for one in arguments if one.names), colour]
+    return CommandTable(name, COMMANDS[name].summary, options, [one for one in arguments if not one.names])
+
+
+def make_argument(action: argparse.Action) -> Argument:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest
+    takes_value = action.nargs != 0
+    words = [str(choice) for choice in action.choices] if action.choices else known_words(metavar)
+    repeats = action.nargs in ("*", "+") or isinstance(action, argparse._AppendAction)
+    return Argument(action.option_strings, argument_help(action), metavar, takes_value, words, repeats)
+
+
+def known_words(metavar: str) -> Sequence[str]:
+    """The values of arguments with this metavar."""
+    from toolwire.agents import load_agents
+    from toolwire.cli.translation.matrix import load_scenarios
+    from toolwire.protocols import CODECS
+
+    match metavar:
+        case "PROTOCOL":
+            return list(CODECS)
+        case "AGENT":
+            return list(load_agents())
+        case "COMMAND":
+            return list(COMMANDS)
+        case "SCENARIO":
+            return [scenario.scenario for scenario in load_scenarios()]
+    return ()
+
+
+# --- bash -------------------------------------------------------------------------------------------------------------
+
+
+BASH_START = """\
+_toolwire() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" prev="" verb="" word at place=0 want=""
+  COMPREPLY=()
+  # Bash splits words at `=`.
+  if [[ $cur == "=" ]]; then cur=""; prev="${COMP_WORDS[COMP_CWORD-1]}"
+  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then prev="${COMP_WORDS[COMP_CWORD-2]}"
+  else prev="${COMP_WORDS[COMP_CWORD-1]}"
+  fi
+  for ((at = 1; at < COMP_CWORD; at++)); do
+    word="${COMP_WORDS[at]}"
+    if [[ $word == "--" ]]; then COMPREPLY=($(compgen -f -- "$cur")); return; fi
+    if [[ $word == "=" ]]; then ((at++)); continue; fi
+    if [[ $word == -* ]]; then
+      _toolwire_value "$verb" "$word"
+      if [[ -n $want && ${COMP_WORDS[at+1]} != "=" ]]; then ((at++)); fi
+    elif [[ -z $verb ]]; then verb="$word"
+    else ((place++))
+    fi
+  done
+  _toolwire_value "$verb" "$prev"
+  if [[ -z $want && $cur == -* ]]; then want="words $(_toolwire_options "$verb")"
+  elif [[ -z $want ]]; then want="$(_toolwire_place "$verb" "$place")"
+  fi
+  case "$want" in
+    files) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$cur")) ;;
+    folders) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -d -- "$cur")) ;;
+    words*) COMPREPLY=($(compgen -W "${want#words }" -- "$cur")) ;;
+  esac
+}"""
+
+
+def bash_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
+    yield BASH_START
+    yield "# What the value of an option is: files, folders, some words, or unknown; empty if it takes none."
+    yield '_toolwire_value() {\n  want=""\n  case "$1 $2" in'
+    for table in tables:
+        for option in table.options:
+            if option.takes_value:
+                patterns = "|".join(f'"{table.name} {name}"' for name in option.names)
+                yield f"    {patterns}) want={shlex.quote(bash_value(option))} ;;"
+    yield f'    " --color") want="words {COLOUR_WORDS}" ;;'
+    yield '  esac\n}\n_toolwire_options() {\n  case "$1" in\n    "") echo "--help --version --color" ;;'
+    for table in tables:
+        names = " ".join(name for option in table.options for name in option.names if name.startswith("--"))
+        yield f'    {table.name}) echo "{names}" ;;'
+    yield '  esac\n}\n_toolwire_place() {\n  case "$1 $2" in'
+    yield f"    ' 0') echo 'words {' '.join(table.name for table in tables)}' ;;"
+    for table in tables:
+        for number, argument in enumerate(table.positionals):
+            pattern = f'"{table.name} "*' if argument.repeats else f'"{table.name} {number}"'
+            yield f'    {pattern}) echo "{bash_value(argument)}" ;;'
+    yield "  esac\n}\ncomplete -F _toolwire toolwire"
+
+
+def bash_value(argument: Argument) -> str:
+    if argument.words:
+        return f"words {' '.join(argument.words)}"
+    return "files" if argument.metavar in FILE_METAVARS else "folders" if argument.metavar in FOLDER_METAVARS else "any"
+
+
+# --- zsh --------------------------------------------------------------------------------------------------------------
+
+
+def zsh_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
+    yield f"#compdef toolwire\n# {INSTALL_LINES['zsh']}"
+    yield "_toolwire() {\n  local context state state_descr line\n  typeset -A opt_args\n  local -a commands=("
+    yield from (f"    {shlex.quote(f'{table.name}:{table.summary}')}" for table in tables)
+    yield "  )"
+    yield "  _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\"
+    yield f"    '--color=[auto, always or never]:WHEN:({COLOUR_WORDS})' \\"
+    yield "    '1: :->command' '*:: :->arguments'"
+    yield "  case $state in"
+    yield "    command) _describe -t commands command commands ;;"
+    yield "    arguments)\n      case $words[1] in"
+    for table in tables:
+        specs = [zsh_option(option, name) for option in table.options for name in option.names]
+        specs += map(zsh_positional, table.positionals)
+        yield (
+            f"        {table.name})\n          _arguments " + " \\\n            ".join(map(shlex.quote, specs)) + " ;;"
+        )
+    yield "      esac ;;\n  esac\n}"
+    yield 'if [ "$funcstack[1]" = "_toolwire" ]; then _toolwire "$@"; else compdef _toolwire toolwire; fi'
+
+
+def zsh_option(option: Argument, name: str) -> str:
+    repeats = "*" if option.repeats else ""
+    text = option.help.replace("[", "(").replace("]", ")").replace(":", "\\:")
+    takes_value = "=" if option.takes_value and name.startswith("--") else ""
+    return f"{repeats}{name}{takes_value}[{text}]{zsh_value(option) if option.takes_value else ''}"
+
+
+def zsh_positional(argument: Argument) -> str:
+    return ("*" if argument.repeats else "") + zsh_value(argument, "optional" if not argument.repeats else "")
+
+
+def zsh_value(argument: Argument, presence: str = "") -> str:
+    metavar = argument.metavar.replace(":", "\\:")
+    action = f"({' '.join(argument.words)})" if argument.words else ""
+    if argument.metavar in FILE_METAVARS:
+        action = "_files"
+    elif argument.metavar in FOLDER_METAVARS:
+        action = "_files -/"
+    return f"{':' if presence else ''}:{metavar}:{action}"
+
+
+# --- fish -------------------------------------------------------------------------------------------------------------
+
+FISH_START = """\
+# The number of words after the command, without options, if the command is the given one.
+function __toolwire_at
+    set -l words (commandline -opc)
+    set -l found
+    set -l skip no
+    for word in $words[2..]
+        if test $skip = yes
+            set skip no
+        else if string match -q -- '-*' $word
+            if contains -- "$found[1] $word" $__toolwire_with_value
+                set skip yes
+            end
+        else
+            set -a found $word
+        end
+    end
+    switch (count $argv)
+        case 0
+            test (count $found) -eq 0
+        case 1
+            test "$found[1]" = "$argv[1]"
+        case '*'
+            test "$found[1]" = "$argv[1]"; and test (count $found) -eq (math $argv[2] + 1)
+    end
+end
+complete -c toolwire -f
+complete -c toolwire -n __toolwire_at -s h -l help -d 'list the commands'
+complete -c toolwire -n __toolwire_at -s V -l version -d 'print the version'"""
+
+
+def fish_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
+    with_value = [
+        f"{table.name} {name}" for table in tables for one in table.options if one.takes_value for name in one.names
+    ]
+    yield f"set -g __toolwire_with_value {' '.join(map(fish_quote, with_value))}"
+    yield FISH_START
+    for table in tables:
+        yield f"complete -c toolwire -n __toolwire_at -a {table.name} -d {fish_quote(table.summary)}"
+        for option in table.options:
+            flags = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
+            value = fish_value(option) if option.takes_value else ""
+            text = fish_quote(option.help)
+            yield f"complete -c toolwire -n '__toolwire_at {table.name}' {flags}{value} -d {text}"
+        for number, argument in enumerate(table.positionals):
+            place = table.name if argument.repeats else f"{table.name} {number}"
+            if argument.metavar in FILE_METAVARS or argument.words:
+                value = fish_value(argument).replace(" -r", "").replace(" -x", "")
+                yield f"complete -c toolwire -n '__toolwire_at {place}'{value}"
+
+
+def fish_value(argument: Argument) -> str:
+    if argument.words:
+        return f" -x -a {fish_quote(' '.join(argument.words))}"
+    if argument.metavar in FOLDER_METAVARS:
+        return " -x -a '(__fish_complete_directories)'"
+    return " -r -F" if argument.metavar in FILE_METAVARS else " -x"
+
+
+def fish_quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

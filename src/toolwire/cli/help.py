@@ -1,0 +1,60 @@
+"""`toolwire` alone, `toolwire help` and `toolwire help COMMAND`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from toolwire import __version__
+from toolwire.cli import COMMANDS, terminal, usage
+
+ABOUT = "Any agent, any model: tool calling between OpenAI, Anthropic and Gemini."
+FIRST_STEPS = (
+    ("toolwire serve", "run the gateway; it says what to set in your program"),
+    ("toolwire run claude", "run a coding agent on any model: claude, codex, gemini …"),
+    ("toolwire matrix", "see the same tool call in every protocol"),
+)
+GROUPS = {"gateway": "The gateway", "translation": "Protocols and tools", "": "Help"}
+"""Titles of the packages of commands."""
+OPTIONS = (
+    ("-h, --help", "this list; after a command: its arguments"),
+    ("-V, --version", "print the version"),
+    ("--color WHEN", "auto, always or never"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", nargs="?", metavar="COMMAND", help="the command to explain (default: list them all)")
+    parser.set_defaults(is_short=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.topic:
+        usage.check_command(args.topic)
+        sys.stdout.write(usage.CommandParser(args.topic).format_help())
+    else:
+        sys.stdout.writelines(short_help() if args.is_short else full_help())
+    return 0
+
+
+def short_help() -> Iterator[str]:
+    """What Toolwire is, and what to do next."""
+    yield f"{terminal.paint_text(f'Toolwire {__version__}', 'head')}\n{ABOUT}\n\nStart with one of these:\n\n"
+    yield terminal.format_table([(f"  {command}", text) for command, text in FIRST_STEPS], ["ok"] * len(FIRST_STEPS))
+    yield "\n`toolwire help` lists all commands, `toolwire help COMMAND` explains one.\n"
+
+
+def full_help() -> Iterator[str]:
+    """Every command, in groups."""
+    yield f"{terminal.paint_text('usage:', 'head')} toolwire COMMAND [arguments]\n\n{ABOUT}\n"
+    width = max(map(len, (*COMMANDS, *dict(OPTIONS))))
+    for group, title in GROUPS.items():
+        names = [name for name, command in COMMANDS.items() if command.module.rpartition(".")[0] == group]
+        yield f"\n{terminal.heading(title)}"
+        yield terminal.format_table(
+            [(f"  {name:{width}}", COMMANDS[name].summary) for name in names], ["ok"] * len(names)
+        )
+    yield f"\n{terminal.heading('Options')}"
+    yield terminal.format_table([(f"  {name:{width}}", text) for name, text in OPTIONS])
+    yield "\n`toolwire help COMMAND` explains one command.\n"

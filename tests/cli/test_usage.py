@@ -1,0 +1,147 @@
+"""How commands are called: what a user who mistypes is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.terminal_golden import TOOLWIRE, check_golden, make_environ, run_in_pipe, run_on_terminal, start_on_terminal
+from toolwire.cli import COMMANDS, main
+
+ANY = ["translate", "request", "--to", "gemini"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        (["srve"], "unknown command `srve`", "did you mean `serve`?"),
+        (["start"], "unknown command `start`", "did you mean `serve`?"),
+        (["claude"], "unknown command `claude`", "did you mean `toolwire run claude`?"),
+        (["qqqqq"], "unknown command `qqqqq`", "`toolwire help` lists the commands"),
+        (["help", "srve"], "unknown command `srve`", "did you mean `serve`?"),
+        (["--vers"], "unknown option `--vers`", "did you mean `--version`?"),
+        (["--qqqqq"], "unknown option `--qqqqq`", "see `toolwire help`"),
+        (["serve", "--prot", "1"], "unknown option `--prot`", "did you mean `--port`?"),
+        (["serve", "--prot=1"], "unknown option `--prot`", "did you mean `--port`?"),
+        (["serve", "--qqqqq"], "unknown option `--qqqqq`", "see `toolwire serve --help`"),
+        (["serve", "--log", "jsn"], "unknown value of --log-format `jsn`", "did you mean `json`?"),
+        (["serve", "--log", "qqqqq"], "unknown value of --log-format `qqqqq`", "choose from: auto, json, text, none"),
+        (["serve", "--port", "http"], "--port: `http` is not a whole number", "see `toolwire serve --help`"),
+        (["serve", "--port"], "--port needs a value", "see `toolwire serve --help`"),
+        (["serve", "now"], "unexpected arguments: `now`", "see `toolwire serve --help`"),
+        (["matrix", "--json=1"], "--json takes no value", "see `toolwire matrix --help`"),
+        (["matrix", "read_fil"], "unknown scenario `read_fil`", "did you mean `read_file`?"),
+        (["translate", "request"], "missing: --from, --to", "see `toolwire translate --help`"),
+        ([*ANY, "--form", "gemini"], "unknown option `--form`", "did you mean `--from`?"),
+        (["mcp"], "missing: action", "action is one of: list"),
+        (["mcp", "lst"], "unknown action `lst`", "did you mean `list`?"),
+        (["run", "cladue"], "unknown agent `cladue`", "did you mean `claude`?"),
+        ([*ANY, "--from", "openai"], "--from: unknown protocol `openai`", "did you mean `openai-chat` or `openai-responses`?"),
+        ([*ANY, "--from", "chat"], "--from: unknown protocol `chat`", "did you mean `openai-chat`?"),
+        ([*ANY, "--from", "Claude"], "--from: unknown protocol `Claude`", "did you mean `anthropic`?"),
+        ([*ANY, "--from", "antropic"], "--from: unknown protocol `antropic`", "did you mean `anthropic`?"),
+        (["check", "--for", "gorq"], "--for: unknown protocol `gorq`", "did you mean `groq`?"),
+        (["translate", "rquest", "--from", "gemini", "--to", "gemini"], "unknown kind `rquest`", "did you mean `request`?"),
+        (["completion", "sh"], "unknown shell `sh`", "did you mean `zsh`?"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_one_line_and_a_hint(
+    words: list[str], problem: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"error: {problem}\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]])
+def test_version(words: list[str], folder: Path) -> None:
+    check_golden("version", words, folder)
+
+
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
+def test_all_commands_are_listed(words: list[str], folder: Path) -> None:
+    check_golden("help", words, folder)
+
+
+def test_toolwire_alone_says_what_to_do_next(folder: Path) -> None:
+    check_golden("alone", [], folder)
+
+
+@pytest.mark.parametrize("words", [["help", "translate"], ["translate", "--help"], ["translate", "-h"]])
+def test_one_command_is_explained(words: list[str], folder: Path) -> None:
+    check_golden("help-translate", words, folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_be_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", command]) == 0
+    assert f"usage: toolwire {command}" in capsys.readouterr().out
+
+
+def test_an_error_of_usage_on_a_terminal(folder: Path) -> None:
+    check_golden("unknown-command", ["srve"], folder, code=2)
+
+
+# --- colour -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "coloured"),
+    [
+        (["version"], {}, False),
+        (["srve"], {}, True),
+        (["srve", "--color", "never"], {}, False),
+        (["--color=never", "srve"], {}, False),
+        (["srve"], {"NO_COLOR": "1"}, False),
+        (["--color", "always", "srve"], {"NO_COLOR": "1"}, True),
+        (["srve"], {"TERM": "dumb"}, False),
+    ],
+)
+def test_colour_on_a_terminal(words: list[str], environ: dict[str, str], coloured: bool, folder: Path) -> None:
+    assert ("\x1b" in run_on_terminal(words, folder, 80, environ).out) is coloured
+
+
+def test_colour_in_a_pipe_only_if_asked_for(folder: Path) -> None:
+    assert "\x1b" not in run_in_pipe(["srve"], folder).err
+    assert "\x1b" in run_in_pipe(["--color=always", "srve"], folder).err
+    assert run_in_pipe(["--color=sometimes", "version"], folder).code == 2
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["matrix", "version", "tools"])
+def test_a_closed_pipe_is_silent(command: str, folder: Path) -> None:
+    shell = f'"{sys.executable}" -m toolwire.cli {command} | true; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_an_error_with_a_hint(folder: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*TOOLWIRE, "matrix"], env=make_environ(folder), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write the output: No space left on device\n")
+
+
+def test_ctrl_c_is_silent(folder: Path) -> None:
+    os.mkfifo(folder / "fifo")
+    command = start_on_terminal(["check", "fifo"], folder)
+    with command as process, open(folder / "fifo", "wb"):  # it can be opened when the command has opened it
+        process.process.send_signal(signal.SIGINT)
+        output = process.read_all()
+    assert (output.code, output.out) == (130, "")
+
+
+def test_a_console_without_unicode_shows_all_it_can(folder: Path) -> None:
+    done = run_in_pipe(["tools"], folder, {"PYTHONIOENCODING": "ascii:strict"})
+    assert done.code == 0
+    assert "\\u2013" in done.out
