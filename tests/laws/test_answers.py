@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from material import NAMES, PAIRS
+from material import NAMES, PAIRS, corpus, needs_corpus
 from toolwire import Malformed
 from toolwire.conformance.peers import find_violations
 from toolwire.core.argument_guard import ArgumentGuard
@@ -544,3 +544,33 @@ def test_what_claude_code_sends_back_after_unreadable_arguments_is_translated(ta
     translated = Exchange(find_codec("anthropic"), find_codec(target)).translate_request(json.dumps(body))
     assert find_violations(find_codec(target).name, json.loads(translated.body)) == []
     assert b"oops" in translated.body
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_peek_finds_the_tools_that_an_answer_calls(name: str) -> None:
+    """The log names them for answers that pass through, which are not read."""
+    codec = find_codec(name)
+    parts = (Text("first"), Call("call_1", "get_weather", "{}"), Call("call_2", "search", '{"name": "other"}'))
+    response = Response("id", "m", 1, (Choice(0, parts, Finish("calls")),))
+    body = encode(codec.write_response(response, Ledger("", name), WriteContext()))
+    peek = codec.peek_response(body)
+    found = codec.read_response(json.loads(body)) if peek is None else peek
+    assert found.called_tools == ("get_weather", "search")
+
+
+@needs_corpus
+def test_a_peek_finds_the_tools_that_recorded_answers_call() -> None:
+    bodies = [(find_codec(one.protocol), one.response) for one in corpus() if isinstance(one.response, dict)]
+    peeked = [(codec, body, codec.peek_response(encode(body))) for codec, body in bodies]
+    called = [(peek.called_tools, codec.read_response(body).called_tools) for codec, body, peek in peeked if peek]
+    assert any(peeked for peeked, _ in called)
+    assert [pair for pair in called if pair[0] != pair[1]] == []
+
+
+@pytest.mark.parametrize("calls", [{}, [1], [{"function": "f"}], "f"])
+def test_an_answer_with_unusual_calls_is_still_peeked_at(calls: object) -> None:
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    body = {"id": "c", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    peek = find_codec("openai-chat").peek_response(encode(body))
+    assert peek is not None
+    assert (peek.model, peek.called_tools) == ("m", ())

@@ -305,8 +305,6 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     history_markers: tuple[bytes, ...] = ()
     """Bytes of earlier calls, results or thinking, which may come from another model, or of what some models refuse:
     such a body is parsed first."""
-    call_marker: bytes = b""
-    """Bytes that every answer with a tool call has: only such an answer is read to log which tools it calls."""
     tool_marker: bytes = b""
     """Bytes that each declaration of a tool has once: a body with more of them than `max_tools` is parsed first."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
@@ -369,6 +367,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
 class ResponsePeek(msgspec.Struct, frozen=True, gc=False):
     model: str
     usage: Usage | None
+    called_tools: tuple[str, ...] = ()
+    """The names of the tools that the answer calls."""
 
 
 class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -539,6 +539,11 @@ class Response(Struct, frozen=True, gc=False):
     origin: Origin | None = None
     unknown_fields: tuple[UnknownField, ...] = ()
 
+    @property
+    def called_tools(self) -> tuple[str, ...]:
+        """The names of the tools that it calls."""
+        return tuple([part.name for choice in self.choices for part in choice.parts if type(part) is Call])
+
 
 # --- working with nodes ---------------------------------------------------------------------------------------------
 

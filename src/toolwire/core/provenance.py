@@ -73,14 +73,14 @@ def present_settings(settings: Settings) -> Collection[str]:
     return [field for field, value in zip(fields, values, strict=True) if value is not None and field != "where"]
 
 
-Partial = TypeVar("Partial", bound=Struct)
+Partial = TypeVar("Partial")
 
 
-def partial_decoder(shape: type[Partial]) -> Callable[[bytes], Partial | None]:
-    """A decoder of a few keys of a body; it returns None for a body of another shape."""
+def partial_decoder(shape: type[Partial]) -> Callable[[bytes | msgspec.Raw], Partial | None]:
+    """A decoder of a few keys of a body, or of a value in it; it returns None for a body of another shape."""
     decode = msgspec.json.Decoder(shape).decode
 
-    def decode_partial(data: bytes) -> Partial | None:
+    def decode_partial(data: bytes | msgspec.Raw) -> Partial | None:
         try:
             return decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -318,9 +318,7 @@ class Exchange:
             status=502 if is_error and body["error"] else 200,
             usage=response.usage,
             finishes=tuple([choice.finish.kind for choice in response.choices if choice.finish is not None]),
-            called_tools=tuple(
-                [part.name for choice in response.choices for part in choice.parts if type(part) is Call]
-            ),
+            called_tools=response.called_tools,
             failure=response.failure,
             memory_records=records,
         )

@@ -232,20 +232,21 @@ def _has_stream_type(response: UpstreamResponse) -> bool:
 def _pass_response(
     call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str], data: bytes
 ) -> Reply | AttemptFailed:
-    """Record usage and model of a response that passes through. Raises Malformed if it is not a response at all."""
+    """Record usage, model and tool calls of a response that passes through. Raises Malformed if it is not a response
+    at all."""
     codec, record = upstream.codec, call.record
     reply = Reply(200, client_response_headers(call, upstream, headers, ()), data)
-    if call.runtime.telemetry.wants_exchanges and data.find(codec.http.call_marker) >= 0:
-        record.passed_answer = data
     try:
         peek = codec.peek_response(data)
     except Malformed:
         return reply  # a response with strange token counts is still a response
     if peek is not None:
         record.usage, record.response_model = peek.usage, peek.model
+        record.set_tool_calls(peek.called_tools, str)
         return reply
     response = codec.read_response(expect_object(decode(data), None))
     record.usage, record.response_model = response.usage, response.model
+    record.set_tool_calls(response.called_tools, str)
     if response.failure is None:
         return reply
     if response.id:

@@ -57,17 +57,6 @@ def log_attempts(attempts: AttemptRows) -> AttemptRows:
     return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
 
 
-def read_tool_calls(record: ExchangeRecord) -> None:
-    """The tools that an answer calls which passed through as it is."""
-    codec = CODECS[record.provider_protocol]
-    try:
-        response = codec.read_response(expect_object(decode(record.passed_answer), None))
-    except (Malformed, RecursionError):
-        return
-    parts = [part for choice in response.choices for part in choice.parts]
-    record.set_tool_calls([part.name for part in parts if isinstance(part, ir.Call)], str)
-
-
 class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A JSON line. `event` also holds the fields of `json_line_head`; the others are different in every request."""
 
@@ -290,8 +279,6 @@ class Log:
         lines: list[Json] = []
         for record in records:
             stamp = self._write_time(record.started_at)
-            if record.passed_answer:
-                read_tool_calls(record)
             if is_json:
                 lines.append(self._json_line(record, stamp))
             else:

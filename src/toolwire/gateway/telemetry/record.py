@@ -148,8 +148,6 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
     """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
     tool_calls: tuple[tuple[str, str], ...] = ()
     """The tools that the answer calls: the client's name of each, and the provider's."""
-    passed_answer: bytes = b""
-    """An answer that passed through and may call tools: it is read only when it is logged."""
     tool_runs: list[tuple[str, str]] = msgspec.field(default_factory=list)
     """Tool calls that the gateway ran itself, and their outcomes."""
     client_disconnected: bool = False

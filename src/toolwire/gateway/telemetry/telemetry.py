@@ -64,8 +64,6 @@ class Telemetry:
         metrics: Metrics | None = None,
     ) -> None:
         self.log = Log(server.log_format, out)
-        self.wants_exchanges = False
-        """Is there a log of requests?"""
         self.wants_bodies = False
         """Should callers set the bodies of a record?"""
         self.wants_capture = False
@@ -79,7 +77,6 @@ class Telemetry:
 
     def configure(self, server: ServerSettings, secrets: Iterable[str] = ()) -> None:
         """Apply settings, and the secrets that must never be logged."""
-        self.wants_exchanges = server.log_format != "none"
         self.wants_bodies = server.log_bodies and server.log_format != "none"
         self.wants_capture = server.log_level == "debug" and server.log_format != "none"
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)

@@ -169,7 +169,6 @@ def _ids_in(node: Object, key: str) -> Iterator[str]:
 
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
-    call_marker=b'"tool_use"',
     provider_tool_markers=(b'"web_search_', b'"web_fetch_'),
     # A budget for thinking is read, too: newer models refuse it.
     history_markers=(b'"assistant"', b'"tool_result"', b'"budget_tokens"'),

@@ -311,6 +311,11 @@ def add_missing_results(
 # --- peeking ----------------------------------------------------------------------------------------------------------
 
 
+class _BlockPeek(Struct, gc=False):
+    type: str
+    name: str = ""
+
+
 class _ResponsePeek(Struct, gc=False):
     content: Raw
     stop_reason: str
@@ -318,11 +323,13 @@ class _ResponsePeek(Struct, gc=False):
     usage: Object | None = None
 
 
-_decode_peek = partial_decoder(_ResponsePeek)
+_decode_peek, _decode_blocks_peek = partial_decoder(_ResponsePeek), partial_decoder(list[_BlockPeek])
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     peek = _decode_peek(data)
     if peek is None:
         return None
-    return ResponsePeek(peek.model, read_usage(peek.usage, None, ReadContext(NAME)) if peek.usage else None)
+    usage = read_usage(peek.usage, None, ReadContext(NAME)) if peek.usage else None
+    blocks = _decode_blocks_peek(peek.content) if data.find(b'"tool_use"') >= 0 else None
+    return ResponsePeek(peek.model, usage, tuple([block.name for block in blocks or () if block.type == "tool_use"]))

@@ -311,7 +311,6 @@ def _read_count_response(body: Json) -> int | None:
 
 HTTP = Http(
     request_path=request_path,
-    call_marker=b"unctionCall",
     provider_tool_markers=(b"oogleSearch", b"oogle_search", b"rlContext", b"rl_context"),
     history_markers=(b"unctionCall", b"unction_call", b"unctionResponse", b"unction_response", b"hought"),
     tool_marker=b'"parameters',

@@ -6,7 +6,7 @@ Grounding is what provider tools found: search results and citations in `groundi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Raw, Struct
@@ -498,18 +498,44 @@ def _write_supports(number: int, text: Text, chunks: _Chunks, ledger: Ledger) ->
 # --- peeking --------------------------------------------------------------------------------------------------------
 
 
+class _CallPeek(Struct, gc=False):
+    name: str = ""
+
+
+class _PartPeek(Struct, gc=False, rename="camel"):
+    function_call: _CallPeek | None = None
+
+
+class _ContentPeek(Struct, gc=False):
+    parts: list[_PartPeek] | None = None
+
+
+class _CandidatePeek(Struct, gc=False):
+    content: _ContentPeek | None = None
+
+
 class _ResponsePeek(Struct, gc=False, rename="camel"):
     candidates: list[Raw]
     model_version: str = ""
     usage_metadata: Object | None = None
 
 
-_decode_peek = partial_decoder(_ResponsePeek)
+_decode_peek, _decode_candidate_peek = partial_decoder(_ResponsePeek), partial_decoder(_CandidatePeek)
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     peek = _decode_peek(data)
     if peek is None or not peek.candidates:
         return None
-    usage = peek.usage_metadata
-    return ResponsePeek(peek.model_version, read_usage(usage, None, PartReadContext()) if usage is not None else None)
+    usage = None if peek.usage_metadata is None else read_usage(peek.usage_metadata, None, PartReadContext())
+    called = tuple(_peek_called_tools(peek.candidates)) if data.find(b'"functionCall"') >= 0 else ()
+    return ResponsePeek(peek.model_version, usage, called)
+
+
+def _peek_called_tools(candidates: list[Raw]) -> Iterator[str]:
+    for candidate in candidates:
+        found = _decode_candidate_peek(candidate)
+        content = found.content if found is not None else None
+        for part in (content.parts or ()) if content is not None else ():
+            if part.function_call is not None and part.function_call.name:
+                yield part.function_call.name

@@ -104,7 +104,6 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
-    call_marker=b'"tool_calls"',
     provider_tool_markers=(b'"web_search_options"',),
     history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
     tool_marker=b'"function":',

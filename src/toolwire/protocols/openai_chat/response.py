@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -314,6 +316,24 @@ def _write_message(slots: MessageSlots, ledger: Ledger, legacy: bool) -> Object:
     return out
 
 
+class _NamePeek(Struct, gc=False):
+    name: str
+
+
+class _CallPeek(Struct, gc=False):
+    function: _NamePeek | None = None
+    custom: _NamePeek | None = None
+
+
+class _MessagePeek(Struct, gc=False):
+    tool_calls: list[_CallPeek] | None = None
+    function_call: _NamePeek | None = None
+
+
+class _ChoicePeek(Struct, gc=False):
+    message: _MessagePeek
+
+
 class _ResponsePeek(Struct, gc=False):
     choices: list[Raw]
     model: str = ""
@@ -321,11 +341,21 @@ class _ResponsePeek(Struct, gc=False):
     error: Json = None
 
 
-_decode_peek = partial_decoder(_ResponsePeek)
+_decode_peek, _decode_choice_peek = partial_decoder(_ResponsePeek), partial_decoder(_ChoicePeek)
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
     if found is None or found.error is not None or not found.choices:
         return None
-    return ResponsePeek(found.model, read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None)
+    usage = read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None
+    called = tuple(_peek_called_tools(found.choices)) if data.find(b"_call") >= 0 else ()
+    return ResponsePeek(found.model, usage, called)
+
+
+def _peek_called_tools(choices: list[Raw]) -> Iterator[str]:
+    for choice in choices:
+        found = _decode_choice_peek(choice)
+        if found is not None:
+            inner = [call.function or call.custom for call in found.message.tool_calls or ()]
+            yield from [call.name for call in (*inner, found.message.function_call) if call and call.name]

@@ -69,7 +69,6 @@ def find_created_objects(body: Object) -> Iterator[str]:
 
 HTTP = Http(
     request_path=lambda model, stream: PATH,
-    call_marker=b'"call_id"',
     provider_tool_markers=(b'"web_search',),
     history_markers=(b'"call_id"', b'"encrypted_content"', b'"rs_'),
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},

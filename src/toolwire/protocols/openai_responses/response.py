@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Raw, Struct
 
@@ -50,7 +50,13 @@ from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths,
 from toolwire.core.provider_tools import carry_call_id
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part
 from toolwire.protocols.openai_responses.errors import read_error_body, write_stream_error
-from toolwire.protocols.openai_responses.items import read_model_item, write_call, write_provider_item, write_reasoning
+from toolwire.protocols.openai_responses.items import (
+    is_run_by_provider,
+    read_model_item,
+    write_call,
+    write_provider_item,
+    write_reasoning,
+)
 from toolwire.protocols.openai_responses.names import (
     COMPLETED_STATUSES,
     CONTENT_KIND_PREFIX,
@@ -65,6 +71,7 @@ from toolwire.protocols.openai_responses.names import (
     RESPONSE_DEFAULTS,
     RESPONSE_KEYS,
     RESPONSE_MESSAGE_KEYS,
+    SHAPE_BY_CALL_TYPE,
     SHAPE_BY_KIND,
     UNFINISHED_STATUSES,
     intact_wire,
@@ -170,14 +177,24 @@ class _ResponsePeek(Struct, gc=False):
     error: Json = None
 
 
-_decode_peek = partial_decoder(_ResponsePeek)
+_decode_peek, _decode_items = partial_decoder(_ResponsePeek), partial_decoder(list[Object])
 
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
     if found is None or found.error is not None or found.status != FINISH_STATUSES["stop"][0]:
         return None
-    return ResponsePeek(found.model, read_usage({"usage": found.usage}, None, ReadContext(NAME)))
+    usage = read_usage({"usage": found.usage}, None, ReadContext(NAME))
+    items = _decode_items(found.output) if data.find(b'"call_id"') >= 0 else None
+    return ResponsePeek(found.model, usage, tuple(_find_called_tools(items or [])))
+
+
+def _find_called_tools(items: list[Object]) -> Iterator[str]:
+    for item in items:
+        kind = item.get("type")
+        shape = SHAPE_BY_CALL_TYPE.get(kind) if isinstance(kind, str) else None
+        if shape is not None and not is_run_by_provider(item):
+            yield shape.name or str(item.get("name") or "")
 
 
 def write_response(response: Response, ledger: Ledger, context: WriteContext) -> Object:

@@ -33,7 +33,6 @@ HTTP = Http(
     request_path=lambda _model, _stream: PATH,
     fixed_endpoints={PATH: EndpointMatch("generate")},
     model_list_paths=("/v1/unified/models",),
-    call_marker=b'"tool_calls"',
     provider_tool_markers=(b'"hosted"',),
     object_markers=(b"file_id",),
     path_prefixes=("/v1/unified",),
