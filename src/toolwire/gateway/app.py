@@ -23,6 +23,7 @@ from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import Problem, format_problem
 from toolwire.gateway.mcp.servers import McpServers
+from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.error_replies import error_reply
 from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
 from toolwire.gateway.pipeline.pipeline import Pipeline
@@ -84,6 +85,7 @@ class Gateway:
         self.is_stopping = False
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._mcp_servers = McpServers(self._on_mcp_event)
+        self._model_lists = ModelLists(self._on_model_list_event, self.report_error)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
         self._shared_key: SharedKey | None = None
@@ -204,13 +206,14 @@ class Gateway:
         self._telemetry.configure(config.server, hidden)
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
+        self._model_lists.forget_others(config.providers.values())
         service = self._open_responses_service(config)
         envelope_keys = self._load_envelope_keys(config)
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
-        return Routes(pipeline, self._protocol_detector, service, lambda: self.is_stopping)
+        return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
 
     def _load_envelope_keys(self, config: Config) -> EnvelopeKeys:
         config = replace(config, store=self._store_settings or config.store)  # the one that was opened
@@ -247,6 +250,13 @@ class Gateway:
     def _on_mcp_event(self, server: str, state: str, what: str) -> None:
         level: LogLevel = "warn" if what else "info"
         self._telemetry.log_event("mcp_server", level=level, server=server, state=state, message=what)
+
+    def _on_model_list_event(self, provider: str, problem: ListUnavailable | None) -> None:
+        if problem is None:
+            self._telemetry.log_event("models_available", provider=provider)
+        else:
+            what = f"the models of `{provider}` cannot be listed: {problem.detail}"
+            self._telemetry.log_event("models_unavailable", level="warn", provider=provider, message=what)
 
     def _open_responses_service(self, config: Config) -> ResponsesService:
         """Open the store. It stays the same while the process runs, also if a new configuration names another."""
@@ -353,6 +363,7 @@ class Gateway:
         if self._responses_service is not None:
             await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
         await self._mcp_servers.close()
+        self._model_lists.close()
         if self._client is not None:
             await self._client.close()
         self._telemetry.close()

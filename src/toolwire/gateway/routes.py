@@ -4,7 +4,7 @@ the pipeline or another handler."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,6 +15,9 @@ from toolwire.core import tokens
 from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.gateway.config.config import Provider
+from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
+from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.gateway_request import (
@@ -45,6 +48,9 @@ from toolwire.translation.options import Options
 METRICS_PATH = "/metrics"
 MAX_HOPS = 4
 """Gateways that a request may come through."""
+MERGE_BYTES = 256
+"""Merging one model into the list takes about as long as reading so many bytes of JSON."""
+ONE_MODEL_WAIT_SECONDS = 1.0
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
 
 _is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
@@ -131,12 +137,20 @@ class Routes:
     """The endpoints under one configuration."""
 
     def __init__(
-        self, pipeline: Pipeline, detector: ProtocolDetector, service: ResponsesService, is_stopping: Callable[[], bool]
+        self,
+        pipeline: Pipeline,
+        detector: ProtocolDetector,
+        service: ResponsesService,
+        model_lists: ModelLists,
+        is_stopping: Callable[[], bool],
     ) -> None:
         self.runtime = pipeline.runtime
         self._pipeline = pipeline
         self._protocol_detector = detector
         self._responses_service = service
+        self._model_lists = model_lists
+        self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
+        """All models, with what they were merged from."""
         self._max_body = self.runtime.config.server.max_body
         self.public_pages: Mapping[str, Callable[[], Reply]] = {
             "/livez": lambda: Reply(200, TEXT_HEADERS, b"ok\n"),
@@ -219,7 +233,9 @@ class Routes:
     ) -> None:
         """Pages of the gateway, stored responses and conversations, and paths that are only forwarded."""
         codec = call.client_codec
-        page = self._gateway_page(request, call) if passthrough is None else None
+        page = None
+        if passthrough is None:
+            page = self._gateway_page(request, call) or await self._models_page(request, call)
         if page is not None:
             await send_reply(request, call, page)
             return
@@ -281,26 +297,47 @@ class Routes:
         if request.path == METRICS_PATH and not self.runtime.config.server.metrics_listen:
             call.record.operation = "metrics"
             return self._metrics_page()
+        return None
+
+    async def _models_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+        """The list of models, or one of them, in the client's dialect; None for another path."""
         if request.method not in ("GET", "HEAD"):
             return None
         name = self._protocol_detector.find_model_path(request.path)
         if name is None:
             return None
         call.record.operation = "models"
-        if name:
-            return self._show_model(call, name)
-        models, query = self.runtime.router.list_models(call.caller.key), dict(parse_qsl(request.query))
-        return Reply(200, JSON_HEADERS, encode(call.client_codec.http.write_model_list(models, query)))
+        return await (self._show_model(call, name) if name else self._list_models(call, request.query))
 
-    def _show_model(self, call: GatewayRequest, name: str) -> Reply:
-        codec, key = call.client_codec, call.caller.key
-        for model in self.runtime.router.list_models(key):
-            if model.id == name:
-                return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(model)))
-        targets = self.runtime.router.route(name, key)
+    async def _list_models(self, call: GatewayRequest, query: str) -> Reply:
+        router, key = self.runtime.router, call.caller.key
+        lists = await self._load_lists(call, self.runtime.config.providers.values(), WAIT_SECONDS)
+        merged_from = (self._model_lists.version, [one.models is not None for one in lists])
+        if self._merged_models[0] != merged_from:
+            size = sum(len(one.models or ()) for one in lists)
+            models = await run_by_size(size * MERGE_BYTES, lambda: merge_models(router, lists))
+            self._merged_models = (merged_from, models)
+        shown = filter_models(self._merged_models[1], key)
+        body = call.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
+        usable = [one for one in lists if may_use_provider(router, one.provider, key)]
+        headers = header_values(usable)
+        return Reply(200, {**JSON_HEADERS, **headers} if headers else JSON_HEADERS, encode(body))
+
+    def _load_lists(
+        self, call: GatewayRequest, providers: Iterable[Provider], seconds: float
+    ) -> Coroutine[Any, Any, tuple[ProviderList, ...]]:
+        hops = call.headers.get(HOPS_HEADER)
+        passed = f"{hops},{self.runtime.gateway_id}" if hops else self.runtime.gateway_id
+        return self._model_lists.load(self.runtime.client, providers, call.clock, passed, seconds)
+
+    async def _show_model(self, call: GatewayRequest, name: str) -> Reply:
+        codec, router = call.client_codec, self.runtime.router
+        targets = router.route(name, call.caller.key)
         if isinstance(targets, Failure):
             return error_replies.error_reply(codec, replace(targets, code="model_not_found"))
-        return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(ModelInfo(name, targets[0].provider.name))))
+        lists = await self._load_lists(call, (targets[0].provider,), ONE_MODEL_WAIT_SECONDS)
+        model = describe_model(router, name, targets[0], lists)
+        return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(model)))
 
     def _unknown_path_reply(self, request: ClientRequest, codec: Codec) -> Reply:
         paths = self._protocol_detector.post_endpoints

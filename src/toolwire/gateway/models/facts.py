@@ -6,12 +6,11 @@ provider's protocols, and the catalogue. A fact that none of them knows is unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from toolwire.core.codec import NO_FACTS, ModelFacts
-from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.models.catalogue import load_catalogue
 from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
@@ -39,17 +38,29 @@ class FactFinder:
         self._router = router
 
     def find_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> ModelFacts:
-        return ModelFacts(**{fact.name: fact.value for fact in self.explain_facts(model, listed)})
+        return self.find_target_facts(model, self._router.find_target(model), listed)
+
+    def find_target_facts(self, model: str, target: Target | None, listed: ModelFacts) -> ModelFacts:
+        """The facts about a model whose target is known."""
+        return ModelFacts(**{fact.name: fact.value for fact in self._collect_facts(model, target, listed)})
 
     def explain_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> tuple[Fact, ...]:
-        """All facts; the value of an unknown one is None."""
-        targets = self._router.route(model, None)
-        target = None if isinstance(targets, Failure) else targets[0]
-        sources = list(self._sources(model, target, listed))
-        facts = (_first_fact(name, sources) for name in ModelFacts.__struct_fields__)
-        return tuple(_lower_to_rule(fact, target) for fact in facts)
+        """All facts with their sources; the value of an unknown one is None."""
+        return self._collect_facts(model, self._router.find_target(model), listed)
 
-    def _sources(self, model: str, target: Target | None, listed: ModelFacts) -> Iterator[tuple[str, ModelFacts]]:
+    def _collect_facts(self, model: str, target: Target | None, listed: ModelFacts) -> tuple[Fact, ...]:
+        found: dict[str, Fact] = {}
+        for source, facts in self._sources(model, target, listed, found):
+            for name in ModelFacts.__struct_fields__:
+                value: int | None = getattr(facts, name)
+                if value is not None:
+                    found.setdefault(name, Fact(name, value, source))
+        unknown = {name: Fact(name, None, "") for name in ModelFacts.__struct_fields__ if name not in found}
+        return tuple(_lower_to_rule(fact, target) for fact in {**found, **unknown}.values())
+
+    def _sources(
+        self, model: str, target: Target | None, listed: ModelFacts, found: Mapping[str, Fact]
+    ) -> Iterator[tuple[str, ModelFacts]]:
         for name in self._names_in_file(model, target):
             yield f"[models.{_quote_key(name)}.facts]", self._router.config.facts[name]
         if target is None:
@@ -59,7 +70,7 @@ class FactFinder:
         for protocol in provider.protocols:
             output = find_codec(protocol).http.max_output_tokens(target.model)
             yield f"Toolwire's table of {protocol} models", ModelFacts(max_output_tokens=output)
-        if not provider.embedded:
+        if "context_window" not in found and not provider.embedded:  # all that the catalogue has so far
             catalogue = load_catalogue()
             known = catalogue.find_model(provider, target.model)
             if known is not None:
@@ -76,14 +87,6 @@ class FactFinder:
             if name in tables:
                 yield name
             yield from (pattern for pattern in patterns if pattern != name and matches_pattern(name, pattern))
-
-
-def _first_fact(name: str, sources: list[tuple[str, ModelFacts]]) -> Fact:
-    for source, facts in sources:
-        value: int | None = getattr(facts, name)
-        if value is not None:
-            return Fact(name, value, source)
-    return Fact(name, None, "")
 
 
 def _lower_to_rule(fact: Fact, target: Target | None) -> Fact:

@@ -72,6 +72,14 @@ class Router:
                 owners.setdefault(name, owner)
         return tuple(ModelInfo(name, owner) for name, owner in owners.items())
 
+    def find_target(self, name: str) -> Target | None:
+        """The first target of a name, for any client. Not cached: lists of models ask for thousands of names."""
+        return next(self._expand_targets(name, frozenset()), None) if is_usable_name(name) else None
+
+    def is_ruled(self, name: str) -> bool:
+        """Does a rule of `[models]` decide where this name leads?"""
+        return isinstance(self.resolve_name(name, is_fallback=False), ModelRule)
+
     def find_speaker(self, protocol: str) -> Provider | None:
         """The first provider that speaks this protocol, for paths that are only forwarded."""
         providers = (one for one in self.config.providers.values() if not one.embedded and not one.is_key_missing)
@@ -140,6 +148,10 @@ def _refuse_name(name: str) -> Failure | None:
         what = "the name of the model has characters that could make it another name (%, \\, .., control characters)"
         return Failure("invalid", what, 400, "invalid_value", "model")
     return None
+
+
+def is_usable_name(name: str) -> bool:
+    return bool(name) and _refuse_name(name) is None
 
 
 def is_pattern(name: str) -> bool:
