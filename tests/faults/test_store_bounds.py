@@ -22,7 +22,7 @@ from toolwire.core.sse import write_event_frame
 from toolwire.gateway.responses_state.recorder import StoredResponse
 from toolwire.gateway.store import sqlite
 from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.store import Entry, Store, StoreDown, SweepResult
+from toolwire.gateway.store.store import Entry, Store, StoreDown, SweepResult, owner_excess
 
 MAX_BODY = 200_000
 
@@ -303,6 +303,46 @@ def test_a_conversation_is_removed_whole(tmp_path: Path, backend: str, items: in
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_key_cannot_push_out_what_others_have_stored(tmp_path: Path, backend: str) -> None:
+    """Also if theirs is older, would expire first, and is not used any more."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with opened(backend, tmp_path, max_bytes=LIMIT, clock=clock) as store:
+            quiet = [f"key {number}" for number in range(3)]
+            for owner in quiet:
+                kept = [Entry(owner=owner, kind="response", id=f"resp_{n}", body=b"a" * 20_000) for n in range(5)]
+                assert await store.put(kept) is True
+            for number in range(60):
+                clock.time += 1
+                one = Entry(owner="hog", kind="response", id=f"resp_{number}", body=os.urandom(LIMIT // 12))
+                assert await store.put([one]) is True
+                if number % 20 == 19:
+                    assert isinstance(await store.sweep(), SweepResult)
+            for owner in quiet:
+                got = await store.get(owner, "response", [f"resp_{n}" for n in range(5)])
+                assert not isinstance(got, StoreDown)
+                assert len(got) == 5, owner
+            latest = await store.get("hog", "response", ["resp_59", "resp_0"])
+            assert not isinstance(latest, StoreDown)
+            assert [one.id for one in latest] == ["resp_59"]
+
+    asyncio.run(run())
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 1000), min_size=1), st.integers(1, 5000))
+def test_what_owners_lose_is_enough_and_fair(sizes: dict[str, int], excess: int) -> None:
+    lost = owner_excess(sizes, excess)
+    left = {owner: size - lost.get(owner, 0) for owner, size in sizes.items()}
+    assert sum(lost.values()) >= min(excess, sum(sizes.values()))
+    assert sum(lost.values()) < excess + len(sizes)
+    assert all(amount > 0 for amount in lost.values())
+    assert min(left.values()) >= 0
+    if lost:  # whoever loses something keeps as much as anybody
+        assert min(left[owner] for owner in lost) == max(left.values())
+
+
 def test_a_large_conversation_is_removed_in_small_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first on nobody sees it any more, and when the gateway stops in between, the next sweep goes on."""
     monkeypatch.setattr(sqlite, "_BATCH_SIZE", 50)
@@ -311,7 +351,7 @@ def test_a_large_conversation_is_removed_in_small_transactions(tmp_path: Path, m
         store = SqliteStore(tmp_path / "store.db")
         entries, appended = conversation("conv_1", 400, 100, 0.0)
         assert await store.put(entries, appended=appended) is True
-        removed = await store._worker.run_work(lambda file, now: sqlite._remove_first(file, now, 10_000_000))
+        removed = await store._worker.run_work(lambda file, now: sqlite._shrink(file, now, 0))
         assert removed == 50
         assert await store.get("me", "conversation", ["conv_1"]) == []
         await store.close()

@@ -287,7 +287,8 @@ def newer(file: Path) -> None:
 
 
 def torn(file: Path) -> None:
-    from_script(file, V1.read_text())
+    later = "".join(f"{statement};" for step in MIGRATIONS[1:] for statement in step)
+    from_script(file, f"{V1.read_text()}{later}PRAGMA user_version = {len(MIGRATIONS)};")
     file.write_bytes(file.read_bytes()[:4096] + b"\xff" * 20_000)
 
 
@@ -297,7 +298,7 @@ FAULTS = {
     folder: "the file cannot be opened: check the permissions of its folder",
     foreign: "the file belongs to another program: set [store] url to another path",
     stranger: "the file belongs to another program: set [store] url to another path",
-    newer: "a newer version of toolwire made the tables (version 99, this one knows 1): update toolwire or use another file",
+    newer: f"a newer version of toolwire made the tables (version 99, this one knows {len(MIGRATIONS)}): update toolwire or use another file",
     torn: "the file is damaged: move it away, and a new one is created",
 }
 

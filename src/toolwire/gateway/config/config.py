@@ -254,7 +254,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     ttl: Seconds = 30 * 24 * 3600.0
     """For how many seconds data is kept after its last use; 0 keeps it forever."""
     max_bytes: NonNegative = 1024 * 1024 * 1024
-    """The maximum size on disk. Beyond it, the data that would expire first is deleted. 0 means no limit."""
+    """The maximum size on disk. Beyond it, data of the client keys that store the most is deleted, what would expire
+    first. 0 means no limit."""
     key_env: str = ""
     """The environment variable with the key that encrypts stored bodies. It can hold several keys, separated by commas:
     the first encrypts, all decrypt."""

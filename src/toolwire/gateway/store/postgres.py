@@ -32,6 +32,7 @@ from toolwire.gateway.store.store import (
     StoreStats,
     SweepResult,
     expiry_time,
+    owner_excess,
 )
 
 _SWEEP_BATCH = 500
@@ -119,11 +120,11 @@ _DELETE_EXPIRED = """WITH expired AS (
     DELETE FROM toolwire_entries WHERE ctid = ANY(ARRAY(SELECT ctid FROM expired)) RETURNING 1"""
 # The size of the rows, not of the files, which shrink only after PostgreSQL's own vacuum.
 _ENTRY_SIZE = f"pg_column_size(body) + octet_length(id) + octet_length(parent) + {_ENTRY_OVERHEAD}"
-_TOTAL_SIZE = f"SELECT coalesce(sum({_ENTRY_SIZE}), 0) FROM toolwire_entries"
+_OWNER_SIZES = f"SELECT owner, sum({_ENTRY_SIZE})::bigint FROM toolwire_entries GROUP BY owner"
 # What belongs to a removed entry goes with it, and what an entry belongs to, so that no conversation is left in part.
 _DELETE_EXCESS = f"""WITH first AS (
         SELECT owner, kind, id, parent, expires, {_ENTRY_SIZE} AS size FROM toolwire_entries
-        ORDER BY -expires DESC LIMIT $2 FOR UPDATE SKIP LOCKED),
+        WHERE 'o' || owner = 'o' || $4::text ORDER BY -expires DESC LIMIT $2 FOR UPDATE SKIP LOCKED),
     summed AS (
         SELECT *, sum(size) OVER (ORDER BY -expires DESC ROWS UNBOUNDED PRECEDING) - size AS before FROM first),
     removed AS MATERIALIZED (
@@ -329,26 +330,35 @@ class PostgresStore:
         return excess if isinstance(excess, StoreDown) else SweepResult(expired, excess)
 
     async def _remove_excess(self, incoming: int = 0) -> int | StoreDown:
-        """If the store is larger than `max_bytes`, or would be with what is written next, remove the entries that
-        expire first. Its size is measured once, and then counted."""
+        """If the store is larger than `max_bytes`, or would be with what is written next, remove entries of the owners
+        with the most bytes, those that expire first. Its size is measured once, and then counted."""
         self._unmeasured = incoming
-        size: int | StoreDown = await self._pool.run_work(
-            lambda connection: connection.fetchval(_TOTAL_SIZE), is_idempotent=True, deadline=_LONG_TIMEOUT
+        rows: list[Any] | StoreDown = await self._pool.run_work(
+            lambda connection: connection.fetch(_OWNER_SIZES), is_idempotent=True, deadline=_LONG_TIMEOUT
         )
-        if isinstance(size, StoreDown):
-            return size
-        self._size = int(size)
+        if isinstance(rows, StoreDown):
+            return rows
+        sizes: dict[str, int] = dict(rows)
+        self._size = sum(sizes.values())
         if self._size + incoming <= self._max_bytes:
             return 0
+        total = 0
         excess = self._size + incoming - int(self._max_bytes * SWEEP_TARGET_RATIO)
+        for owner, surplus in owner_excess(sizes, excess).items():
+            removed = await self._remove_of_owner(owner, surplus)
+            if isinstance(removed, StoreDown):
+                return removed
+            total += removed
+        return total
 
+    async def _remove_of_owner(self, owner: str, surplus: int) -> int | StoreDown:
         async def remove(connection: PostgresConnection) -> list[Any]:
-            nonlocal excess
-            if excess <= 0:
+            nonlocal surplus
+            if surplus <= 0:
                 return []
-            rows = await connection.fetch(_DELETE_EXCESS, excess, _SWEEP_BATCH, list(ROOT_KINDS))
+            rows = await connection.fetch(_DELETE_EXCESS, surplus, _SWEEP_BATCH, list(ROOT_KINDS), owner)
             removed = sum(row[0] for row in rows)
-            excess -= removed
+            surplus -= removed
             self._size -= removed
             return rows
 

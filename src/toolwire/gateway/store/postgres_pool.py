@@ -49,13 +49,17 @@ MIGRATIONS: tuple[str, ...] = (
         body bytea NOT NULL
     );
     """,
+    """
+    CREATE INDEX toolwire_entries_owner ON toolwire_entries (('o' || owner), (-expires));
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.
 
 Clients choose the ids, which may be long or contain a zero byte. Neither a text column nor an index accepts that, so
 ids are bytes and are looked up by their digest. The digests come first in their indexes, and the index of sweeps is on
-the negative time, so that only one index fits each statement: without statistics, PostgreSQL may pick a bad one."""
+the negative time, so that only one index fits each statement: without statistics, PostgreSQL may pick a bad one. For
+the same reason the index of owners is on their names with a letter before them."""
 
 # Numbers of advisory locks, which all users of a database share: the letters "tool" and a number.
 MIGRATION_LOCK = 0x746F6F6C_00000001

@@ -9,11 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolwire.gateway.store.sqlite_worker import DEADLINE, ERROR_TEXTS, LONG_DEADLINE, MIGRATIONS, PRAGMAS, SqliteWorker
 from toolwire.gateway.store.store import (
-    NEVER_EXPIRES,
     NO_CIPHER,
     ROOT_KINDS,
     SWEEP_TARGET_RATIO,
@@ -26,6 +25,7 @@ from toolwire.gateway.store.store import (
     StoreStats,
     SweepResult,
     expiry_time,
+    owner_excess,
 )
 
 _COLUMNS = "owner, kind, id, body, parent, place, mark, created, expires"
@@ -133,7 +133,7 @@ class SqliteStore:
         return await self._worker.run_work(work)
 
     async def _make_room(self, size: int, deadline: float) -> StoreDown | None:
-        """Remove some of the entries that expire first."""
+        """Remove some entries."""
         if time.monotonic() > deadline:
             return self._worker.make_down("it is full, and removing old entries takes long")
         removed = await self._worker.run_work(partial(_shrink, target=self._max_bytes - size))
@@ -200,7 +200,7 @@ class SqliteStore:
     # --- housekeeping ---
 
     async def sweep(self) -> SweepResult | StoreDown:
-        expired = await self._run_in_batches(_remove_first)
+        expired = await self._run_in_batches(_remove_expired)
         if isinstance(expired, StoreDown):
             return expired
         excess = await self._remove_excess()
@@ -211,14 +211,14 @@ class SqliteStore:
         return freed if isinstance(freed, StoreDown) else SweepResult(expired, excess)
 
     async def _remove_excess(self) -> int | StoreDown:
-        """If the store is larger than `max_bytes`, remove the entries that expire first."""
+        """If the store is larger than `max_bytes`, remove entries of its largest owners."""
         used = await self._worker.run_work(_used_bytes, writes=False)
         if isinstance(used, StoreDown):
             return used
         return await self._trim() if self._max_bytes and used > self._max_bytes else 0
 
     async def _trim(self) -> int | StoreDown:
-        """Remove the entries that expire first, until there is some room."""
+        """Remove entries until there is some room."""
         return await self._run_in_batches(partial(_shrink, target=int(self._max_bytes * SWEEP_TARGET_RATIO)))
 
     def _start_trimming(self) -> None:
@@ -300,14 +300,28 @@ def _has_entries(file: sqlite3.Connection) -> bool:
 
 
 def _shrink(file: sqlite3.Connection, now: float, target: int) -> int:
-    """Remove a batch of the entries that expire first if the file has more bytes in use than this."""
-    used = _used_bytes(file, now)
-    return _remove_first(file, now, used - target) if used > target else 0
+    """Remove a batch of entries if the file has more bytes in use than this: expired ones, then of the owners with the
+    most bytes those that expire first."""
+    excess = _used_bytes(file, now) - target
+    if excess <= 0:
+        return 0
+    removed, size = _remove_first(file, _FIRST_EXPIRED, now, _Batch(_BATCH_SIZE, min(excess, _BATCH_BYTES)))
+    if size >= excess or removed >= _BATCH_SIZE:
+        return removed
+    for owner, surplus in owner_excess(dict(file.execute(_OWNER_SIZES)), excess - size).items():
+        batch = _Batch(_BATCH_SIZE - removed, min(surplus, _BATCH_BYTES - size))
+        count, length = _remove_first(file, _FIRST_OF_OWNER, owner, batch)
+        removed, size = removed + count, size + length
+        if removed >= _BATCH_SIZE or size >= _BATCH_BYTES:
+            break
+    return removed
 
 
 _Row = tuple[int, str, str, str, str, int]
 _ROW_COLUMNS = "rowid, owner, kind, id, parent, length(body)"
-_FIRST = f"SELECT {_ROW_COLUMNS} FROM entries WHERE expires <= ? ORDER BY expires, rowid LIMIT 1"
+_FIRST_EXPIRED = f"SELECT {_ROW_COLUMNS} FROM entries WHERE expires <= ? ORDER BY expires, rowid LIMIT 1"
+_FIRST_OF_OWNER = f"SELECT {_ROW_COLUMNS} FROM entries WHERE owner = ? ORDER BY expires, rowid LIMIT 1"
+_OWNER_SIZES = f"SELECT owner, sum(length(body)) + count(*) * {_ENTRY_OVERHEAD} FROM entries GROUP BY owner"
 _ROOT = f"SELECT {_ROW_COLUMNS} FROM entries WHERE {_BY_NAME}"
 _GROUP_CHILDREN = "SELECT rowid, length(body) FROM entries WHERE owner = ? AND parent = ? AND kind <> ? LIMIT ?"
 _HIDDEN_PREFIX = "~"
@@ -316,22 +330,32 @@ _HIDE = "UPDATE OR REPLACE entries SET kind = ?, parent = '', body = x'', expire
 """Nobody can find it any more, and it is the first that is removed next."""
 
 
-def _remove_first(file: sqlite3.Connection, now: float, excess: int | None = None) -> int:
-    """Remove the entries that expire first, each with all that belongs to it (the items of a conversation, the events
-    of a response): a batch of them, and not more than about `excess` bytes. Without `excess`, only expired ones.
-    Returns their number."""
+class _Batch(NamedTuple):
+    """How many entries and bytes one transaction removes at most."""
+
+    entries: int
+    size: int
+
+
+def _remove_expired(file: sqlite3.Connection, now: float) -> int:
+    """Remove a batch of expired entries; returns their number."""
+    return _remove_first(file, _FIRST_EXPIRED, now, _Batch(_BATCH_SIZE, _BATCH_BYTES))[0]
+
+
+def _remove_first(file: sqlite3.Connection, statement: str, value: float | str, batch: _Batch) -> tuple[int, int]:
+    """Remove the entries that a statement finds one after another, each with all that belongs to it (the items of a
+    conversation, the events of a response). Returns the number and the size of the removed ones."""
     removed = size = 0
-    max_bytes = _BATCH_BYTES if excess is None else min(excess, _BATCH_BYTES)
-    while removed < _BATCH_SIZE and size < max_bytes:
-        row: _Row | None = file.execute(_FIRST, (now if excess is None else NEVER_EXPIRES,)).fetchone()
+    while removed < batch.entries and size < batch.size:
+        row: _Row | None = file.execute(statement, (value,)).fetchone()
         if row is None:
             break
-        if excess is not None:
+        if statement is not _FIRST_EXPIRED:
             row = _find_root(file, row) or row
-        count, length = _remove_group(file, row, _BATCH_SIZE - removed)
+        count, length = _remove_group(file, row, batch.entries - removed)
         removed += count
         size += length
-    return removed
+    return removed, size
 
 
 def _find_root(file: sqlite3.Connection, row: _Row) -> _Row | None:

@@ -38,6 +38,8 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX entries_by_parent ON entries (owner, parent, kind, place)",
         "CREATE INDEX entries_by_end ON entries (expires)",
     ),
+    # The bytes of each owner, and its entries that expire first.
+    ("CREATE INDEX entries_by_owner ON entries (owner, expires, length(body))",),
 )
 """Each step migrates the tables from one version to the next. Never change a released step."""
 _READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -50,6 +50,20 @@ NEVER_EXPIRES = 253_402_300_799.0
 def expiry_time(expires: float, now: float, ttl: float) -> float:
     """When an entry that is written now expires."""
     return expires or (now + ttl if ttl else NEVER_EXPIRES)
+
+
+def owner_excess(sizes: Mapping[str, int], excess: int) -> dict[str, int]:
+    """How many bytes of each owner a store removes to become smaller by `excess`: those with the most bytes lose down
+    to one level, and owners below it lose nothing. So nobody can push out what others have stored."""
+    largest = sorted(sizes, key=lambda owner: sizes[owner], reverse=True)
+    total = level = 0
+    for number, owner in enumerate(largest, 1):
+        total += sizes[owner]
+        following = sizes[largest[number]] if number < len(largest) else 0
+        if total - number * following >= excess:
+            level = max(0, (total - excess) // number)
+            break
+    return {owner: sizes[owner] - level for owner in largest if sizes[owner] > level}
 
 
 class StoreDown(Struct, frozen=True):
@@ -110,7 +124,7 @@ class Store(Protocol):
         exists and has one of these marks; otherwise nothing is written and the result is False. `appended` are written
         in the same transaction, after all other children of their parent: the store sets `place`, in the order of the
         list, and gives no place twice when two gateways append at the same time. If the store would become larger than
-        `max_bytes`, the entries that expire first are removed."""
+        `max_bytes`, entries of the owners with the most bytes are removed, those that expire first."""
 
     async def add(self, entry: Entry) -> bool | StoreDown:
         """Write an entry; False if there is one with the same name already. Of two gateways that add it at the same
@@ -135,7 +149,8 @@ class Store(Protocol):
         """Extend the life of these entries to at least `expires`; 0 means the default time to live from now."""
 
     async def sweep(self) -> SweepResult | StoreDown:
-        """Remove expired entries, and the oldest ones if the store is larger than `max_bytes`."""
+        """Remove expired entries, and the oldest ones of the largest owners if the store is larger than
+        `max_bytes`."""
 
     async def stats(self) -> StoreStats | StoreDown: ...
 
