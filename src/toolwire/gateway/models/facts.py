@@ -56,7 +56,8 @@ class FactFinder:
                 if value is not None:
                     found.setdefault(name, Fact(name, value, source))
         unknown = {name: Fact(name, None, "") for name in ModelFacts.__struct_fields__ if name not in found}
-        return tuple(_lower_to_rule(fact, target) for fact in {**found, **unknown}.values())
+        every = {**unknown, **found}
+        return tuple(_lower_to_rule(every[name], target) for name in ModelFacts.__struct_fields__)
 
     def _sources(
         self, model: str, target: Target | None, listed: ModelFacts, found: Mapping[str, Fact]

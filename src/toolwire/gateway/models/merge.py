@@ -77,9 +77,14 @@ def may_use_provider(router: Router, provider: Provider, key: ClientKey | None) 
 
 def describe_model(router: Router, name: str, target: Target, lists: Iterable[ProviderList]) -> ModelInfo:
     """One model by the name that a client used. It need not be in a list: not all providers list every name."""
-    listed = (model for one in lists if one.provider is target.provider for model in one.models or ())
-    entry = next((model for model in listed if model.id == target.model), ModelInfo(name))
+    entry = find_listed(target, lists) or ModelInfo(name)
     return _rename_entry(entry, name, target, FactFinder(router))
+
+
+def find_listed(target: Target, lists: Iterable[ProviderList]) -> ModelInfo | None:
+    """The entry of a model in its provider's list."""
+    listed = (model for one in lists if one.provider is target.provider for model in one.models or ())
+    return next((model for model in listed if model.id == target.model), None)
 
 
 def _rename_entry(entry: ModelInfo, name: str, target: Target, finder: FactFinder) -> ModelInfo:

@@ -1,0 +1,151 @@
+"""`toolwire models`: what the configured providers offer, and what is known about a model. Needs no gateway."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+
+from toolwire.cli import EXIT_FAILED, CommandError, terminal
+from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
+from toolwire.core.codec import ModelInfo
+from toolwire.core.ir import Failure
+from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.models.facts import Fact, FactFinder
+from toolwire.gateway.models.listing import ProviderList, ask_all
+from toolwire.gateway.models.merge import find_listed, merge_models
+from toolwire.gateway.pipeline.route import Router, Target, is_pattern, matches_pattern
+from toolwire.gateway.upstream.client import UpstreamClient
+
+UNKNOWN = "–"
+FACT_TITLES = {"context_window": "window", "max_output_tokens": "most output"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="*", metavar="PATTERN", help="list the models with this text, or of this pattern (`gpt-*`)")
+    parser.epilog = "`toolwire models show NAME` says what is known about one model, and from where."
+    add_config_argument(parser)
+    add("--offline", action="store_true", help="ask no provider: only the configuration and the catalogue")
+    add("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    is_show = args.words[:1] == ["show"] and len(args.words) > 1
+    if len(args.words) > (2 if is_show else 1):
+        hint = "`toolwire models PATTERN` lists models, `toolwire models show NAME` explains one"
+        raise CommandError(f"too many words: {' '.join(args.words)}", hint)
+    config = load_or_report(args.config)
+    if is_show:
+        return show_model(config, args.words[1], args)
+    return list_models(config, args.words[0] if args.words else "", args)
+
+
+def ask_providers(providers: Iterable[Provider], config: Config, is_offline: bool) -> tuple[ProviderList, ...]:
+    """Ask the providers for their models, and say which cannot be asked."""
+    if is_offline:
+        return ()
+
+    async def ask() -> tuple[ProviderList, ...]:
+        client = UpstreamClient(config.server.timeouts)
+        try:
+            return await ask_all(client, [*providers])
+        finally:
+            await client.close()
+
+    lists = asyncio.run(ask())
+    rows = [(f"left out: {one.provider.name}", one.problem.detail) for one in lists if one.problem is not None]
+    sys.stderr.write(terminal.format_table(rows, ["changed"] * len(rows), sys.stderr))
+    return lists
+
+
+# --- the list -------------------------------------------------------------------------------------------------------
+
+
+def list_models(config: Config, pattern: str, args: argparse.Namespace) -> int:
+    lists = ask_providers(config.providers.values(), config, args.offline)
+    models = [model for model in merge_models(Router(config), lists) if _is_chosen(model.id, pattern)]
+    if args.json:
+        document = {
+            "models": [model_document(model) for model in models],
+            "unavailable": {one.provider.name: one.problem.detail for one in lists if one.problem is not None},
+        }
+        sys.stdout.write(terminal.format_json(document))
+        return 0
+    if not models:
+        hint = "`toolwire models` lists them all" if pattern else "set a provider's key, or name one in toolwire.toml"
+        raise CommandError(f"no model matches `{pattern}`" if pattern else "there is no model", hint, EXIT_FAILED)
+    rows = [("model", "provider", "window", "most output"), *map(model_row, models)]
+    sys.stdout.write(terminal.format_table(_align_numbers(rows), ["head"], has_header=True))
+    return 0
+
+
+def _is_chosen(name: str, pattern: str) -> bool:
+    return matches_pattern(name, pattern) if is_pattern(pattern) else pattern.lower() in name.lower()
+
+
+def model_row(model: ModelInfo) -> tuple[str, ...]:
+    facts = model.facts
+    return model.id, model.owner, format_count(facts.context_window), format_count(facts.max_output_tokens)
+
+
+def format_count(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def _align_numbers(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The last two columns with their ends below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in (2, 3)]
+    return [[*row[:2], *(cell.rjust(width) for cell, width in zip(row[2:], widths, strict=True))] for row in rows]
+
+
+def model_document(model: ModelInfo) -> dict[str, object]:
+    facts = model.facts
+    return {
+        "id": model.id,
+        "provider": model.owner,
+        "context_window": facts.context_window,
+        "max_output_tokens": facts.max_output_tokens,
+    }
+
+
+# --- one model ------------------------------------------------------------------------------------------------------
+
+
+def show_model(config: Config, name: str, args: argparse.Namespace) -> int:
+    router = Router(config)
+    targets = router.route(name, None)
+    if isinstance(targets, Failure):
+        raise CommandError(targets.message, "`toolwire models` lists the models", EXIT_FAILED)
+    lists = ask_providers((targets[0].provider,), config, args.offline)
+    listed = find_listed(targets[0], lists)
+    facts = FactFinder(router).explain_facts(name, (listed or ModelInfo(name)).facts)
+    if args.json:
+        sys.stdout.write(terminal.format_json(fact_document(name, targets, facts)))
+        return 0
+    served = ", then ".join(_describe_target(target) for target in targets)
+    sys.stdout.write(terminal.heading(name))
+    sys.stdout.write(terminal.format_table([("served by", served)]))
+    sys.stdout.write(terminal.format_table(map(fact_row, facts)))
+    if any(one.models is not None for one in lists) and listed is None:
+        sys.stderr.write(f"{targets[0].provider.name} does not list it; a request may still work\n")
+    return 0
+
+
+def _describe_target(target: Target) -> str:
+    kind = "the embedded model" if target.provider.embedded else target.provider.name
+    return f"{kind}, as {target.model}{f' in {target.protocol}' if target.protocol else ''}"
+
+
+def fact_row(fact: Fact) -> tuple[str, str, str]:
+    unknown = f"unknown; set {fact.name} in [models.NAME.facts]"
+    return FACT_TITLES[fact.name], format_count(fact.value), fact.source or unknown
+
+
+def fact_document(name: str, targets: Sequence[Target], facts: Iterable[Fact]) -> dict[str, object]:
+    return {
+        "id": name,
+        "served_by": [{"provider": target.provider.name, "model": target.model} for target in targets],
+        "facts": {fact.name: {"value": fact.value, "source": fact.source or None} for fact in facts},
+    }
