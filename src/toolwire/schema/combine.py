@@ -37,21 +37,102 @@ UNSATISFIABLE_TYPE: list[str] = []
 
 def intersect_schemas(first: Object, second: Object, note: NoteChange) -> Object:
     """A schema for values that match both. Two inner schemas at the same place become an `allOf`."""
-    if not first or first == second:
-        return second
-    out = dict(first)
-    for key, value in second.items():
-        if key not in out:
-            out[key] = value
-        elif out[key] != value:
-            combine = _COMBINERS.get(key)
-            if combine is not None:
-                out[key] = combine(out[key], value)
-            elif key == "const":
-                out["type"] = UNSATISFIABLE_TYPE
-            elif key not in ANNOTATION_KEYWORDS:
-                note(f"one of two different values of `{key}` was left out")
-    return out
+    both = Intersection(first)
+    both.add(second, note)
+    return both.finish()
+
+
+_MAX_SEARCHED_DESCRIPTION = 20_000
+"""In a longer description, another one is not searched as a part of it."""
+
+
+class Intersection:
+    """The intersection of many schemas, one after another. What has grown is not copied for the next one, so that time
+    is linear in the size of all."""
+
+    def __init__(self, first: Object) -> None:
+        self._out, self._is_copy = first, False
+        self._maps: set[str] = set()
+        """Keywords whose maps are copies that may grow."""
+        self._lists: dict[str, set[bytes]] = {}
+        """Keywords whose lists are copies that may grow, with the keys of their items."""
+        self._texts: dict[str, None] = {}
+        """Descriptions, where there are several."""
+        self._text_length = 0
+
+    def add(self, second: Object, note: NoteChange) -> None:
+        if not self._out or self._out == second:
+            if not self._texts:  # else there is more to say than the schema itself does
+                self._out, self._is_copy = second, False
+                self._maps.clear()
+                self._lists.clear()
+            return
+        if not self._is_copy:
+            self._out, self._is_copy = dict(self._out), True
+        out = self._out
+        for key, value in second.items():
+            if key not in out:
+                out[key] = value
+            elif out[key] != value:
+                self._combine(key, value, note)
+
+    def _combine(self, key: str, value: Json, note: NoteChange) -> None:
+        combine = _COMBINERS.get(key)
+        if combine is not None:
+            if not self._grow(key, value):
+                self._out[key] = combine(self._out[key], value)
+                self._maps.discard(key)
+                self._lists.pop(key, None)
+        elif key == "const":
+            self._out["type"] = UNSATISFIABLE_TYPE
+        elif key not in ANNOTATION_KEYWORDS:
+            note(f"one of two different values of `{key}` was left out")
+
+    def finish(self) -> Object:
+        if self._texts:
+            self._out["description"] = "\n".join(self._texts)
+        return self._out
+
+    def _grow(self, key: str, value: Json) -> bool:
+        """Combine in place; False if these values cannot grow."""
+        first = self._out[key]
+        if isinstance(first, dict) and isinstance(value, dict) and _COMBINERS[key] is _intersect_maps:
+            self._add_entries(key, first, value)
+        elif isinstance(first, list) and isinstance(value, list) and _COMBINERS[key] is _join_lists:
+            self._add_items(key, first, value)
+        elif isinstance(first, str) and isinstance(value, str) and key == "description":
+            self._add_description(first, value)
+        else:
+            return False
+        return True
+
+    def _add_entries(self, key: str, first: Object, second: Object) -> None:
+        if key not in self._maps:
+            self._maps.add(key)
+            first = self._out[key] = dict(first)
+        for name, value in second.items():
+            first[name] = _intersect_inner(first[name], value) if name in first else value
+
+    def _add_items(self, key: str, first: list[Json], second: list[Json]) -> None:
+        if key not in self._lists:
+            first = self._out[key] = unique_values(first)
+            self._lists[key] = set(map(canonical_key, first))
+        known = self._lists[key]
+        for item in second:
+            item_key = canonical_key(item)
+            if item_key not in known:
+                known.add(item_key)
+                first.append(item)
+
+    def _add_description(self, first: str, second: str) -> None:
+        if not self._texts:
+            self._texts[first] = None
+            self._text_length = len(first)
+        is_short = self._text_length <= _MAX_SEARCHED_DESCRIPTION
+        if second in self._texts or (is_short and second in "\n".join(self._texts)):
+            return
+        self._texts[second] = None
+        self._text_length += len(second) + 1
 
 
 def _intersect_inner(first: Json, second: Json) -> Json:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import MAX_DEPTH, Json, Object, Path
 from toolwire.schema.combine import (
+    Intersection,
     ReferenceLookup,
     escape_reference_key,
     find_references,
@@ -162,12 +163,15 @@ class ObjectRootBuilder:
             self.notes.add(path, "references and unions are nested too deeply here; the rest was left out")
             return {"type": "object"}
         out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, lambda _: {})
-        for number, part in enumerate(_schema_list(out.pop("allOf", None))):
+        parts = _schema_list(out.pop("allOf", None))
+        merged = Intersection(out)
+        for number, part in enumerate(parts):
             place = ((path, "allOf"), number)
             made = self.build_object(part, place, expanding, depth + 1)
             if made is None:
                 return None
-            out = intersect_schemas(out, made, self.notes.adder_at(place))
+            merged.add(made, self.notes.adder_at(place))
+        out = merged.finish()
         for union in UNION_KEYWORDS:
             options = _schema_list(out.pop(union, None))
             if options:

@@ -8,6 +8,7 @@ from typing import Final
 from toolwire.core.json_values import Json, Object, Path
 from toolwire.schema.combine import (
     UNSATISFIABLE_TYPE,
+    Intersection,
     ReferenceLookup,
     inline_references,
     intersect_schemas,
@@ -232,7 +233,8 @@ class _SubsetConversion:
         self.original_paths = self.original_paths or paths_by_identity(self.original)
         out, path, expanding = inline_references(self.lookup, node, path, expanding, self.notes, _type_only_schema)
         parts = out.pop("allOf", None)
-        inner = expanding
+        inner = set(expanding)
+        merged = Intersection(out)
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
             place: Path = ((path, "allOf"), number)
             if part is False:
@@ -242,8 +244,8 @@ class _SubsetConversion:
             elif isinstance(part, dict):
                 more, _, also = self.flatten(part, place, depth + 2, expanding)
                 inner |= also
-                out = intersect_schemas(out, more, self.notes.adder_at(place))
-        return out, path, inner
+                merged.add(more, self.notes.adder_at(place))
+        return merged.finish(), path, frozenset(inner)
 
     # --- unions ---
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from toolwire.core.ir import EMPTY_MAPPING, Tool
 from toolwire.core.json_values import Json, Malformed, Object, to_float
 from toolwire.schema import convert_to_standard
-from toolwire.schema.combine import ReferenceLookup, inline_references, intersect_schemas
+from toolwire.schema.combine import Intersection, ReferenceLookup, inline_references, intersect_schemas
 from toolwire.schema.keywords import REFERENCE_KEYWORDS, ChangeLog, is_number
 from toolwire.schema.validate import value_problems
 
@@ -242,9 +242,11 @@ def resolve_schema(lookup: ReferenceLookup, schema: Json) -> Object:
         if not isinstance(parts, list):
             break
         node = {key: value for key, value in node.items() if key != "allOf"}
+        merged = Intersection(node)
         for part in parts:
             if isinstance(part, dict):
-                node = intersect_schemas(node, part, changes.adder_at(None))
+                merged.add(part, changes.adder_at(None))
+        node = merged.finish()
     return node
 
 
