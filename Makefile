@@ -18,7 +18,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs lock sbom audit clean
+.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the te
 
 docs: $(DOCS)/.ready ## Build the documentation site in build/site, and check its links
 	@$(DOCS)/bin/python .ci/site.py
+
+pictures: $(VENV)/.ready $(DOCS)/.ready ## Record the terminal pictures of the README and the documentation again
+	@$(DOCS)/bin/python .ci/pictures.py $(BIN)/toolwire
 
 lock: ## Pin the versions of all dependencies again (needs uv)
 	$(LOCK) pyproject.toml --group build --output-file requirements/serve.txt

@@ -1,16 +1,22 @@
 """Checks the documentation: its Python runs, its commands print what is shown, its links are valid.
 
 In a ```python block the lines `#> …` are the expected output; the blocks of one page share their variables.
-In a ```console block the lines after `$ toolwire …` are the expected output, stdout and stderr together. A line `...`
-matches any lines, and `...` within a line any characters. `<!-- not run -->` skips the next block.
+In a ```sh block that begins with `curl` the lines `#> …` are the expected output of its commands. In a ```typescript
+block they begin with `//> …`; the blocks of one page are one module, and have no type annotations, so that Node can run
+them. In a ```console block the lines after `$ toolwire …` are the expected output, stdout and stderr together. A line `...`
+matches any lines, and `...` within a line any characters. `<!-- not run -->` skips the next block. Examples that use the
+gateway's default address run against a gateway with the embedded model.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,6 +88,59 @@ def test_commands_write_what_is_shown(page: Path, monkeypatch: pytest.MonkeyPatc
                 assert _pattern(shown).fullmatch(written), f"{page.name}:{block.line}: {command}\n{written}"
 
 
+def _curl_pages() -> list[Any]:
+    return [page for page in _pages_with("sh") if any(map(_is_curl, blocks(page.values[0])))]
+
+
+def _is_curl(block: Block) -> bool:
+    return block.language == "sh" and block.code.startswith("curl ")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
+@pytest.mark.parametrize("page", _curl_pages())
+def test_curl_prints_what_it_says(page: Path, address: str) -> None:
+    for block in filter(_is_curl, blocks(page)):
+        script = block.code.replace(ADDRESS, address)
+        done = subprocess.run(
+            ["bash", "-euc", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{page.name}:{block.line}: {done.stderr}"
+        expected = "".join(f"{line}\n" for line in re.findall(r"^#> ?(.*)$", block.code, re.MULTILINE))
+        written = done.stdout if done.stdout.endswith("\n") else f"{done.stdout}\n"
+        assert _pattern(expected).fullmatch(written), f"{page.name}:{block.line}: {written}"
+
+
+@pytest.mark.parametrize("page", _pages_with("typescript"))
+def test_typescript_runs_and_prints_what_it_says(page: Path, address: str, pytestconfig: pytest.Config) -> None:
+    from gateway.npm import HERE, installed
+
+    node = installed(pytestconfig)
+    code = "\n".join(block.code for block in blocks(page) if block.language == "typescript")
+    command = [node, "--input-type=module"]  # from standard input, so that it finds the packages of tests/js
+    script = code.replace(ADDRESS, address)
+    done = subprocess.run(command, cwd=HERE, input=script, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{page.name}: {done.stderr}"
+    assert done.stdout.splitlines() == re.findall(r"^ *//> ?(.*)$", code, re.MULTILINE), page.name
+
+
+@pytest.mark.parametrize("page", _pages_with("toml"))
+def test_toml_is_a_valid_configuration(page: Path) -> None:
+    from toolwire.gateway.config.load import find_problems
+
+    for block in blocks(page):
+        if block.language == "toml":
+            code = re.sub(r'(?<=sha256 = ")…', _hash_by_place, block.code)
+            variables = re.findall(r'^(\w+)_env = "(\w+)"', code, re.MULTILINE)
+            environ = {name: "sqlite:////tmp/store.db" if key == "url" else 40 * "k" for key, name in variables}
+            problems = [problem for problem in find_problems(code, environ) if problem.severity == "error"]
+            assert problems == [], f"{page.name}:{block.line}"
+
+
+def _hash_by_place(found: re.Match[str]) -> str:
+    """A hash for each key that a page leaves out, all different."""
+    return hashlib.sha256(f"client {found.start()}".encode()).hexdigest()
+
+
 def _commands(code: str) -> Iterator[tuple[str, str]]:
     for piece in re.split(rf"^(?={re.escape(PROMPT)})", code, flags=re.MULTILINE):
         if piece.startswith(PROMPT):
@@ -121,6 +180,35 @@ def _headings(page: Path) -> set[str]:
     """The anchors of a page, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\]\((?P<path>[^)\s]+)\)")
+
+
+def test_pictures_are_there_and_load_nothing() -> None:
+    """`make pictures` draws them. A reader who sees no picture gets a text."""
+    used = set()
+    for page in PAGES:
+        for image in IMAGE.finditer(page.read_text()):
+            path = (page.parent / image["path"]).resolve()
+            used.add(path)
+            assert image["text"], f"{page.name}: {image[0]}"
+            assert re.findall(r"(?:href|src|url|import)\W+https?:", path.read_text()) == [], image["path"]
+    assert used == set((ROOT / "docs" / "pictures").iterdir())
+
+
+def test_the_score_in_the_readme_is_that_of_the_results() -> None:
+    rows = re.findall(r"^\| (?:\*\*)?([A-Z][^|]*|llm[^|]*) \|(.*)\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    shown = {title.replace("*", ""): [int(cell) for cell in re.findall(r"\d+", cells)] for title, cells in rows}
+    summary = (ROOT / "docs" / "conformance.md").read_text().partition("## Summary")[2].partition("## The grid")[0]
+    expected = {}
+    for line in summary.splitlines()[4:]:
+        if line:
+            title, version, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+            grid, cases = list(map(int, cells[:3])), list(map(int, cells[3:6]))
+            expected[f"{title} {version}"] = [one + other for one, other in zip(grid, cases, strict=True)]
+    assert len(expected) == 4
+    assert shown == expected
 
 
 def test_the_index_gives_the_site_its_navigation() -> None:
