@@ -1,16 +1,30 @@
-"""`toolwire serve`: run the gateway. Prints the variables that point SDKs at it; the log goes to standard error."""
+"""`toolwire serve`: run the gateway. Says where it is and how to use it; the log goes to standard error."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from toolwire import __version__
+from toolwire.agents import find_program, load_agents
 from toolwire.cli import CommandError, terminal
+from toolwire.core.json_values import encode
+from toolwire.core.terminal_text import shorten_text
+from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.config.load import config_file_places
+from toolwire.gateway.config.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
 
-SHOWN_MODELS = 8
+ANY_KEY, PLACEHOLDER_KEY = "any", "YOUR-KEY"
+DEFAULT_AGENT = "claude"
+SHOWN_LINES = 5
+"""Providers and MCP servers that the banner lists."""
+MAX_LINE_WIDTH = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     settings = {name: value for name, value in given.items() if value is not None}
     try:
-        return serve.serve(args.config, settings, print_banner, read_routes(args.route), args.lifeline)
+        return serve.serve(args.config, settings, announce, read_routes(args.route), args.lifeline)
     except ConfigError as problems:
         raise CommandError(*problems.message_and_hint) from None
     except OSError as error:
@@ -55,18 +69,120 @@ def read_routes(texts: Sequence[str]) -> dict[str, str]:
     return routes
 
 
-def print_banner(origin: str, models: tuple[str, ...], providers: Mapping[str, str]) -> None:
-    """Print where the gateway is, what it serves, and the variables for SDKs."""
-    names = ", ".join(providers) or "only the embedded model; set OPENAI_API_KEY or another key for a real one"
-    title = terminal.paint_text(f"Toolwire {__version__}", "head", sys.stderr)
-    sys.stderr.write(f"{title} on {origin}; providers: {names}\n")
-    if models:
-        more = f" and {len(models) - SHOWN_MODELS} more" if len(models) > SHOWN_MODELS else ""
-        sys.stderr.write(f"models: {', '.join(models[:SHOWN_MODELS])}{more}; `provider/model` works too\n")
-    sys.stderr.flush()
+# --- what it says when it is ready ------------------------------------------------------------------------------------
+
+
+def announce(origin: str, config: Config) -> None:
+    """A page for people on standard error, or lines for a shell on standard output. The log says it for programs."""
+    if sys.stderr.isatty():
+        sys.stderr.writelines(banner(origin, config))
+        sys.stderr.flush()
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        for sdk in sdk_settings(origin):
+            line = f"export {sdk.url_variable}={sdk.base_url}"
+            sys.stdout.write(f"{line:56}  # {sdk.vendor} SDK\n")
+        sys.stdout.flush()
+
+
+def banner(origin: str, config: Config) -> Iterator[str]:
+    """Where the gateway is, what it uses and what that lacks, and lines to copy."""
+    yield f"{_paint(f'Toolwire {__version__}', 'head')} on {_paint(origin, 'ok')}   (stop it with Ctrl-C)\n\n"
+    yield terminal.format_table(list(summary_rows(config)), stream=sys.stderr)
+    key = PLACEHOLDER_KEY if config.server.keys else ANY_KEY
+    yield f"\n{_paint('Point a program at it', 'head')}, in its own terminal:\n"
+    for sdk in sdk_settings(origin):
+        yield f"  export {sdk.url_variable}={sdk.base_url} {sdk.key_variable}={key}\n"
+    if config.server.keys:
+        yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: toolwire keys new NAME --write\n"
+    yield f"\n{_paint('Try', 'head')}:\n"
+    yield from (f"  {command}\n" for command in commands_to_try(origin, config, key))
+    yield "\n"
+
+
+def _paint(text: str, colour: str) -> str:
+    return terminal.paint_text(text, colour, sys.stderr)
+
+
+def summary_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """The file, the providers, the models, and what is missing."""
+    places = " and ".join(
+        str(place) if place.is_absolute() else f"./{place}" for place in config_file_places(os.environ)
+    )
+    yield "config", str(config.file.absolute()) if config.file else f"none; looked for {places}"
+    lines = [f"{provider.name}: {provider_state(provider)}" for provider in config.providers.values()]
+    if config.file is None:
+        lines += [
+            f"{name}: set {row.key_env[0]}" for name, row in sdk_servers().items() if name not in config.providers
+        ]
+    yield from _label_rows("providers", lines)
+    yield from _label_rows("models", [", ".join(rule.name for rule in config.models)] if config.models else [])
+    lacking = [server for server in config.mcp.values() if server.missing_variables]
+    yield from _label_rows("mcp", [f"{server.name}: set {', '.join(server.missing_variables)}" for server in lacking])
+
+
+def _label_rows(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    shown = [shorten_text(line, MAX_LINE_WIDTH) for line in lines[:SHOWN_LINES]]
+    if len(lines) > SHOWN_LINES:
+        shown.append(f"and {len(lines) - SHOWN_LINES} more: see `toolwire check-config`")
+    yield from ((label if number == 0 else "", line) for number, line in enumerate(shown))
+
+
+def provider_state(provider: Provider) -> str:
+    """What it lacks, or where its key comes from."""
+    if provider.embedded:
+        return "a model for tests, built in; needs no key"
+    if provider.is_key_missing:
+        return f"set {provider.api_key_env}"
+    if provider.forward_auth:
+        return "clients send their own key"
+    if provider.api_key:
+        return f"uses {provider.api_key_env}" if provider.api_key_env else "has a key in the file"
+    return f"without a key, at {next(iter(provider.base_urls.values()), '').partition('?')[0]}"
+
+
+class SdkSettings(NamedTuple):
+    """The variables of a vendor's SDK."""
+
+    vendor: str
+    url_variable: str
+    base_url: str
+    key_variable: str
+
+
+def sdk_settings(origin: str) -> Iterator[SdkSettings]:
+    variables = {variable: row.key_env[0] for row in sdk_servers().values() for variable in row.base_url_env}
     for codec in CODECS.values():
         if codec.http.sdk_base_url is not None:
             vendor, variable, path = codec.http.sdk_base_url
-            line = f"export {variable}={origin}{path}"
-            sys.stdout.write(f"{line:56}  # {vendor} SDK\n")
-    sys.stdout.flush()
+            yield SdkSettings(vendor, variable, f"{origin}{path}", variables[variable])
+
+
+def sdk_servers() -> dict[str, KnownServer]:
+    """The vendors whose SDKs can be pointed at the gateway by a variable."""
+    sdks = [codec.http.sdk_base_url for codec in CODECS.values()]
+    variables = {sdk[1] for sdk in sdks if sdk is not None}
+    return {name: row for name, row in known_servers().items() if variables & {*row.base_url_env}}
+
+
+def commands_to_try(origin: str, config: Config, key: str) -> Iterator[str]:
+    """Two commands that work as they are."""
+    model = find_usable_model(config)
+    credential = f" -H 'authorization: Bearer {key}'" if config.server.keys else ""
+    if model:
+        body = encode({"model": model, "messages": [{"role": "user", "content": "Hello"}]}).decode()
+        yield f"curl {origin}/v1/chat/completions{credential} -d {shlex.quote(body)}"
+    else:
+        yield f"curl {origin}/v1/models{credential}"
+    agents = {DEFAULT_AGENT: load_agents()[DEFAULT_AGENT], **load_agents()}
+    installed = (name for name, agent in agents.items() if find_program(agent, os.environ, Path.cwd()))
+    agent = next(installed, DEFAULT_AGENT)
+    yield f"toolwire run {agent}{f' --model {shlex.quote(model)}' if model else ''}"
+
+
+def find_usable_model(config: Config) -> str:
+    """A configured model whose provider lacks nothing, or the embedded one; empty if there is none."""
+    for rule in config.models:
+        provider = config.providers.get(rule.provider)
+        if not set("*?[") & set(rule.name) and provider is not None and not provider.is_key_missing:
+            return rule.name
+    return next((provider.models[0] for provider in config.providers.values() if provider.embedded), "")

@@ -127,12 +127,17 @@ def find_config_file(environ: Mapping[str, str]) -> Path | None:
     """The file to use if the command line names none."""
     if environ.get("TOOLWIRE_CONFIG"):
         return Path(environ["TOOLWIRE_CONFIG"])
+    return next((place for place in config_file_places(environ) if place.is_file()), None)
+
+
+def config_file_places(environ: Mapping[str, str]) -> list[Path]:
+    """Where the file is looked for."""
     places = [Path(CONFIG_FILE_NAME)]
     if environ.get("XDG_CONFIG_HOME"):
         places.append(Path(environ["XDG_CONFIG_HOME"], "toolwire", CONFIG_FILE_NAME))
     elif environ.get("HOME"):
         places.append(Path(environ["HOME"], ".config", "toolwire", CONFIG_FILE_NAME))
-    return next((place for place in places if place.is_file()), None)
+    return places
 
 
 def _read_file(path: Path) -> str:

@@ -8,18 +8,21 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 
+from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
+from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import parse_listen_address
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
-from toolwire.gateway.telemetry.stderr import queue_stderr
+from toolwire.gateway.telemetry.stderr import STDERR, queue_stderr
 from toolwire.gateway.upstream.descriptors import raise_descriptor_limit
 
 try:
@@ -30,8 +33,8 @@ except ImportError:  # it does not exist for Windows, whose usual loop cannot wa
 BACKLOG = 2048
 GC_THRESHOLDS = (50_000, 20, 100)
 """Requests make many objects that die at once, so the garbage collector runs seldom."""
-Announce = Callable[[str, tuple[str, ...], Mapping[str, str]], None]
-"""Called once the gateway serves: with its URL, the names of the models, and the providers with their URLs."""
+Announce = Callable[[str, Config], None]
+"""Called once the gateway serves, with its URL."""
 
 
 def serve(
@@ -54,9 +57,13 @@ def serve(
         def announce_ready() -> None:
             host, port = bound.getsockname()[:2]
             shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-            providers = [provider for provider in config.providers.values() if not provider.embedded]
-            urls = {provider.name: next(iter(provider.base_urls.values()), "") for provider in providers}
-            announce(f"http://{shown}:{port}", tuple(rule.name for rule in config.models), urls)
+            origin = f"http://{shown}:{port}"
+            if not sys.stderr.isatty():
+                text = f"Toolwire {__version__} on {origin}"
+                names = [provider.name for provider in config.providers.values()]
+                gateway.log_event("serving", message=text, config=str(config.file or ""), providers=names)
+                STDERR.drain()  # before what is announced on standard output, which may be the same file
+            announce(origin, config)
 
         if shared_config is not None:
 
