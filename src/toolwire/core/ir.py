@@ -12,7 +12,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -484,6 +484,7 @@ class Choice(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
+@final
 class Failure(Struct, frozen=True, gc=False):
     """An error that a provider sent, or an answer that broke off."""
 

@@ -53,16 +53,19 @@ class Admission:
     def describe_full_queue(self) -> Failure:
         return overload_failure(f"the gateway has {self.in_flight:,} requests in flight, and its queue is full")
 
-    def check_shares(self, key_name: str, address: str) -> Failure | None:
-        """Refuse a request whose key or address has too many in flight already."""
+    def take_share(self, key_name: str, address: str) -> Failure | None:
+        """Count a request for its key and its address. A failure if one of them has too many in flight already."""
         settings = self.settings
-        if key_name and self.by_key.get(key_name, 0) >= settings.max_requests_per_key:
+        of_key = self.by_key.get(key_name, 0) if key_name else 0
+        of_address = self.by_address.get(address, 0)
+        if of_key >= settings.max_requests_per_key:
             limit, whose = settings.max_requests_per_key, f"the key `{key_name}`"
-        elif settings.max_requests_per_address and (
-            self.by_address.get(address, 0) >= settings.max_requests_per_address
-        ):
+        elif 0 < settings.max_requests_per_address <= of_address:
             limit, whose = settings.max_requests_per_address, "this address"
         else:
+            if key_name:
+                self.by_key[key_name] = of_key + 1
+            self.by_address[address] = of_address + 1
             return None
         message = f"{whose} has {limit:,} requests in flight, which is its limit; wait for some of them"
         return Failure("rate", message, 429, retry_after=RETRY_AFTER)
@@ -152,11 +155,10 @@ class Ticket(Struct, eq=False):
             return True
         if admission.in_flight >= admission.settings.max_requests or not self.hold(weigh_body(body)):
             return False
-        if admission.check_shares(self._key_name, self._address) is not None:
+        if admission.take_share(self._key_name, self._address) is not None:
             return False
-        self._count_up()
         admission.in_flight += 1
-        self._has_place = True
+        self._is_counted = self._has_place = True
         return True
 
     async def enter(self, request: ClientRequest, body: bytes) -> Failure | None:
@@ -170,23 +172,16 @@ class Ticket(Struct, eq=False):
             return Failure("too_large", f"{message}; send less, or raise server.max_memory", 413)
         if not self.hold(weight):
             return memory_failure()
-        refused = admission.check_shares(self._key_name, self._address)
+        refused = admission.take_share(self._key_name, self._address)
         if refused is not None:
             return refused
-        self._count_up()  # those in the queue count for their key, too
+        self._is_counted = True  # those in the queue count for their key, too
         if admission.in_flight < admission.settings.max_requests:
             admission.in_flight += 1
         elif (full := await admission.wait_for_place(request)) is not None:
             return full
         self._has_place = True
         return None
-
-    def _count_up(self) -> None:
-        by_key, by_address = self._admission.by_key, self._admission.by_address
-        if self._key_name:
-            by_key[self._key_name] = by_key.get(self._key_name, 0) + 1
-        by_address[self._address] = by_address.get(self._address, 0) + 1
-        self._is_counted = True
 
     def leave(self) -> None:
         """The request has ended."""

@@ -120,7 +120,7 @@ def _read_system(body: Object, reading: ReadContext) -> tuple[Part, ...]:
         return ()
     parts = read_content(system, (None, "system"), reading)
     first = parts[0] if parts and isinstance(system, list) else None
-    if isinstance(first, Text) and first.origin and first.text.startswith(names.BILLING_HEADER_PREFIX):
+    if type(first) is Text and first.origin and first.text.startswith(names.BILLING_HEADER_PREFIX):
         # It changes with every call, which would defeat the prompt caches of other providers.
         return (Opaque("billing-header", first.origin), *parts[1:])
     return parts

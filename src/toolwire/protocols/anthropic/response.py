@@ -138,7 +138,7 @@ def write_response(response: Response, ledger: Ledger, context: WriteContext) ->
     id, parts = message_id(response.id, context), choice.parts
     kinds = set(map(type, parts))
     for part in parts:
-        if isinstance(part, (Text, Refusal)):
+        if type(part) is Text or type(part) is Refusal:
             ledger.note_logprobs(part.logprobs)
     used: Sequence[str] = ()
     if ProviderCall in kinds or (context.request is not None and ProviderTool in map(type, context.request.tools)):

@@ -225,10 +225,12 @@ def _has_too_many_strict(written: list[Object]) -> bool:
 def _write_tool(tool: AnyTool, ledger: Ledger) -> Object | None:
     if (wire := intact_wire(tool.origin)) is not None:
         return wire
+    if isinstance(tool, Tool):
+        return _write_function(tool, ledger)
     if isinstance(tool, Opaque):
         ledger.note_opaque(tool)
         return None
-    return _write_function(tool, ledger) if isinstance(tool, Tool) else _write_provider_tool(tool, ledger)
+    return _write_provider_tool(tool, ledger)
 
 
 def _write_function(tool: Tool, ledger: Ledger) -> Object:

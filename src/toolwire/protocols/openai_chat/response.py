@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -189,8 +187,8 @@ def _add_logprobs(parts: tuple[Part, ...], value: Json, path: Path, reading: Rea
 
 
 def write_parts_logprobs(parts: tuple[Part, ...]) -> Object | None:
-    content = [token for part in parts if isinstance(part, Text) for token in part.logprobs]
-    refusal = [token for part in parts if isinstance(part, Refusal) for token in part.logprobs]
+    content = [token for part in parts if type(part) is Text for token in part.logprobs]
+    refusal = [token for part in parts if type(part) is Refusal for token in part.logprobs]
     return write_logprobs(tuple(content), tuple(refusal)) if content or refusal else None
 
 
@@ -349,13 +347,13 @@ def peek_response(data: bytes) -> ResponsePeek | None:
     if found is None or found.error is not None or not found.choices:
         return None
     usage = read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None
-    called = tuple(_peek_called_tools(found.choices)) if data.find(b"_call") >= 0 else ()
+    called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()
     return ResponsePeek(found.model, usage, called)
 
 
-def _peek_called_tools(choices: list[Raw]) -> Iterator[str]:
-    for choice in choices:
-        found = _decode_choice_peek(choice)
-        if found is not None:
-            inner = [call.function or call.custom for call in found.message.tool_calls or ()]
-            yield from [call.name for call in (*inner, found.message.function_call) if call and call.name]
+def _peek_called_tools(choices: list[Raw]) -> tuple[str, ...]:
+    called: list[_NamePeek | None] = []
+    for message in [found.message for found in map(_decode_choice_peek, choices) if found is not None]:
+        called += [call.function or call.custom for call in message.tool_calls or ()]
+        called.append(message.function_call)
+    return tuple([one.name for one in called if one is not None and one.name])
