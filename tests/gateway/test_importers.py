@@ -205,6 +205,37 @@ def test_litellm_settings() -> None:
     assert {"model_list[9].litellm_params.model", "model_list[11].model_name", "guardrails"} <= named
 
 
+def test_litellm_wildcards() -> None:
+    """`*` takes the names that nothing else takes: the last place where the gateway looks."""
+    names = {"*": "openai/*", "groq/*": "groq/*", "claude-*": "anthropic/claude-*", "my-*": "xai/*"}
+    entries = [{"model_name": name, "litellm_params": {"model": model}} for name, model in names.items()]
+    config, imported = _convert("litellm", {"model_list": entries})
+    assert config["models"] == {"claude-*": {"provider": "anthropic"}}
+    assert list(config["providers"]) == ["openai", "groq", "anthropic", "xai"]
+    assert config["providers"]["openai"]["models"][-1] == "*"
+    assert [note.place for note in imported.notes] == ["model_list[3].model_name"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "address", "kind"),
+    [
+        ({}, "https://our-base.invalid", "to do"),
+        ({"OUR_BASE": "https://llm.example.com/v1"}, "https://llm.example.com/v1", "changed"),
+        ({"OUR_BASE": f"https://u:{SECRET}@llm.example.com"}, "https://our-base.invalid", "to do"),
+    ],
+)
+def test_an_address_in_the_environment(environ: dict[str, str], address: str, kind: str) -> None:
+    params = {"model": "openai/coder", "api_base": "os.environ/OUR_BASE"}
+    value = {"model_list": [{"model_name": "coder", "litellm_params": params}]}
+    imported = convert_config(value, "litellm", "file", environ)
+    [provider] = tomllib.loads(imported.toml)["providers"].values()
+    assert provider["base_url"] == address
+    assert [(note.kind, note.place) for note in imported.notes] == [(kind, "model_list[0].litellm_params.api_base")]
+    router = {"Providers": [{"name": "lab", "api_base_url": "$OUR_BASE", "models": ["m"]}]}
+    imported = convert_config(router, "claude-code-router", "file", environ)
+    assert tomllib.loads(imported.toml)["providers"]["lab"]["base_url"] == address
+
+
 def test_a_circle_of_fallbacks_is_broken_and_named() -> None:
     _, imported = _convert("litellm")
     assert [note.place for note in imported.notes if "circle" in note.text] == ["litellm_settings.fallbacks[1]"]

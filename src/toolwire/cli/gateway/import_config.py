@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if not source:
             hint = f"name the gateway: --from {' or --from '.join(IMPORTERS)}"
             raise CommandError(f"{args.file} is not a configuration file that is known here", hint)
-        imported = convert_config(value, source, Path(args.file).name)
+        imported = convert_config(value, source, Path(args.file).name, os.environ)
     except UnicodeDecodeError:
         raise CommandError(f"{args.file} is not valid UTF-8", "name a YAML or JSON file") from None
     except ImportProblem as problem:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.importers import claude_code_router, litellm
 from toolwire.gateway.config.importers.draft import Draft, InputTable, Note
 
@@ -50,11 +51,11 @@ def find_importer(value: object) -> str:
     return next((name for name, module in IMPORTERS.items() if any(mark in keys for mark in module.MARKS)), "")
 
 
-def convert_config(value: object, importer: str, file: str) -> Imported:
-    """Convert a parsed file. Raises ImportProblem."""
+def convert_config(value: object, importer: str, file: str, environ: Mapping[str, str] = EMPTY_MAPPING) -> Imported:
+    """Convert a parsed file. Raises ImportProblem. From the environment, only addresses are read."""
     if not isinstance(value, dict):
         raise ImportProblem("the file is not a table of settings")
-    module, draft = IMPORTERS[importer], Draft()
+    module, draft = IMPORTERS[importer], Draft(environ)
     try:
         module.convert(InputTable(value, "", draft), draft)
         draft.finish()

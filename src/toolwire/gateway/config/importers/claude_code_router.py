@@ -115,6 +115,8 @@ def _read_proxy(root: InputTable, draft: Draft) -> str:
 
 def _add_provider(name: str, table: InputTable, proxy: str, draft: Draft) -> Converted | None:
     url, key = table.text("api_base_url") or table.text("baseUrl"), table.text("api_key")
+    if variable := _variable_name(url):
+        url = draft.find_address(variable, table.place("api_base_url"))
     models = table.texts("models")
     limits, names, headers = _read_transformers(table.table("transformer"))
     blocked = [used for used in names if used in UNSUPPORTED]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.load import guessable_hashes
 from toolwire.gateway.config.providers import KnownServer, known_servers
 from toolwire.gateway.config.store import MIN_KEY_LENGTH
@@ -155,7 +156,9 @@ class InputTable:
 class Draft:
     """The configuration so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str] = EMPTY_MAPPING) -> None:
+        self.environ = environ
+        """For addresses in environment variables; nothing else is read from it."""
         self.inputs: list[InputTable] = []
         self.notes: list[Note] = []
         self.server: dict[str, Toml] = {}
@@ -185,6 +188,17 @@ class Draft:
     def reserve_variable(self, name: str) -> None:
         """Keep `variable_for` from choosing a name that the input uses itself."""
         self._variables.setdefault(f"${name}", name)
+
+    def find_address(self, variable: str, place: str) -> str:
+        """The address in an environment variable, or a placeholder for it."""
+        address = self.environ.get(variable, "").strip()
+        if address and is_usable_url(address):
+            self.notes.append(Note("changed", place, f"the address in {variable} is in the file now"))
+            return address
+        name = re.sub(r"[^a-z0-9]+", "-", variable.lower()).strip("-") or "address"
+        placeholder = f"https://{name}.invalid"
+        self.notes.append(Note("to do", place, f"replace {placeholder} by the address in {variable}"))
+        return placeholder
 
     def add_client_key(self, key: str, name: str, place: str) -> None:
         """Let the clients of the other gateway go on with their key. The file has its hash only."""

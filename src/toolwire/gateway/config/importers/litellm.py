@@ -121,6 +121,7 @@ def _read_credentials(root: InputTable) -> dict[str, InputTable]:
 
 def _add_deployment(entry: InputTable, credentials: dict[str, InputTable], draft: Draft) -> None:
     params, info = entry.table("litellm_params"), entry.table("model_info")
+    entry.leave(RATES, "there are no rate limits, budgets or weights for a model")
     name = entry.text("model_name")
     facts = _read_facts(info)
     limit = params.whole_number("max_tokens", 1) or params.whole_number("max_completion_tokens", 1)
@@ -143,8 +144,12 @@ def _add_deployment(entry: InputTable, credentials: dict[str, InputTable], draft
 
 def _add_rule(name: str, rule: dict[str, Toml], target: Target, entry: InputTable, draft: Draft) -> None:
     if "*" in target.model:
-        if name in ("*", f"{target.provider}/{target.model}"):
-            return  # the gateway routes `provider/model`, and the models that a provider is known for, by itself
+        if name == f"{target.provider}/{target.model}":
+            return  # the gateway routes `provider/model` by itself
+        if name == target.model == "*":  # any model that nothing else matches
+            known = known_servers().get(str(draft.providers[target.provider].get("kind", target.provider)))
+            draft.providers[target.provider]["models"] = [*(known.models if known is not None else ()), "*"]
+            return
         if name != target.model:
             text = f"`{name}` cannot be rewritten to `{target.model}`; clients can ask for `{target.provider}/MODEL`"
             entry.note("model_name", text)
@@ -175,6 +180,7 @@ def _leave_parameters(params: InputTable) -> None:
         ("drop_params", "additional_drop_params"), "not needed: what a provider does not know is left out and reported"
     )
     params.leave(("api_version",), "not needed: Azure's v1 API has no version in its address")
+    params.leave([key for key in params.remaining_keys if "_cost_per_" in key], "Toolwire counts no costs")
     params.leave([key for key in params.remaining_keys if key.startswith(CLOUD)], "only API keys are supported")
 
 
@@ -188,7 +194,7 @@ def _read_target(params: InputTable, credentials: dict[str, InputTable], draft: 
     sources = [params, *([credentials[named]] if named in credentials else [])]
     if named and named not in credentials:
         params.note("litellm_credential_name", "there is no such entry in credential_list")
-    url = _read_url(sources)
+    url = _read_url(sources, draft)
     if not _is_known_prefix(prefix):
         prefix, model = _guess_server(full), full
         if fnmatchcase(full, VERTEX_MODELS):
@@ -224,18 +230,14 @@ def _guess_server(model: str) -> str:
     return ""
 
 
-def _read_url(sources: Iterable[InputTable]) -> str:
-    urls = [source.text(key) for source in sources for key in ("api_base", "base_url")]
-    return next(filter(None, urls), "")
+def _read_url(sources: Iterable[InputTable], draft: Draft) -> str:
+    found = [(source.text(key), source.place(key)) for source in sources for key in ("api_base", "base_url")]
+    url, place = next((pair for pair in found if pair[0]), ("", ""))
+    return draft.find_address(url.removeprefix(ENVIRONMENT), place) if url.startswith(ENVIRONMENT) else url
 
 
 def _provider_table(prefix: str, server: str, url: str, params: InputTable) -> dict[str, Toml] | None:
     """The provider without its key; None after a note, if it cannot be used."""
-    if url.startswith(ENVIRONMENT):
-        params.note(
-            "api_base", f"write the address in {url.removeprefix(ENVIRONMENT)} to the file; the model was left out"
-        )
-        return None
     if url and not is_usable_url(url):
         params.note("api_base", "this address cannot be used, or it contains a secret; the model was left out")
         return None
