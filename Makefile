@@ -48,7 +48,7 @@ lint: $(VENV)/.ready ## Check style, formatting and import rules
 types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types audit test test-agents ## Run everything that continuous integration runs
+check: lint types audit docs test test-agents ## Run everything that continuous integration runs
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .

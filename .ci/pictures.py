@@ -28,7 +28,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-COLUMNS, ROWS, PATIENCE = 100, 50, 30.0
+COLUMNS, ROWS, PATIENCE = 110, 50, 30.0
 GATEWAY = "http://127.0.0.1:8642"
 COLOURS = "16181d e06c75 98c379 e5c07b 61afef c678dd 56b6c2 abb2bf"
 THEME = TerminalTheme((22, 24, 29), (214, 217, 222), [tuple(bytes.fromhex(colour)) for colour in COLOURS.split()])

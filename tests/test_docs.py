@@ -182,6 +182,12 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def test_every_page_begins_with_what_the_reader_gets() -> None:
+    """A title, then a sentence or two; not a table, a list, code or another heading."""
+    bare = re.compile(r"\A# [^\n]+\n\n(?:\*\d{4}-\d\d-\d\d, \w+\*\n\n)?(?=[A-Z`*])")
+    assert [page.name for page in (ROOT / "docs").rglob("*.md") if not bare.match(page.read_text())] == []
+
+
 IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\]\((?P<path>[^)\s]+)\)")
 
 
