@@ -175,7 +175,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
 
     def set_tool_calls(self, names: Sequence[str], client_name: Callable[[str], str]) -> None:
         """The tools that the answer calls, by the provider's names."""
-        self.tool_calls = tuple([(client_name(name), name) for name in names])
+        self.tool_calls = tuple(zip(map(client_name, names), names, strict=True))
 
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:
