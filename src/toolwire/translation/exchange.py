@@ -34,6 +34,8 @@ from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds, ServerCallInterceptor
 
+TOO_DEEP = "the JSON is nested too deeply"
+
 
 class Translation(Struct, frozen=True):
     """The result of a translation: the body, and what the protocol says outside of it."""
@@ -129,6 +131,12 @@ class Exchange:
 
     def translate_request(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> Translation:
         """The client's request in the provider's protocol. `records` are what the store has under `memory_keys`."""
+        try:
+            return self._translate_request(body, records)
+        except RecursionError:  # newer Pythons read deeper JSON than the steps can walk
+            raise Malformed(None, TOO_DEEP) from None
+
+    def _translate_request(self, body: Body, records: Mapping[str, bytes]) -> Translation:
         provider = self.provider
         ledger = Ledger(self.client.name, provider.name)
         request = self._read_request(body)
@@ -145,8 +153,11 @@ class Exchange:
     def remember_request(self, body: Body) -> None:
         """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""
         unreported = Ledger(self.client.name, self.provider.name)
-        request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
-        self._adapt_request(request, unreported)
+        try:
+            request, self._added_tool_names = apply_options(self._read_request(body), self.options, unreported)
+            self._adapt_request(request, unreported)
+        except RecursionError:
+            raise Malformed(None, TOO_DEEP) from None
 
     def _read_request(self, body: Body) -> Request:
         ahead, self._read_ahead = self._read_ahead, None
@@ -156,7 +167,7 @@ class Exchange:
         try:
             request = self.client.read_request(parse_object(body, self.options.max_bytes, repairs))
         except RecursionError:
-            raise Malformed(None, "the JSON is nested too deeply") from None
+            raise Malformed(None, TOO_DEEP) from None
         self._client_request, self._request_repairs = request, repairs
         return request
 
@@ -249,8 +260,11 @@ class Exchange:
     def translate_response(self, body: Body) -> Translation:
         """The provider's whole answer in the client's protocol."""
         repairs: list[Path] = []
-        response = self.provider.read_response(parse_object(body, self.options.max_bytes, repairs))
-        return self._write_response(response, repairs)
+        try:
+            response = self.provider.read_response(parse_object(body, self.options.max_bytes, repairs))
+            return self._write_response(response, repairs)
+        except RecursionError:
+            raise Malformed(None, TOO_DEEP) from None
 
     def translate_streamed_response(self, data: bytes) -> Translation:
         """A whole answer for the client, from a stream that the provider sent although none was asked for."""
