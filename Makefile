@@ -18,7 +18,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quick test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
+.PHONY: help serve package test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; ARGS="-k words" sele
 
 test-quick: $(VENV)/.ready ## Run the quick tests: laws, protocols, cases in process, schemas, policy
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(QUICK) $(ARGS)
+
+test-pythons: $(VENV)/.ready ## Test the wheel with Python 3.11 to 3.14, where they are found: first request, laws, cases
+	@$(BIN)/python .ci/pythons.py
+
+package: $(VENV)/.ready ## Build wheel and sdist in dist/, install each into a clean environment, and try every command
+	@$(BIN)/python .ci/package.py
 
 test-agents: $(VENV)/.ready ## Run the real agents: one round trip with every provider protocol
 	@$(BIN)/python tests/agents/install.py
@@ -48,7 +54,7 @@ lint: $(VENV)/.ready ## Check style, formatting and import rules
 types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types audit docs test test-agents ## Run everything that continuous integration runs
+check: lint types audit docs package test test-agents ## Run everything that continuous integration runs
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
