@@ -58,7 +58,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from gateway.conftest import served
 
     file = tmp_path_factory.mktemp("docs") / "toolwire.toml"
-    file.write_text('[server]\nlog_format = "none"\n')
+    file.write_text('[server]\nlog_format = "none"\n[models]\nfast = "loopback/loopback"\n')  # of the tutorial
     with served(file) as url:
         yield url
 
