@@ -39,11 +39,16 @@ NAMES = known_names("openai-chat")
 PARTS_BY_ROLE = NAMES["parts"]
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ID_LIMIT = 40
+_OPENAI_MODEL = re.compile(r"(?:.*/)?(?:gpt|chatgpt|codex|o\d|the-model)")
+"""Models that OpenAI itself serves, and those without a name of their own. Others run on servers that accept more."""
 TOOLS_LIMIT = 128
 
 
 def check_fields(body: Object, model: str) -> Iterator[str]:
-    yield from check_unknown_keys(body, NAMES["fields"]["request"])
+    known = NAMES["fields"]["request"]
+    if not _OPENAI_MODEL.match(model):
+        known |= NAMES["fields"]["other_servers"]
+    yield from check_unknown_keys(body, known)
     given = {key for key, value in body.items() if value is not None}
     name, tools, stop = body.get("model"), body.get("tools"), body.get("stop")
     is_chosen = body.get("tool_choice") not in (None, "none") and not body.get("functions")
