@@ -179,6 +179,8 @@ CHANGING_TEXT: Sequence[str] = (
     r"(?<=localhost:)\d{5}\b",
     r"\b\d\d\d\d-\d\d-\d\d\b",
     r"\b\d\d:\d\d:\d\d(\.\d+)?\b",
+    r'(?<="created":)\d+',
+    r'(?<="created_at":)\d+',
 )
 """Ports that the system chose, dates and times. Their digits become zeros."""
 CHANGING_DURATION = re.compile(r" *\b\d+(\.\d+)? (?=(ms|s)\b)")

@@ -52,19 +52,32 @@ def warned(config: Config) -> list[tuple[int, str, str]]:
 
 # --- the environment alone ---
 
+DEMOS = ("demo-openai-chat", "demo-openai-responses", "demo-anthropic", "demo-gemini")
+
 
 def test_nothing_at_all_is_a_gateway_with_the_embedded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = load_config(None, {})
-    assert list(config.providers) == ["loopback"]
+    assert list(config.providers) == ["loopback", *DEMOS]
     assert config.providers["loopback"].protocols == tuple(CODECS)
+    assert [config.providers[name].protocols for name in DEMOS] == [(name.removeprefix("demo-"),) for name in DEMOS]
+    assert all(config.providers[name].list_models for name in DEMOS)
     assert config.file is None
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8642)
 
 
+def test_a_provider_may_have_the_name_of_a_demo(read: Any) -> None:
+    text = '[providers.demo-gemini]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1/v1"\n'
+    config = read(text + '[models]\nmine = "demo-gemini/x"\ntheirs = "demo-anthropic/demo-anthropic"\n')
+    assert config.providers["demo-gemini"].protocols == ("openai-chat",)
+    assert {"demo-anthropic", "loopback"} < config.providers.keys()
+    assert not read("[server]\nloopback = false").providers
+
+
 def test_a_key_in_the_environment_is_a_provider(read: Any) -> None:
     config = read("", OPENAI_API_KEY="sk-1", GOOGLE_API_KEY=" g-2\n", ANTHROPIC_API_KEY="")
-    assert list(config.providers) == ["openai", "gemini", "loopback"]
+    assert list(config.providers) == ["openai", "gemini", "loopback", *DEMOS]
+    assert not any(config.providers[name].list_models for name in DEMOS)
     assert config.providers["gemini"].api_key.reveal() == "g-2"
     assert config.providers["gemini"].api_key_env == "GOOGLE_API_KEY"
     assert config.providers["openai"].base_urls["openai-chat"] == "https://api.openai.com/v1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -450,3 +451,31 @@ def test_a_provider_hears_through_which_gateways_it_is_asked(tmp_path: Path) -> 
         assert len(hops) == 2
         assert all(one.startswith("abc,") for one in hops)
         assert get(port, "/v1/models", "all", {"x-toolwire-hops": hops[0]}).json()["error"]["code"] == "loop"
+
+
+# --- the models demo-… ----------------------------------------------------------------------------------------------
+
+DEMOS = ["demo-openai-chat", "demo-openai-responses", "demo-anthropic", "demo-gemini"]
+
+
+def test_demos_are_listed_only_without_a_real_provider(tmp_path: Path) -> None:
+    assert list(merged(tmp_path, {}, "")) == ["loopback", *DEMOS]
+    assert "demo-gemini" not in merged(tmp_path, {})
+    assert Router(load_config(tmp_path / "toolwire.toml", {})).find_target("demo-gemini") is not None
+
+
+@pytest.mark.parametrize("model", ["loopback", *DEMOS])
+def test_a_demo_is_translated(tmp_path: Path, model: str) -> None:
+    """The Chat client's `logit_bias` survives only where Chat is spoken."""
+    path = tmp_path / "toolwire.toml"
+    path.write_text('[server]\nlog_format = "none"\n')
+    message = {"role": "user", "content": "What is the weather in Paris and London?"}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {"city": {}}}}}
+    body = {"model": model, "messages": [message], "tools": [tool], "logit_bias": {"1": 1}}
+    with own(app(path)) as port:
+        got = ask(port, "POST", "/v1/chat/completions", json.dumps(body).encode())
+    assert got.status == 200, got.data
+    assert got.json()["model"] == model
+    assert ("unknown-field" in got.headers.get("x-toolwire-losses", "")) == (
+        model not in ("loopback", "demo-openai-chat")
+    )

@@ -31,6 +31,7 @@ COMMANDS = {
         "gateway.run",
         "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
     ),
+    "demo": Command("gateway.demo", "Show one conversation in every pair of protocols; needs no key"),
     "translate": Command(
         "translation.translate", "Translate a request, a response, a stream or an error from one protocol to another"
     ),

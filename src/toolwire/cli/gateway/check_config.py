@@ -84,8 +84,9 @@ def print_problems(problems: Sequence[Problem], file: str) -> None:
 def provider_rows(config: Config) -> Iterator[Row]:
     """One row for each address of a provider."""
     for provider in config.providers.values():
-        if provider.embedded:
-            yield f"  {provider.name}", "every protocol", "(embedded)", "no key needed"
+        if provider.embedded and provider.list_models:
+            spoken = "every protocol" if len(provider.protocols) > 1 else provider.protocols[0]
+            yield f"  {provider.name}", spoken, "(embedded)", "no key needed"
         for url in dict.fromkeys(provider.base_urls.values()):
             protocols = [protocol for protocol, other in provider.base_urls.items() if other == url]
             yield f"  {provider.name}", ", ".join(protocols), url.partition("?")[0], describe_key(provider)

@@ -30,7 +30,7 @@ from toolwire.gateway.config.problems import (
     TomlTable,
     suggest_name,
 )
-from toolwire.gateway.config.providers import LOOPBACK_NAME, ProviderBuilder, known_servers, loopback_provider
+from toolwire.gateway.config.providers import ProviderBuilder, embedded_providers, known_servers
 from toolwire.gateway.config.store import MIN_KEY_LENGTH, read_store
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback, is_private
@@ -200,7 +200,7 @@ def _read_sections(
     builder.add_from_environment()
     providers = dict(builder.providers)
     if server.loopback:
-        providers[LOOPBACK_NAME] = loopback_provider()
+        providers |= embedded_providers(builder.providers)
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
     key_names = [key.name for key in server.keys]
@@ -416,12 +416,12 @@ def _check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemColle
         name, slash, _ = fallback.partition("/")
         if slash:
             providers.ensure_provider(name, place.at("fallbacks"))
-    embedded = [LOOPBACK_NAME] if server.loopback else []
+    embedded = embedded_providers(()) if server.loopback else {}
     if rule.provider not in embedded and not providers.ensure_provider(rule.provider, place.at("provider")):
         hint = suggest_name(rule.provider, [*providers.names, *embedded])
         place.at("provider").add(f"unknown provider `{rule.provider}`", hint)
         return False
-    provider = providers.providers.get(rule.provider)
+    provider = providers.providers.get(rule.provider) or embedded.get(rule.provider)
     protocols = provider.protocols if provider is not None else tuple(CODECS)
     if rule.protocol and rule.protocol not in protocols:
         wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"

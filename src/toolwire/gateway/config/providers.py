@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
@@ -20,6 +20,7 @@ from toolwire.gateway.upstream.address import DEFAULT_PORTS, check_base_url, is_
 from toolwire.protocols import CODECS, find_codec
 
 LOOPBACK_NAME = "loopback"
+DEMO_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 UNSUPPORTED_SERVERS = {
     "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
@@ -87,9 +88,20 @@ def known_servers() -> Mapping[str, KnownServer]:
     return msgspec.convert(tomllib.loads(text), dict[str, KnownServer])
 
 
-def loopback_provider() -> Provider:
-    """The embedded model, which speaks every protocol."""
-    return Provider(name=LOOPBACK_NAME, protocols=tuple(CODECS), models=(LOOPBACK_NAME,), embedded=True)
+def embedded_providers(taken: Collection[str]) -> dict[str, Provider]:
+    """The embedded model: as `loopback` it speaks every protocol, so that nothing is translated; as `demo-…` it speaks
+    one, so that clients can try a translation. The latter are listed only if there is no other provider, and give way
+    to a provider of the same name (`taken`)."""
+    providers = {
+        LOOPBACK_NAME: Provider(name=LOOPBACK_NAME, protocols=tuple(CODECS), models=(LOOPBACK_NAME,), embedded=True)
+    }
+    for protocol in DEMO_PROTOCOLS:
+        name = f"demo-{protocol}"
+        if name not in taken:
+            providers[name] = Provider(
+                name=name, protocols=(protocol,), models=(name,), embedded=True, list_models=not taken
+            )
+    return providers
 
 
 class ProviderBuilder:

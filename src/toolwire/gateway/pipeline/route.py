@@ -66,7 +66,7 @@ class Router:
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
         owners: dict[str, str] = {}
         rules = ((rule.name, rule.provider) for rule in self.config.models)
-        served = ((pattern, provider.name) for pattern, provider in self._served_patterns)
+        served = ((pattern, provider.name) for pattern, provider in self._served_patterns if _is_shown(provider))
         for name, owner in (*rules, *served):
             if not is_pattern(name) and is_allowed(key, name):
                 owners.setdefault(name, owner)
@@ -128,7 +128,7 @@ class Router:
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
         """The models that the client can use, the most similar name first."""
         rules = [rule.name for rule in self.config.models]
-        served = [pattern for pattern, _ in self._served_patterns]
+        served = [pattern for pattern, provider in self._served_patterns if _is_shown(provider)]
         prefixes = [f"{one.name}/*" for one in self.config.providers.values() if not one.embedded]
         usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if is_allowed(key, name)]
         if key is not None:
@@ -137,6 +137,11 @@ class Router:
         shown = ([near] if near else []) + [name for name in usable if name != near]
         more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
         return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+
+
+def _is_shown(provider: Provider) -> bool:
+    """The models `demo-…` are not listed beside those of real providers."""
+    return provider.list_models or not provider.embedded
 
 
 def _refuse_name(name: str) -> Failure | None:
