@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from toolwire.core.ir import Failure, Result
 from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import (
@@ -110,6 +111,34 @@ async def _capture_exchange(
     capture.upstream_calls.append(captured)
     response = await sending
     return response if isinstance(response, TransportError) else captured.capture_response(response)
+
+
+Answer = TypeVar("Answer")
+
+
+async def retry_after_pause(
+    call: GatewayRequest,
+    provider: Provider,
+    failure: Failure,
+    number: int,
+    ask: Callable[[], Awaitable[Answer]],
+    deadline: float = float("inf"),
+) -> Answer | None:
+    """Ask again, after a pause that grows with the number of retries. None if the pause would be too long, or if too
+    many requests are retried at this provider already."""
+    wait = error_replies.retry_wait(failure, number)
+    admission = call.runtime.admission
+    if (
+        wait > error_replies.MAX_RETRY_WAIT
+        or call.clock() + wait > deadline
+        or not admission.start_retry(provider.name)
+    ):
+        return None
+    try:
+        await asyncio.sleep(wait)
+        return await ask()
+    finally:
+        admission.end_retry(provider.name)
 
 
 async def _read_error_response(
@@ -324,20 +353,15 @@ async def ask_next_round(
     results = await _run_round(call, rounds)
     if isinstance(results, TransportError):
         return results
-    body = write(results)
-    retries = call.runtime.config.server.retries
-    for number in range(retries + 1):
-        response = await _send_round(call, prepared, body)
+    send = partial(_send_round, call, prepared, write(results))
+    response = await send()
+    for number in range(call.runtime.config.server.retries):
         if not isinstance(response, Failure) or response.kind not in error_replies.RETRYABLE_KINDS:
             break
-        wait = error_replies.retry_wait(response, number)
-        admission, provider = call.runtime.admission, prepared.upstream.provider.name
-        if number == retries or wait > error_replies.MAX_RETRY_WAIT or not admission.start_retry(provider):
+        again = await retry_after_pause(call, prepared.upstream.provider, response, number, send)
+        if again is None:
             break
-        try:
-            await asyncio.sleep(wait)
-        finally:
-            admission.end_retry(provider)
+        response = again
     return response
 
 

@@ -12,8 +12,8 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from toolwire.core.codec import Codec, EndpointMatch
@@ -21,7 +21,7 @@ from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, expect_object, replace_lone_halves
 from toolwire.gateway.mcp.servers import McpClient, McpServers
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import attempt_request
+from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
 from toolwire.gateway.pipeline.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
@@ -204,21 +204,16 @@ class Pipeline:
     ) -> AttemptAnswer:
         """Ask the same target again, where that may help and there is time."""
         answer = await self._retry_with_changed_request(call, target, failed)
-        for retries in range(self.runtime.config.server.retries):
+        for number in range(self.runtime.config.server.retries):
             if not isinstance(answer, AttemptFailed) or not answer.can_retry:
-                break
-            wait = error_replies.retry_wait(answer.failure, retries)
-            if wait > error_replies.MAX_RETRY_WAIT or call.clock() + wait > deadline:
                 break
             if not is_last and answer.failure.retry_after is not None:
                 break  # the next target can be asked at once
-            if not self.runtime.admission.start_retry(target.provider.name):
+            ask = partial(self._try_target, call, target)
+            again = await retry_after_pause(call, target.provider, answer.failure, number, ask, deadline)
+            if again is None:
                 break
-            try:
-                await asyncio.sleep(wait)
-                answer = await self._try_target(call, target)
-            finally:
-                self.runtime.admission.end_retry(target.provider.name)
+            answer = again
             if isinstance(answer, AttemptFailed):
                 answer = await self._retry_with_changed_request(call, target, answer)
         return answer
