@@ -66,7 +66,8 @@ class Router:
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
         owners: dict[str, str] = {}
         rules = ((rule.name, rule.provider) for rule in self.config.models)
-        served = ((pattern, provider.name) for pattern, provider in self._served_patterns if _is_shown(provider))
+        shown = (provider for provider in self.config.providers.values() if _is_shown(provider))
+        served = ((pattern, provider.name) for provider in shown for pattern in provider.models)
         for name, owner in (*rules, *served):
             if not is_pattern(name) and is_allowed(key, name):
                 owners.setdefault(name, owner)
