@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
+import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -79,16 +81,19 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def until(check: Callable[[], bool]) -> None:
-    async def poll() -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not check():
-                await asyncio.sleep(0.01)
+@contextmanager
+def ending(pids: Iterable[int]) -> Iterator[None]:
+    """Wait until all of these, which run now, have ended in the block or after it."""
+    with ExitStack() as stack:
+        descriptors = [os.pidfd_open(pid) for pid in pids]
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
+        yield
+        for descriptor in descriptors:
+            assert select.select([descriptor], [], [], PATIENCE)[0]
 
-    asyncio.run(poll())
 
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks at processes")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="it looks at processes of Linux")
 @pytest.mark.parametrize("how", ["plain", "deaf", "stubborn", "parent"])
 def test_programs_end_when_the_gateway_is_killed(tmp_path: Path, how: str) -> None:
     """Also those that do not look at their input, that ignore SIGTERM, or that have started others."""
@@ -104,9 +109,10 @@ def test_programs_end_when_the_gateway_is_killed(tmp_path: Path, how: str) -> No
         guards = process.children()
         assert started
         assert all(is_alive(pid) for pid in started)
-        process.signal(signal.SIGKILL)
-        process.ended()
-        until(lambda: not any(is_alive(pid) for pid in (*started, *guards)))
+        with ending((*started, *guards)):
+            process.signal(signal.SIGKILL)
+            process.ended()
+        assert not any(is_alive(pid) for pid in (*started, *guards))
 
 
 # --- the size of results ----------------------------------------------------------------------------------------------

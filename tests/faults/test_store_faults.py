@@ -18,11 +18,12 @@ import pytest
 
 from faults.test_store_bounds import play, post, read_responses
 from gateway.raw_exchange import ScriptedConnection, Served, ask, stage
+from gateway.stores import Clock
 from toolwire.gateway.config.config import StoreSettings
 from toolwire.gateway.store import repository, sqlite_worker
 from toolwire.gateway.store.repository import MAX_PENDING_BYTES, PendingWrites, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
-from toolwire.gateway.store.sqlite_worker import PRAGMAS, SqliteWorker
+from toolwire.gateway.store.sqlite_worker import PRAGMAS, RETRY_DELAY, SqliteWorker
 from toolwire.gateway.store.store import Entry, StoreDown
 
 PATIENCE = 20.0
@@ -88,10 +89,9 @@ def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, disk: Disk) -> None:
             assert isinstance(await store.put([entry("late")]), StoreDown)
         assert len(store._worker._queue) <= 100
         disk.release()
-        for _ in range(MAX_POLLS):
-            if await store.put([entry("after")]) is True:
-                break
-            await asyncio.sleep(0)
+        assert store._worker._queue_task is not None
+        await store._worker._queue_task
+        assert await store.put([entry("after")]) is True
         found = await store.get("me", "response", ["before", "late", "after"])
         assert isinstance(found, list)
         assert [one.id for one in found] == ["before", "after"]
@@ -229,7 +229,8 @@ def test_a_locked_file_can_be_read(tmp_path: Path) -> None:
     """In every order of reading and writing, also when both wait for the same transaction."""
 
     async def run() -> None:
-        store = SqliteStore(tmp_path / "store.db", pragmas={**PRAGMAS, "busy_timeout": 5})
+        clock = Clock()
+        store = SqliteStore(tmp_path / "store.db", pragmas={**PRAGMAS, "busy_timeout": 5}, clock=clock)
         assert await store.put([entry("r")]) is True
         with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -242,10 +243,8 @@ def test_a_locked_file_can_be_read(tmp_path: Path) -> None:
                 )
                 assert [isinstance(one, StoreDown) for one in found] == [False, True, False, True]
                 assert "locked" in str(found[1])
-        for _ in range(MAX_POLLS):
-            if await store.put([entry("s")]) is True:
-                break
-            await asyncio.sleep(0.001)
+        clock.time += RETRY_DELAY
+        assert await store.put([entry("s")]) is True
         assert len(await store.get("me", "response", ["r", "s"])) == 2  # type: ignore[arg-type]
         await store.close()
 
@@ -331,12 +330,15 @@ def test_a_full_disk_is_logged_once(tmp_path: Path) -> None:
 def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "FIRST_RETRY_SECONDS", 0.001)
     written: dict[str, Entry] = {}
+    enough = asyncio.Event()
     is_down = True
 
     async def write(entries: Sequence[Entry]) -> bool | StoreDown:
         if is_down or any(one.id == "bad" for one in entries):
             return StoreDown("gone")
         written.update({one.id: one for one in entries})
+        if len(written) >= 30:
+            enough.set()
         return True
 
     async def run() -> None:
@@ -350,8 +352,7 @@ def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert pending.find("me", "response", "r0") is None
         pending.discard("me", "response", ["r99"])
         is_down = False
-        while len(written) < 30:
-            await asyncio.sleep(0.001)
+        await enough.wait()
         assert "r98" in written
         assert "r99" not in written
         await pending.close()
