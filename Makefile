@@ -18,7 +18,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve package test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
+.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-pythons: $(VENV)/.ready ## Test the wheel with Python 3.11 to 3.14, where t
 
 package: $(VENV)/.ready ## Build wheel and sdist in dist/, install each into a clean environment, and try every command
 	@$(BIN)/python .ci/package.py
+
+release: $(VENV)/.ready ## Prepare a release: VERSION=0.2.0; a dry run, unless PUBLISH=1 (then it commits and tags)
+	@$(BIN)/python .ci/release.py $(VERSION) $(if $(filter 1,$(PUBLISH)),--for-real)
 
 test-agents: $(VENV)/.ready ## Run the real agents: one round trip with every provider protocol
 	@$(BIN)/python tests/agents/install.py

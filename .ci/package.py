@@ -1,6 +1,6 @@
 """Builds the sdist and the wheel, checks what is in them, installs each into a clean environment, and tries it there:
 
-    python .ci/package.py [FOLDER]        FOLDER is dist by default
+    python .ci/package.py [FOLDER] [--no-install]        FOLDER is dist by default
 
 Prints a line for each step, and fails with a sentence for each problem. The build backend must be installed.
 """
@@ -261,26 +261,27 @@ def run(
     return done
 
 
-def package(folder: Path, python: str) -> tuple[Path, Path]:
-    """Build, check, install and try both; gives them. Raises Failed."""
+def package(folder: Path, python: str, installs: bool = True) -> None:
+    """Build and check both, and install and try them. Raises Failed."""
     sdist, wheel = build(folder)
     problems = [f"{wheel.name}: {text}" for text in check_wheel(wheel)]
     problems += [f"{sdist.name}: {text}" for text in check_sdist(sdist)]
     if problems:
         raise Failed("\n".join(problems))
-    for archive in (wheel, sdist):
+    for archive in (wheel, sdist) if installs else ():
         with tempfile.TemporaryDirectory(prefix="toolwire-package-") as scratch:
             place = Path(scratch) / "environment"
             commands = try_out(install(archive, place, python), place)
         size = archive.stat().st_size // 1024
         sys.stdout.write(f"{archive.name}: {size} kB, installed, {commands} commands, first request answered\n")
         sys.stdout.flush()
-    return sdist, wheel
 
 
 def main(arguments: Sequence[str]) -> int:
+    folders = [word for word in arguments if not word.startswith("--")]
+    folder = Path(folders[0]) if folders else ROOT / "dist"
     try:
-        package(Path(arguments[0]) if arguments else ROOT / "dist", sys._base_executable)  # type: ignore[attr-defined]
+        package(folder, sys._base_executable, "--no-install" not in arguments)  # type: ignore[attr-defined]
     except Failed as error:
         sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
         return 1

@@ -1,6 +1,7 @@
 """Tests the wheel with every Python that is found, in a clean environment: the first request, the laws and the cases.
 
     python .ci/pythons.py        PYTHONS="/path/to/python3.14 …" names interpreters that are looked at first
+    python .ci/pythons.py --this only the Python that runs this
 
 Prints a line for each version, also for those that were not found, and fails if one that was found does not pass.
 """
@@ -65,12 +66,14 @@ def test_python(python: str, wheel: Path) -> str:
     return f"Python {version}: the first request and {passed[1] if passed else 'no'} tests passed"
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     status = 0
+    this = ".".join(map(str, sys.version_info[:2]))
+    versions = [this] if words == ["--this"] else find_versions()
     with tempfile.TemporaryDirectory(prefix="toolwire-wheel-") as folder:
         _, wheel = build(Path(folder))
-        for version in find_versions():
-            python = find_python(version)
+        for version in versions:
+            python = sys.executable if words == ["--this"] else find_python(version)
             if python is None:
                 sys.stdout.write(
                     f"Python {version}: not found, not tested (PYTHONS=/path/to/python{version} names it)\n"
@@ -87,4 +90,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

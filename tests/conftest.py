@@ -18,7 +18,11 @@ settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
 
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+if (
+    hasattr(signal, "SIGHUP")  # not on Windows
+    and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
     # Under `nohup` every process that a test starts would ignore it too, and some are sent one. A signal that is handled
     # here, and not ignored, starts in others with its default.
     signal.signal(signal.SIGHUP, lambda number, frame: None)
