@@ -1,0 +1,83 @@
+"""Writes what follows from the types of the console's API (src/toolwire/gateway/console/api.py): its TypeScript types, and
+its JSON Schema for the documentation. With `--check` it only says whether both are up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolwire.gateway.console.api import API_PATH, API_TYPES, CONSOLE_HEADER
+
+ROOT = Path(__file__).parent.parent
+TYPESCRIPT = ROOT / "console" / "src" / "api.ts"
+SCHEMA = ROOT / "docs" / "reference" / "console-api.json"
+OPTIONAL_MEMBERS = frozenset({"Tokens", "TranslateQuestion"})
+"""Types whose members with a default may be absent: `Tokens` leaves out what is unknown, and the page sends a question.
+In all others the gateway sends every member."""
+SIMPLE_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+
+Schema = dict[str, Any]
+
+
+def write_schema() -> str:
+    _, components = msgspec.json.schema_components(API_TYPES, ref_template="#/$defs/{name}")
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "The JSON API of Toolwire's console",
+        "description": f"Version 1, below {API_PATH}. Made from src/toolwire/gateway/console/api.py by `make console`.",
+        "$defs": dict(sorted(components.items())),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_typescript() -> str:
+    _, components = msgspec.json.schema_components(API_TYPES, ref_template="{name}")
+    lines = [
+        "// Made from src/toolwire/gateway/console/api.py by `make console`; do not edit.",
+        "",
+        f"export const API_PATH = {json.dumps(API_PATH)};",
+        f"export const CONSOLE_HEADER = {json.dumps(CONSOLE_HEADER)};",
+    ]
+    for name, schema in sorted(components.items()):
+        lines += ["", f"/** {' '.join(schema['description'].split())} */"] if "description" in schema else [""]
+        lines.append(f"export interface {name} {{")
+        required = set(schema.get("required", ()))
+        for member, inner in schema["properties"].items():
+            is_optional = member not in required and name in OPTIONAL_MEMBERS
+            lines.append(f"  {member}{'?' if is_optional else ''}: {_type_of(inner)};")
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _type_of(schema: Schema) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"])
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(map(_type_of, schema["anyOf"])))
+    if "enum" in schema:
+        return " | ".join(json.dumps(value) for value in schema["enum"])
+    if schema.get("type") == "array":
+        inner = _type_of(schema["items"])
+        return f"readonly ({inner})[]" if " " in inner else f"readonly {inner}[]"
+    return SIMPLE_TYPES[schema["type"]]
+
+
+def main() -> int:
+    files = {TYPESCRIPT: write_typescript(), SCHEMA: write_schema()}
+    old = [path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        for path in old:
+            print(f"{path.relative_to(ROOT)} is not up to date: run `make console`", file=sys.stderr)
+        return 1 if old else 0
+    for path in old:
+        path.write_text(files[path], "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+// Made from src/toolwire/gateway/console/api.py by `make console`; do not edit.
+
+export const API_PATH = "/console/api/v1/";
+export const CONSOLE_HEADER = "x-toolwire-console";
+
+/** Any answer with a status of 400 or more. */
+export interface ApiError {
+  message: string;
+  hint: string;
+}
+
+/** A body as far as it was kept. */
+export interface Body {
+  text: string;
+  size: number;
+  is_cut: boolean;
+}
+
+/** A tool call on both sides; one of them is null where only the other has it. */
+export interface CallPair {
+  is_in_answer: boolean;
+  client: CallSide | null;
+  provider: CallSide | null;
+}
+
+/** A tool call as one side sees it. */
+export interface CallSide {
+  id: string;
+  name: string;
+  arguments: string;
+  result: string;
+  has_result: boolean;
+  is_error: boolean;
+}
+
+/** A tool that the answer calls, by both names. */
+export interface CalledTool {
+  client: string;
+  provider: string;
+}
+
+/** What the client sent and got. */
+export interface ClientSide {
+  protocol: string;
+  method: string;
+  path: string;
+  request: Body;
+  status: number;
+  response: Body;
+  events: readonly StreamEvent[];
+}
+
+/** What the page needs to know about the gateway. */
+export interface ConsoleState {
+  version: string;
+  gateway_id: string;
+  needs_client_key: boolean;
+  can_log_out: boolean;
+  workers: number;
+  max_exchanges: number;
+  max_bytes: number;
+  protocols: readonly ProtocolInfo[];
+  agents: readonly string[];
+}
+
+export interface Cooldown {
+  model: string;
+  seconds: number;
+}
+
+export interface ExchangeDetail {
+  row: ExchangeRow;
+  client: ClientSide;
+  upstream_calls: readonly UpstreamCall[];
+  tools: readonly ToolRow[];
+  calls: readonly CallPair[];
+  losses: readonly LossRow[];
+  steps: readonly TimedStep[];
+  curl: string;
+}
+
+export interface ExchangeList {
+  exchanges: readonly ExchangeRow[];
+  removed: number;
+}
+
+/** One exchange as a row of a list. */
+export interface ExchangeRow {
+  id: string;
+  request_id: string;
+  state: "disconnected" | "done" | "failed" | "running";
+  started_at: number;
+  first_byte_ms: number | null;
+  duration_ms: number | null;
+  operation: string;
+  method: string;
+  path: string;
+  agent: string;
+  key_name: string;
+  client_protocol: string;
+  provider_protocol: string;
+  provider: string;
+  requested_model: string;
+  model: string;
+  stream: boolean;
+  passthrough: boolean;
+  status: number;
+  failure: string;
+  message: string;
+  losses: readonly string[];
+  loss_count: number;
+  called_tools: readonly CalledTool[];
+  tool_runs: readonly string[];
+  tokens: Tokens | null;
+  attempts: number;
+  bytes_in: number;
+  bytes_out: number;
+  session: string;
+}
+
+/** The first event of a connection to `events`. */
+export interface Hello {
+  gateway_id: string;
+}
+
+/** The console's own key, which is not a client key. */
+export interface Login {
+  key: string;
+}
+
+/** A loss, and where it happened. */
+export interface LossRow {
+  code: string;
+  severity: "added" | "changed" | "lost";
+  path: string;
+  is_in_answer: boolean;
+  what: string;
+  why: string;
+}
+
+export interface ModelList {
+  models: readonly ModelRow[];
+  problems: readonly string[];
+}
+
+export interface ModelRow {
+  name: string;
+  provider: string;
+}
+
+/** More of the answer of a running stream, as the client gets it. */
+export interface Output {
+  id: string;
+  text: string;
+  reasoning: string;
+  calls: readonly string[];
+  bytes_out: number;
+}
+
+/** Where a request stops being the same as the request before it, for the provider's prompt cache. */
+export interface PrefixBreak {
+  place: string;
+  same_bytes: number;
+  before: string;
+  after: string;
+  difference: number;
+  cause: string;
+}
+
+/** A protocol, and where its clients send requests. `{model}` in a path stands for the model's name. */
+export interface ProtocolInfo {
+  name: string;
+  title: string;
+  path: string;
+  stream_path: string;
+  has_model_in_body: boolean;
+}
+
+export interface ProviderList {
+  providers: readonly ProviderRow[];
+}
+
+export interface ProviderRow {
+  name: string;
+  kind: string;
+  protocols: readonly string[];
+  address: string;
+  key: "from_client" | "missing" | "not_needed" | "set";
+  key_variable: string;
+  is_embedded: boolean;
+  cooldowns: readonly Cooldown[];
+  rate_limits: readonly RateLimit[];
+  last_outcome: string;
+  last_at: number | null;
+  models: readonly string[] | null;
+  problem: string;
+}
+
+/** What the provider's last answer said about a limit. */
+export interface RateLimit {
+  name: string;
+  limit: number | null;
+  remaining: number | null;
+  resets_at: number | null;
+}
+
+export interface SessionDetail {
+  session: SessionRow;
+  turns: readonly SessionTurn[];
+}
+
+export interface SessionList {
+  sessions: readonly SessionRow[];
+}
+
+/** The turns of one conversation. */
+export interface SessionRow {
+  id: string;
+  title: string;
+  source: "conversation" | "header" | "prefix" | "previous_response_id";
+  agent: string;
+  models: readonly string[];
+  turns: number;
+  started_at: number;
+  last_at: number;
+  tokens: Tokens;
+  broken_prefixes: number;
+}
+
+export interface SessionTurn {
+  exchange: ExchangeRow;
+  prefix_bytes: number;
+  prefix_break: PrefixBreak | null;
+}
+
+/** One server-sent event. */
+export interface StreamEvent {
+  ms: number;
+  event: string;
+  data: string;
+}
+
+/** A step of an exchange: preparing, each call to a provider up to its first byte and to its end, tool runs. */
+export interface TimedStep {
+  name: string;
+  detail: string;
+  started_ms: number;
+  duration_ms: number;
+}
+
+/** The provider's counts; absent where it has not sent them. */
+export interface Tokens {
+  input?: number | null;
+  output?: number | null;
+  cache_read?: number | null;
+  cache_write?: number | null;
+  reasoning?: number | null;
+  is_estimated?: boolean;
+}
+
+/** A declared tool on both sides. */
+export interface ToolRow {
+  client_name: string;
+  provider_name: string;
+  kind: string;
+  state: "added" | "changed" | "dropped" | "kept" | "renamed";
+  reasons: readonly string[];
+  client_declaration: string;
+  provider_declaration: string;
+}
+
+export interface TranslateAnswer {
+  kind: "error" | "request" | "response" | "stream";
+  source: string;
+  results: readonly TranslateResult[];
+  error: string;
+}
+
+/** Something to translate to all protocols. An empty `kind` or `source` is guessed from the text. */
+export interface TranslateQuestion {
+  text: string;
+  kind?: "" | "error" | "request" | "response" | "stream";
+  source?: string;
+}
+
+export interface TranslateResult {
+  protocol: string;
+  text: string;
+  losses: readonly LossRow[];
+  error: string;
+}
+
+/** One request to a provider and its answer: an attempt, a retry, a fallback, or a round after tool calls. */
+export interface UpstreamCall {
+  provider: string;
+  protocol: string;
+  url: string;
+  request: Body;
+  status: number;
+  error: string;
+  started_ms: number;
+  head_ms: number | null;
+  ended_ms: number | null;
+  response: Body;
+  events: readonly StreamEvent[];
+}
