@@ -70,6 +70,7 @@ export interface Cooldown {
 
 export interface ExchangeDetail {
   row: ExchangeRow;
+  output: Output;
   client: ClientSide;
   upstream_calls: readonly UpstreamCall[];
   tools: readonly ToolRow[];

@@ -278,6 +278,8 @@ class TimedStep(Struct, frozen=True, kw_only=True):
 
 class ExchangeDetail(Struct, frozen=True, kw_only=True):
     row: ExchangeRow
+    output: Output
+    """The answer so far, as the client gets it: of a running stream, what its `output` events have said."""
     client: ClientSide
     upstream_calls: Sequence[UpstreamCall]
     tools: Sequence[ToolRow]
