@@ -1,8 +1,10 @@
 import { defineConfig } from "vite";
+import { mock } from "./dev/mock.ts";
 
 // The built files are part of the Python package, so that `make serve` and `pip install toolwire` need no Node.
 // Their names have no hashes: they are committed, and the gateway sends an ETag.
 export default defineConfig({
+  plugins: process.env["MOCK"] ? [mock()] : [],
   base: "/console/",
   build: {
     outDir: "../src/toolwire/gateway/console/page",
@@ -10,6 +12,7 @@ export default defineConfig({
     assetsInlineLimit: 0, // the Content-Security-Policy allows no data: URLs in scripts and styles
     modulePreload: false,
     target: "es2022",
+    cssTarget: ["chrome125", "firefox128", "safari17.5"], // they know light-dark(), so it needs no replacement
     rollupOptions: {
       output: {
         entryFileNames: "[name].js",

@@ -1,8 +1,14 @@
+import "./styles/tokens.css";
+import "./styles/base.css";
+import "./styles/parts.css";
+import "./styles/wire.css";
+import "./styles/views.css";
 import { render } from "preact";
-
-function App() {
-  return <main>Toolwire</main>;
-}
+import { App } from "./app";
+import { connect } from "./gateway";
 
 const root = document.getElementById("app");
-if (root) render(<App />, root);
+if (root) {
+  connect();
+  render(<App />, root);
+}

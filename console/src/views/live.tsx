@@ -1,0 +1,424 @@
+import { computed, effect, signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { ExchangeRow } from "../api";
+import { countFacets, filterRows, isEmptyFilter, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
+import { formatBytes, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens } from "../core/format";
+import { moveIndex } from "../core/row_window";
+import { connection, gateway, isPaused, outputs, pauseList, removedCount, rows, waitingCount } from "../gateway";
+import { Arrow, durationText, ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
+import { useKeys } from "../parts/keys";
+import { Badge, CodeBlock, CopyButton, EmptyState, useMedia } from "../parts/small";
+import { VirtualList, type ListControl } from "../parts/virtual_list";
+import { goTo, route, writeHash } from "../router";
+import type { ViewProps } from "./index";
+
+/** The row that the keys are on; it stays when one comes back from an exchange. */
+const chosenId = signal("");
+const lastScroll = { top: 0 };
+
+/** Of the address; in other views it stays what it was. */
+const filter = signal<Filter>(NO_FILTER);
+effect(() => {
+  if (route.value.view === "live") filter.value = readFilter(route.value.query);
+});
+/** The rows of the list as it is filtered; the exchange view goes through the same. */
+export const filteredRows = computed(() => filterRows(rows.value, filter.value));
+
+/** The address of the list with the filters that it had. */
+export function liveHash(): string {
+  return writeHash("live", [], writeFilter(filter.value));
+}
+
+function setFilter(next: Filter): void {
+  goTo(writeHash("live", [], writeFilter(next)), { replace: true });
+}
+
+export function Live(_: ViewProps) {
+  const shown = filteredRows.value;
+  const all = rows.value;
+  const [areFiltersOpen, setFiltersOpen] = useState(false);
+  const isWide = useMedia("(min-width: 1000px)");
+  const hasPreview = useMedia("(min-width: 1500px)");
+  const isTable = useMedia("(min-width: 800px)");
+  const list = useRef<ListControl>(null);
+  const field = useRef<HTMLInputElement>(null);
+  const index = shown.findIndex((row) => row.id === chosenId.value);
+
+  const focusRow = (id: string): void => {
+    // The row exists only after the list has moved to it.
+    requestAnimationFrame(() => document.getElementById(`row-${id}`)?.focus({ preventScroll: true }));
+  };
+  const move = (step: number): void => {
+    const row = shown[moveIndex(index, step, shown.length)];
+    if (!row) return;
+    chosenId.value = row.id;
+    list.current?.showRow(shown.indexOf(row));
+    focusRow(row.id);
+  };
+  useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    ArrowDown: () => move(1),
+    ArrowUp: () => move(-1),
+    PageDown: () => move(20),
+    PageUp: () => move(-20),
+    Home: () => move(-shown.length),
+    End: () => move(shown.length),
+    Enter: () => index >= 0 && goTo(writeHash("exchange", [shown[index]!.id])),
+    "/": () => field.current?.select(),
+    p: () => pauseList(!isPaused.value),
+    Escape: () => (isEmptyFilter(filter.value) ? (chosenId.value = "") : setFilter(NO_FILTER)),
+  });
+  useEffect(() => {
+    const element = list.current?.element();
+    if (element) element.scrollTop = lastScroll.top;
+    if (index >= 0) focusRow(chosenId.value);
+    return () => {
+      lastScroll.top = list.current?.element()?.scrollTop ?? 0;
+    };
+  }, [all.length > 0]);
+
+  const chosenCount = [...filter.value.chosen.values()].reduce((sum, values) => sum + values.size, 0);
+  return (
+    <div class={`live${isWide ? " wide" : ""}${hasPreview ? " with-preview" : ""}`}>
+      <h1 class="hidden">Live exchanges</h1>
+      <div class="live-bar">
+        <search class="filter-field">
+          <input
+            ref={field}
+            type="search"
+            aria-label="Filter by text"
+            placeholder="Filter by model, tool, id …"
+            value={filter.value.text}
+            onInput={(event) => setFilter({ ...filter.value, text: event.currentTarget.value })}
+          />
+          <kbd aria-hidden="true">/</kbd>
+        </search>
+        {!isWide && (
+          <button type="button" class="button" aria-expanded={areFiltersOpen} onClick={() => setFiltersOpen(!areFiltersOpen)}>
+            Filters{chosenCount > 0 && ` (${chosenCount})`}
+          </button>
+        )}
+        <button type="button" class="button" aria-pressed={isPaused.value} title="Pause the list (p)" onClick={() => pauseList(!isPaused.value)}>
+          {isPaused.value ? `Continue${waitingCount.value ? ` (${waitingCount.value} waiting)` : ""}` : "Pause"}
+        </button>
+        <span class="row-count muted" role="status">
+          {shown.length === all.length ? formatCountOf(all.length, "exchange") : `${formatCount(shown.length)} of ${formatCount(all.length)}`}
+          {removedCount.value > 0 && all.length > 0 && <span class="older">, {formatCount(removedCount.value)} older ones are gone</span>}
+        </span>
+      </div>
+      {(isWide || areFiltersOpen) && all.length > 0 && <Facets />}
+      <div class="live-list">
+        {all.length === 0 ? (
+          <FirstSteps />
+        ) : shown.length === 0 ? (
+          <EmptyState title="No exchange matches">
+            <button type="button" class="button" onClick={() => setFilter(NO_FILTER)}>
+              Remove all filters
+            </button>
+          </EmptyState>
+        ) : (
+          <>
+            {isTable && <ListHead />}
+            <VirtualList
+              class={`exchange-rows${isTable ? " table" : ""}`}
+              label="Exchanges, newest first"
+              items={shown}
+              rowHeight={isTable ? 34 : 74}
+              keyOf={(row) => row.id}
+              activeIndex={index}
+              control={list}
+              keepsPlace
+              renderRow={(row) => <Row row={row} isChosen={row.id === chosenId.value || (index < 0 && row === shown[0])} hasPreview={hasPreview} />}
+            />
+          </>
+        )}
+      </div>
+      {hasPreview && all.length > 0 && <Preview row={shown[index] ?? shown.find((row) => row.state === "running") ?? shown[0] ?? null} />}
+    </div>
+  );
+}
+
+function ListHead() {
+  return (
+    <div class="list-head exchange-row" aria-hidden="true">
+      <span>Time</span>
+      <span>Status</span>
+      <span>Client → provider</span>
+      <span>Model</span>
+      <span>Tools and output</span>
+      <span>Losses</span>
+      <span class="number">Tokens</span>
+      <span class="number">Duration</span>
+    </div>
+  );
+}
+
+interface RowProps {
+  row: ExchangeRow;
+  isChosen: boolean;
+  hasPreview: boolean;
+}
+
+function Row({ row, isChosen, hasPreview }: RowProps) {
+  const shownLosses = hasPreview ? 2 : 1;
+  return (
+    <a
+      id={`row-${row.id}`}
+      class={`exchange-row state-${row.state}${row.id === chosenId.value ? " chosen" : ""}`}
+      href={writeHash("exchange", [row.id])}
+      tabIndex={isChosen ? 0 : -1}
+      onFocus={() => (chosenId.value = row.id)}
+      onClick={(event) => {
+        // With the preview beside the list, the first click chooses and the second one opens.
+        if (!hasPreview || event.detail !== 1 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+        event.preventDefault();
+        chosenId.value = row.id;
+      }}
+      onDblClick={() => goTo(writeHash("exchange", [row.id]))}
+    >
+      <time class="cell time" dateTime={new Date(row.started_at * 1000).toISOString()}>
+        {formatTime(row.started_at)}
+      </time>
+      <span class="cell status">
+        <StatusBadge row={row} />
+      </span>
+      <span class="cell sides">
+        <span title={row.agent}>{row.client_protocol || row.operation}</span> <Arrow /> <span>{row.provider || "–"}</span>
+        {row.agent && <span class="muted agent"> {row.agent}</span>}
+      </span>
+      <span class="cell model">
+        <ModelName row={row} />
+      </span>
+      <span class="extra">
+        <span class="cell tools">
+          <RowOutput row={row} />
+        </span>
+        <span class="cell losses" title={row.losses.join(", ")}>
+          {row.losses.slice(0, shownLosses).map((code) => (
+            <span class="loss-code" key={code}>
+              {code}
+            </span>
+          ))}
+          {row.losses.length > shownLosses && <span class="muted more">+{row.losses.length - shownLosses}</span>}
+        </span>
+      </span>
+      <span class="cell number tokens" title={row.tokens ? tokensTitle(row) : undefined}>
+        {formatTokens(row.tokens)}
+      </span>
+      <span class="cell number duration">{durationText(row)}</span>
+    </a>
+  );
+}
+
+function tokensTitle(row: ExchangeRow): string {
+  const { input, output, cache_read: read, reasoning } = row.tokens ?? {};
+  return [
+    input != null && `${formatCount(input)} input`,
+    read != null && `${formatCount(read)} of them cached`,
+    output != null && `${formatCount(output)} output`,
+    reasoning != null && `${formatCount(reasoning)} of them reasoning`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** The tools that were called, a failure's message, or the end of a running answer. */
+function RowOutput({ row }: { row: ExchangeRow }) {
+  if (row.state === "running") {
+    const output = outputs.value.get(row.id);
+    if (!output) return <span class="muted">waiting for the provider</span>;
+    const tail = (output.text || output.reasoning).slice(-160).replace(/\s+/g, " ");
+    return (
+      <>
+        {output.calls.map((name, index) => (
+          <span class="tool-name" key={index}>
+            {name}
+          </span>
+        ))}
+        <span class={`tail${output.text ? "" : " muted"}`}>
+          <bdi>{tail}</bdi>
+        </span>
+      </>
+    );
+  }
+  return (
+    <>
+      {row.called_tools.slice(0, 3).map((tool, index) => (
+        <ToolName key={index} tool={tool} />
+      ))}
+      {row.called_tools.length > 3 && <span class="muted">+{row.called_tools.length - 3}</span>}
+      {row.tool_runs.map((name, index) => (
+        <span class="tool-name" key={index} title="Run by the gateway">
+          {name} <span class="muted">by the gateway</span>
+        </span>
+      ))}
+      {row.message && <span class="tone-text-bad">{row.message}</span>}
+    </>
+  );
+}
+
+const facetCounts = computed(() => countFacets(rows.value, filter.value));
+
+function Facets() {
+  return (
+    <aside class="facets" aria-label="Filters">
+      {!isEmptyFilter(filter.value) && (
+        <button type="button" class="button quiet clear-filters" onClick={() => setFilter(NO_FILTER)}>
+          Remove all filters
+        </button>
+      )}
+      {facetCounts.value.map((facet) => facet.values.length > 0 && <FacetGroup key={facet.name} facet={facet} />)}
+    </aside>
+  );
+}
+
+const SHOWN_VALUES = 6;
+
+function FacetGroup({ facet }: { facet: FacetCounts }) {
+  const [isLong, setLong] = useState(false);
+  const values = isLong ? facet.values : facet.values.filter((value, index) => index < SHOWN_VALUES || value.isChosen);
+  return (
+    <fieldset class="facet">
+      <legend>{facet.title}</legend>
+      {values.map(({ value, count, isChosen }) => (
+        <label key={value} class={`facet-value${count ? "" : " none"}`} title={value}>
+          <input type="checkbox" checked={isChosen} onChange={() => setFilter(toggleValue(filter.value, facet.name, value))} />
+          <span class="facet-name">{value}</span>
+          <span class="facet-count">{formatShort(count)}</span>
+        </label>
+      ))}
+      {facet.values.length > SHOWN_VALUES && (
+        <button type="button" class="button quiet" aria-expanded={isLong} onClick={() => setLong(!isLong)}>
+          {isLong ? "Fewer" : `${facet.values.length - SHOWN_VALUES} more`}
+        </button>
+      )}
+    </fieldset>
+  );
+}
+
+/** What is known of a row, beside the list, with the answer as it grows. */
+function Preview({ row }: { row: ExchangeRow | null }) {
+  const output = row && outputs.value.get(row.id);
+  const end = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (row?.state === "running" && end.current) end.current.scrollTop = end.current.scrollHeight;
+  }, [output]);
+  if (!row) return <aside class="preview" aria-label="Chosen exchange" />;
+  return (
+    <aside class="preview" aria-label="Chosen exchange">
+      <header class="preview-head">
+        <StatusBadge row={row} />
+        <h2 class="mono">{row.id}</h2>
+        <span class="grow" />
+        <a class="button primary" href={writeHash("exchange", [row.id])}>
+          Open
+        </a>
+      </header>
+      <dl class="facts">
+        <Fact name="Client" value={[row.client_protocol, row.agent, row.key_name && `key ${row.key_name}`].filter(Boolean).join(" · ")} />
+        <Fact name="Provider" value={[row.provider, row.provider_protocol, row.passthrough ? "forwarded unchanged" : ""].filter(Boolean).join(" · ")} />
+        <div>
+          <dt>Model</dt>
+          <dd>
+            <ModelName row={row} />
+          </dd>
+        </div>
+        <Fact name="First byte" value={row.first_byte_ms === null ? "" : formatMs(row.first_byte_ms)} />
+        <Fact name="Duration" value={durationText(row)} />
+        <Fact name="Tokens" value={row.tokens ? tokensTitle(row) : ""} />
+        <Fact name="Bytes" value={`${formatBytes(row.bytes_in)} in, ${formatBytes(output?.bytes_out || row.bytes_out)} out`} />
+        <Fact name="Attempts" value={row.attempts > 1 ? String(row.attempts) : ""} />
+        {row.session && (
+          <div>
+            <dt>Session</dt>
+            <dd>
+              <a href={writeHash("session", [row.session])}>{row.session}</a>
+            </dd>
+          </div>
+        )}
+      </dl>
+      {row.message && (
+        <p class="note tone-bad">
+          <strong>{row.failure}</strong> {row.message}
+        </p>
+      )}
+      {row.called_tools.length > 0 && (
+        <div class="preview-part">
+          <h3>Called</h3>
+          {row.called_tools.map((tool, index) => (
+            <p key={index} class="mono">
+              <ToolName tool={tool} />
+            </p>
+          ))}
+        </div>
+      )}
+      {row.losses.length > 0 && (
+        <div class="preview-part">
+          <h3>{formatCountOf(row.loss_count, "loss", "losses")}</h3>
+          <p class="chips">
+            {row.losses.map((code) => (
+              <Badge key={code} tone="warn">
+                {code}
+              </Badge>
+            ))}
+          </p>
+        </div>
+      )}
+      {output && (
+        <div class="preview-part stretched">
+          <h3>Answer</h3>
+          <div class="answer-text" ref={end} tabIndex={0} role="group" aria-label="Answer">
+            {output.reasoning && <p class="muted">{output.reasoning}</p>}
+            <p>
+              {output.text}
+              {row.state === "running" && <span class="caret" aria-hidden="true" />}
+            </p>
+          </div>
+        </div>
+      )}
+    </aside>
+  );
+}
+
+function Fact({ name, value }: { name: string; value: string }) {
+  if (!value) return null;
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  );
+}
+
+const FIRST_REQUEST = `{
+  "model": "loopback",
+  "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+  "tools": [{"type": "function", "function": {"name": "get_weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
+}`;
+
+/** For a newcomer: what to do to see something here. */
+function FirstSteps() {
+  const key = gateway.value?.needs_client_key ? ` -H "Authorization: Bearer $TOOLWIRE_KEY"` : "";
+  const curl = `curl ${location.origin}/v1/chat/completions${key} -d '${FIRST_REQUEST}'`;
+  const agent = gateway.value?.agents[0];
+  return (
+    <EmptyState title="No exchanges yet">
+      <p>
+        Every request through this gateway appears here as it happens, with what the client sent and what the provider got.
+        {connection.value === "open" && " Send one:"}
+      </p>
+      <CodeBlock text={curl} label="A first request" />
+      <p class="muted">
+        {agent && (
+          <>
+            Or start an agent through it: <code>toolwire run {agent}</code> <CopyButton text={`toolwire run ${agent}`} class="button quiet" />.{" "}
+          </>
+        )}
+        <a href={writeHash("connect")}>Connect</a> has a snippet for each SDK and agent, <a href={writeHash("try")}>Try</a> sends requests from
+        here.
+      </p>
+    </EmptyState>
+  );
+}
