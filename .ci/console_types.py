@@ -1,5 +1,5 @@
-"""Writes what follows from the types of the console's API (src/toolwire/gateway/console/api.py): its TypeScript types, and
-its JSON Schema for the documentation. With `--check` it only says whether both are up to date.
+"""Writes what follows from the types of the console's API (src/toolwire/gateway/console/api.py): its TypeScript types,
+and its JSON Schema for the documentation. With `--check` it only says whether both are up to date.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> int:
     old = [path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in old:
-            print(f"{path.relative_to(ROOT)} is not up to date: run `make console`", file=sys.stderr)
+            sys.stderr.write(f"{path.relative_to(ROOT)} is not up to date: run `make console`\n")
         return 1 if old else 0
     for path in old:
         path.write_text(files[path], "utf-8")

@@ -79,6 +79,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[models.NAME.facts]", ModelFacts, ()),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
+    ("[console]", gateway.ConsoleSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),
     ("[mcp.NAME]", McpTable, ()),
 )

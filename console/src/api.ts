@@ -60,7 +60,6 @@ export interface ConsoleState {
   max_exchanges: number;
   max_bytes: number;
   protocols: readonly ProtocolInfo[];
-  agents: readonly string[];
 }
 
 export interface Cooldown {

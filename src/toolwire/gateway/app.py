@@ -22,6 +22,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import Problem, format_problem
+from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.error_replies import error_reply
@@ -86,6 +87,7 @@ class Gateway:
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._mcp_servers = McpServers(self._on_mcp_event)
         self._model_lists = ModelLists(self._on_model_list_event, self.report_error)
+        self.console = Console(telemetry.recent, self._model_lists, self._gateway_id)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
         self._shared_key: SharedKey | None = None
@@ -118,11 +120,16 @@ class Gateway:
 
     async def handle_request(self, request: ClientRequest) -> None:
         """Answer a request, from the gateway's server or an ASGI server."""
-        clock, path, headers = request.clock, request.path, request.headers
-        routes = self._current_routes(clock)
+        path, routes = request.path, self._current_routes(request.clock)
         if path in routes.public_pages:
             await request.send_reply(routes.public_pages[path]())
-            return
+        elif self.console.has_path(path):
+            await self.console.serve_request(request)
+        else:
+            await self._serve_exchange(request, routes)
+
+    async def _serve_exchange(self, request: ClientRequest, routes: Routes) -> None:
+        clock, headers = request.clock, request.headers
         ticket = None
         head = request.resolved_heads.get(routes.runtime) or routes.resolve_head(request)
         record = ExchangeRecord(
@@ -131,7 +138,7 @@ class Gateway:
             started_at=time.time(),
             client_address=request.peer,
             method=request.method,
-            path=path,
+            path=request.path,
             key_name=head.key_name,
             user_agent=headers.get("user-agent", ""),
             client_protocol=head.codec.name,
@@ -203,7 +210,7 @@ class Gateway:
         self._client.set_timeouts(config.server.timeouts)
         hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
         hidden += [secret for server in config.mcp.values() for secret in server.secrets]
-        self._telemetry.configure(config.server, hidden)
+        self._telemetry.configure(config.server, hidden, config.console if config.has_console else None)
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())
@@ -212,6 +219,7 @@ class Gateway:
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
+        self.console.configure(config, runtime, hidden)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
 
@@ -362,6 +370,7 @@ class Gateway:
             self._shared_key.close()
         if self._responses_service is not None:
             await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
+        self.console.close()
         await self._mcp_servers.close()
         self._model_lists.close()
         if self._client is not None:

@@ -376,6 +376,15 @@ class Exchange:
         call = self._policy_undo.restore_name(call) if self._policy_undo else call
         return f"{call.namespace}.{call.name}" if call.namespace else call.name
 
+    @property
+    def renamed_tools(self) -> Mapping[str, str]:
+        """The client's name of each tool that the provider knows by another name."""
+        if not self._tool_names.names and not self._policy_undo.tools:
+            return EMPTY_MAPPING
+        changed = dict.fromkeys((*self._tool_names.names, *(name for _, name in self._policy_undo.tools)))
+        pairs = ((name, self.client_tool_name(name)) for name in changed)
+        return {name: client_name for name, client_name in pairs if client_name != name}
+
     def writer_context(self, seed: str) -> WriteContext:
         return WriteContext(self._client_request, self.now, self.seed or seed)
 

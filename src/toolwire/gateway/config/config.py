@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.problems import Problem
+from toolwire.gateway.upstream.address import is_loopback
 from toolwire.policy.rules import Rule
 
 MAX_SECONDS = 1e9
@@ -269,6 +270,21 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
 
 
+class ConsoleSettings(Struct, frozen=True, kw_only=True):
+    """The console, a page at `/` that shows both sides of the recent requests. They are kept in memory only."""
+
+    enabled: bool = True
+    """With client keys, or on an address that other machines reach, the console also needs `sha256`; without it, it is
+    off."""
+    sha256: str = ""
+    """The SHA-256 hash of the console's own key, as in `[[server.keys]]`. Whoever has this key sees what all clients
+    send and get. Client keys do not open the console."""
+    max_exchanges: Positive = 1000
+    """Requests that are kept, the last ones."""
+    max_bytes: Positive = 64 * 1024 * 1024
+    """Memory for what they sent and got, of all workers together."""
+
+
 class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     """An MCP server: a program to start, or a URL. `repr` hides its variables and headers."""
 
@@ -331,9 +347,16 @@ class Config(Struct, frozen=True, kw_only=True):
     """What the operator says about models, by name or pattern."""
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
+    console: ConsoleSettings = ConsoleSettings()
     policy: tuple[Rule, ...] = ()
     mcp: Mapping[str, McpServer] = EMPTY_MAPPING
     file: Path | None = None
     has_key_list: bool = False
     """Is `keys` written in `[server]`, if only as an empty list?"""
     warnings: tuple[Problem, ...] = ()
+
+    @property
+    def has_console(self) -> bool:
+        """Is the console on? Without a key of its own only where no one else can reach it."""
+        is_private = is_loopback(self.server.host) and not self.server.keys and not self.server.allowed_hosts
+        return self.console.enabled and (bool(self.console.sha256) or is_private)

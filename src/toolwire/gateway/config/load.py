@@ -18,7 +18,15 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config.config import ClientKey, Config, ModelRule, ServerSettings, Timeouts, TranslateSettings
+from toolwire.gateway.config.config import (
+    ClientKey,
+    Config,
+    ConsoleSettings,
+    ModelRule,
+    ServerSettings,
+    Timeouts,
+    TranslateSettings,
+)
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
 from toolwire.gateway.config.policies import preset_rules, read_policies
 from toolwire.gateway.config.problems import (
@@ -44,7 +52,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
 MAX_FALLBACK_CHAIN = 50
 """Rules whose fallbacks lead from one to the next. Requests follow the whole chain."""
-SECTIONS = ("server", "providers", "models", "translate", "store", "policy", "mcp")
+SECTIONS = ("server", "providers", "models", "translate", "store", "console", "policy", "mcp")
 RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "deadlines"): "timeouts",
     ("server", "timeouts", "retries"): "all_attempts",
@@ -212,6 +220,7 @@ def _read_sections(
         facts=facts,
         translate=TranslateSettings(**translate or {}),
         store=store,
+        console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
         policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), key_names)
         if policy != []
@@ -271,16 +280,31 @@ def _check_secret(server: ServerSettings, environ: Mapping[str, str], place: Pro
         place.add(f"a secret of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
 
 
-def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
-    digest = server.metrics_sha256.lower()
+def _check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:
+    """Check the hash of a key that must not be the key of a client."""
     if digest and not _SHA256.fullmatch(digest):
         hint = "create it with `toolwire check-config --hash-key`"
-        place.at("metrics_sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
+        place.add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
     elif digest in guessable_hashes():
-        place.at("metrics_sha256").add("the hash of an empty key, or of one that everybody would try first")
+        place.add("the hash of an empty key, or of one that everybody would try first")
     elif digest and any(key.sha256 == digest for key in server.keys):
-        hint = "write `metrics = true` in its [[server.keys]], or create another one"
-        place.at("metrics_sha256").add("this is the key of a client, too", hint)
+        place.add("this is the key of a client, too", client_hint)
+
+
+def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollector) -> ConsoleSettings:
+    console = ConsoleSettings(**place.read_fields(table, ConsoleSettings) or {})
+    client_hint = "create another one: this key shows what all clients send and get"
+    _check_separate_key(console.sha256.lower(), server, place.at("sha256"), client_hint)
+    if table.get("enabled") is True and not console.sha256 and (server.keys or not is_loopback(server.host)):
+        what = "with client keys, or for other machines, the console needs a key of its own"
+        place.at("enabled").add(what, "add `sha256` (`toolwire check-config --hash-key`)")
+    return console
+
+
+def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
+    digest = server.metrics_sha256.lower()
+    client_hint = "write `metrics = true` in its [[server.keys]], or create another one"
+    _check_separate_key(digest, server, place.at("metrics_sha256"), client_hint)
     if server.metrics_listen:
         address = parse_listen_address(server.metrics_listen)
         if address is None:

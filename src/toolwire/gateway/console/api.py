@@ -76,8 +76,6 @@ class ConsoleState(Struct, frozen=True, kw_only=True):
     max_exchanges: int
     max_bytes: int
     protocols: Sequence[ProtocolInfo]
-    agents: Sequence[str]
-    """The agents that `toolwire run` can start."""
 
 
 class CalledTool(Struct, frozen=True):

@@ -32,7 +32,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -50,6 +50,8 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     upstream, record = prepared.upstream, call.record
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
+    if record.capture is not None and not prepared.is_passthrough:
+        call.renamed_tools = prepared.exchange.renamed_tools
     response = await send_request(call, upstream, prepared.body)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
@@ -95,7 +97,7 @@ def _start_sending(
         headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
         sending = runtime.client.send_request(upstream.address, method, upstream.path, headers, body, call_headers)
-    return sending if record.capture is None else _capture_exchange(record.capture, upstream, body, sending)
+    return sending if record.capture is None else _capture_exchange(call, record.capture, upstream, body, sending)
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
@@ -104,13 +106,15 @@ async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -
 
 
 async def _capture_exchange(
-    capture: ExchangeCapture, upstream: Upstream, body: bytes, sending: Awaitable[UpstreamResponse | TransportError]
+    call: GatewayRequest,
+    capture: ExchangeCapture,
+    upstream: Upstream,
+    body: bytes,
+    sending: Awaitable[UpstreamResponse | TransportError],
 ) -> UpstreamResponse | TransportError:
     url = f"{upstream.address_label}{upstream.path}"
-    captured = UpstreamCapture(upstream.codec.name, upstream.provider.name, url, body)
-    capture.upstream_calls.append(captured)
-    response = await sending
-    return response if isinstance(response, TransportError) else captured.capture_response(response)
+    captured = capture.start_upstream_call(upstream.codec.name, upstream.provider.name, url, body, call.renamed_tools)
+    return captured.capture_response(await sending)
 
 
 Answer = TypeVar("Answer")

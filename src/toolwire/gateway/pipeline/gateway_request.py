@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from toolwire.core import ids
 from toolwire.core.codec import Codec, EndpointMatch, PassthroughEndpoint
 from toolwire.core.envelopes import EnvelopeKeys
-from toolwire.core.ir import Failure
+from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
@@ -193,6 +193,11 @@ class ProviderHealth:
             self._on_change(provider, False, 0.0)
         return until is not None and now < until
 
+    def list_cooldowns(self, provider: str, now: float) -> list[tuple[str, float]]:
+        """The models of a provider that are cooling down, and for how many seconds."""
+        rows = [(model, until - now) for (name, model), until in self._cooldown_until.items() if name == provider]
+        return [(model, seconds) for model, seconds in rows if seconds > 0]
+
     def record_success(self, provider: str, model: str) -> None:
         if self._failures:
             self._failures.pop((provider, model), None)
@@ -297,6 +302,8 @@ class GatewayRequest(Struct, eq=False):
     """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None
     """The most output tokens that the model can give, where its provider has said so."""
+    renamed_tools: Mapping[str, str] = EMPTY_MAPPING
+    """The client's name of each tool that the provider knows by another name; set if its traffic is captured."""
     expect_hidden_calls: bool = False
     """Earlier answers may have had tool calls that the client did not see."""
 

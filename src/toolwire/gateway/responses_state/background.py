@@ -36,7 +36,7 @@ from toolwire.gateway.responses_state.response_objects import (
 )
 from toolwire.gateway.store.repository import EVENTS, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
@@ -373,7 +373,7 @@ def _start_record(call: GatewayRequest) -> None:
         requested_model=request_record.requested_model,
         stream=True,
         operation="background",
-        capture=None if request_record.capture is None else ExchangeCapture(call.body),
+        capture=None if request_record.capture is None else request_record.capture.copy_for(call.body),
     )
     call.runtime.telemetry.start_exchange(call.record)
 

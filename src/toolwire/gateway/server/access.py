@@ -46,14 +46,23 @@ class AccessControl:
         self._credential_headers = tuple(dict.fromkeys(names))
         self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
 
+    def names_known_host(self, headers: Mapping[str, str]) -> bool:
+        """Does the Host header name this gateway? With client keys and without a list of names, every name does."""
+        return not self._checks_host or self._is_known_url(f"//{headers.get('host', '')}")
+
+    @staticmethod
+    def is_local_client(headers: Mapping[str, str], peer: str) -> bool:
+        """Is the client on this machine, and no proxy says otherwise?"""
+        return (not peer or _is_local(peer)) and not _is_forwarded(headers)
+
     def authenticate(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
-        if self._checks_host and not self._is_known_url(f"//{headers.get('host', '')}"):
+        if not self.names_known_host(headers):
             what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
             return Failure("permission", what, 403)
         credential = self._find_credential(headers, query)
         if self._client_keys:
             return self._admit_with_key(headers, credential)
-        if (peer and not _is_local(peer)) or _is_forwarded(headers):
+        if not self.is_local_client(headers, peer):
             what = "without client keys only clients on this machine are served; add [[server.keys]]"
             return Failure("permission", what, 403)
         if "origin" in headers and not self._names_known_host(headers["origin"]):

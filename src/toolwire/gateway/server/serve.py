@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
@@ -69,9 +70,9 @@ def serve(
 
             def serve_worker(context: WorkerContext) -> None:
                 gateway = shared_config.open_gateway()
-                run_server(gateway, bound, context.on_ready, context.lifeline, metrics_bound, context)
+                run_server(gateway, bound, context.on_ready, context.lifeline, metrics_bound, context, directory)
 
-            with _share_metrics():
+            with _share_metrics(), tempfile.TemporaryDirectory(prefix="toolwire-console-") as directory:
                 supervisor = WorkerSupervisor(
                     config.server.workers,
                     serve_worker,
@@ -108,10 +109,12 @@ def run_server(
     lifeline: int | None = None,
     metrics_bound: socket.socket | None = None,
     worker: WorkerContext | None = None,
+    console_directory: str = "",
 ) -> None:
-    """Serve on a socket until a signal. Running streams may finish; a second signal ends them."""
+    """Serve on a socket until a signal. Running streams may finish; a second signal ends them. Workers share
+    `console_directory`, so that the console shows the requests of all."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound, worker))
+        runner.run(_serve_until_stopped(gateway, bound, ready, lifeline, metrics_bound, worker, console_directory))
 
 
 async def _serve_until_stopped(
@@ -121,6 +124,7 @@ async def _serve_until_stopped(
     lifeline: int | None,
     metrics_bound: socket.socket | None,
     worker: WorkerContext | None,
+    console_directory: str,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
@@ -133,6 +137,8 @@ async def _serve_until_stopped(
         watch_lifeline(loop, lifeline, stop)
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
+    if worker is not None:
+        await gateway.console.join_workers(Path(console_directory), worker.slot)
     await server.listen(bound, BACKLOG, worker, gateway.log_event)
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
     if metrics_bound is not None:

@@ -283,7 +283,7 @@ class Log:
                 lines.append(self._json_line(record, stamp))
             else:
                 lines.append(self._add_bodies(exchange_line(record, stamp, width, self._colour), record))
-            if record.capture is not None:
+            if record.capture is not None and self._min_level == 0:
                 lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
         if lines:
             self._report_dropped_lines()
@@ -411,7 +411,7 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
 
 
 def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
-    response = _read_response(codec, body) if status < 300 else None
+    response = read_captured_response(codec, body) if status < 300 else None
     if response is None:
         return (("bytes", len(body)),)
     parts = [part for choice in response.choices for part in choice.parts]
@@ -461,7 +461,7 @@ def shorten_text(text: str) -> str:
     return printable_text(redact_start(text), MAX_ARGUMENTS)
 
 
-def _read_response(codec: Codec, body: bytes) -> ir.Response | None:
+def read_captured_response(codec: Codec, body: bytes) -> ir.Response | None:
     """Read a whole answer or a stream."""
     if not body:
         return None

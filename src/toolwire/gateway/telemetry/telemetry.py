@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from toolwire.core.packages import describe_missing_package
+from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.stderr import STDERR
 
 if TYPE_CHECKING:
-    from toolwire.gateway.config.config import ServerSettings
+    from toolwire.gateway.config.config import ConsoleSettings, ServerSettings
     from toolwire.gateway.telemetry.spans import SpanTracer
 
 
@@ -48,6 +49,8 @@ def make_tracer(environ: Mapping[str, str], warn: Callable[[str], None]) -> Span
     return SpanTracer(warn)
 
 
+MAX_DEBUG_CAPTURE = 256 * 1024 * 1024
+"""Bytes of traffic that are captured at a time for the debug log."""
 LOG_DELAY = 0.02
 """Seconds that a log line may wait, so that several are written at once."""
 _NO_HEADERS: Mapping[str, str] = {}
@@ -67,7 +70,8 @@ class Telemetry:
         self.wants_bodies = False
         """Should callers set the bodies of a record?"""
         self.wants_capture = False
-        """Should callers capture the traffic of a request?"""
+        """Should callers capture the traffic of a request? For the console and for the debug log."""
+        self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,18 +79,30 @@ class Telemetry:
         self._counted_drops = STDERR.dropped_lines
         self.configure(server)
 
-    def configure(self, server: ServerSettings, secrets: Iterable[str] = ()) -> None:
-        """Apply settings, and the secrets that must never be logged."""
+    def configure(
+        self, server: ServerSettings, secrets: Iterable[str] = (), console: ConsoleSettings | None = None
+    ) -> None:
+        """Apply settings, and the secrets that must never be logged. `console` is given if it is on."""
         self.wants_bodies = server.log_bodies and server.log_format != "none"
-        self.wants_capture = server.log_level == "debug" and server.log_format != "none"
+        self.wants_capture = console is not None or (server.log_level == "debug" and server.log_format != "none")
+        if console is not None:
+            self.recent.configure(console.max_exchanges, console.max_bytes // server.workers)
+        else:
+            self.recent.configure(0, MAX_DEBUG_CAPTURE)
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)
 
     def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> ExchangeRecord:
         """Count the request as running, and continue the trace of the client's headers (in lower case)."""
         self.metrics.add_in_flight(1)
+        self.recent.add(record)
         if self._tracer is not None:
             self._tracer.start_span(record, headers)
         return record
+
+    def start_capture(
+        self, record: ExchangeRecord, body: bytes, clock: Callable[[], float], headers: Mapping[str, str]
+    ) -> None:
+        record.capture = ExchangeCapture(body, clock, self.recent, headers)
 
     def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         """The headers that pass the trace on to the provider."""
@@ -130,6 +146,8 @@ class Telemetry:
                 for record in records:
                     self._tracer.end_span(record)
             self.log.log_exchanges(records)
+            if self.wants_capture:
+                self.recent.release_unlisted(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count_dropped_lines(lost)

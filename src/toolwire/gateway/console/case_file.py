@@ -1,0 +1,72 @@
+"""An exchange as something to take away: a command for curl, and a case that `toolwire conformance` can play."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import msgspec
+
+from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.gateway.telemetry.log import log_path
+from toolwire.gateway.telemetry.record import ExchangeRecord, UpstreamCapture
+from toolwire.protocols import CODECS
+
+CASE_ID = 9000
+"""The number of a case that was not reported."""
+
+
+def write_curl(record: ExchangeRecord) -> str:
+    """The client's request as a command. The address and the key are variables of the shell."""
+    codec, capture = CODECS.get(record.client_protocol), record.capture
+    if codec is None or capture is None:
+        return ""
+    name, value = codec.http.write_credential("$KEY")
+    query = record.path.partition("?")[2]
+    kept = "&".join(pair for pair in query.split("&") if pair == "alt=sse")
+    path = log_path(record) + (f"?{kept}" if kept else "")
+    headers = f'-H "{name}: {value}" -H "content-type: application/json"'
+    body = shlex.quote(capture.client_request.decode("utf-8", "replace"))
+    return f'curl -N "$URL{path}" {headers} -d {body}'
+
+
+def write_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
+    """The exchange as the file of a case: what the client sent, what each provider was sent and answered, and what the
+    client got. b"" if it was not captured."""
+    capture = record.capture
+    if capture is None or not capture.upstream_calls:
+        return b""
+    client: Object = {
+        "protocol": record.client_protocol,
+        "stream": record.stream,
+        "request": _read_json(capture.client_request),
+    }
+    if record.requested_model and "model" not in (client["request"] or {}):
+        client["model"] = record.requested_model
+    case: Object = {
+        "id": CASE_ID,
+        "title": f"{record.client_protocol} to {record.provider_protocol}, as recorded",
+        "source": ["recorded by the console"],
+        "client": client,
+        "provider": {
+            "protocol": capture.upstream_calls[-1].protocol,
+            "exchanges": [_write_exchange(call) for call in capture.upstream_calls],
+        },
+        "client_sees": {"status": record.status},
+    }
+    return clean(msgspec.json.format(msgspec.json.encode(case), indent=2).decode()).encode()
+
+
+def _write_exchange(call: UpstreamCapture) -> Object:
+    is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
+    data = call.response.data
+    answer: Object = {"sse": data.decode("utf-8", "replace")} if is_stream else {"body": _read_json(data)}
+    # `$is`: exactly this, so that texts which begin with `$` are not read as operators.
+    return {"expect": {"$is": _read_json(call.body)}, "status": call.status or 502, "whole": True, **answer}
+
+
+def _read_json(data: bytes) -> Json:
+    try:
+        return decode(data)
+    except Malformed:
+        return data.decode("utf-8", "replace")

@@ -1,0 +1,418 @@
+"""Both sides of one exchange, worked out from its captured bytes when somebody looks: bodies, events with their times,
+tools, calls and results next to each other, losses at their places, and the time of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.core import ir
+from toolwire.core.codec import Codec
+from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
+from toolwire.core.losses import Loss
+from toolwire.core.sse import FrameTooLong, SseSplitter
+from toolwire.gateway.console.api import (
+    Body,
+    CallPair,
+    CallSide,
+    ClientSide,
+    ExchangeDetail,
+    LossRow,
+    Output,
+    StreamEvent,
+    TimedStep,
+    ToolRow,
+    ToolState,
+    UpstreamCall,
+)
+from toolwire.gateway.console.case_file import write_curl
+from toolwire.gateway.console.rows import exchange_id, exchange_row
+from toolwire.gateway.telemetry.log import log_path, read_captured_response
+from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
+from toolwire.protocols import CODECS
+
+CleanText = Callable[[str], str]
+"""Removes credentials."""
+
+MAX_BODY = 4 * 1024 * 1024
+"""Characters of a body that are shown."""
+MAX_EVENTS = 5000
+MAX_CALLS = 200
+"""Calls of the history that are shown, the last ones."""
+MAX_RESULT = 4000
+"""Characters of a result that are shown beside its call; the whole one is in the body."""
+
+
+def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> ExchangeDetail:
+    capture = record.capture
+    client = CODECS.get(record.client_protocol)
+    calls = capture.upstream_calls if capture is not None else []
+    request = read_request(client, capture.client_request) if capture is not None and client is not None else None
+    provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
+    losses = list_losses(record)
+    return ExchangeDetail(
+        row=exchange_row(record, worker),
+        output=describe_output(record, worker, clean),
+        client=describe_client(record, clean),
+        upstream_calls=[describe_upstream_call(record, call, clean) for call in calls],
+        tools=[
+            clean_tool(row, clean)
+            for row in pair_tools(request, provider_request, calls[-1].renamed_tools if calls else {}, losses)
+        ],
+        calls=[clean_pair(pair, clean) for pair in pair_calls(record, request, provider_request)],
+        losses=[write_loss(loss, is_in_answer, clean) for loss, is_in_answer in losses],
+        steps=list(time_steps(record)),
+        curl=clean(write_curl(record)),
+    )
+
+
+# --- bodies and events ---
+
+
+def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Output:
+    """The answer as the client gets it, as text."""
+    id = exchange_id(worker, record.number)
+    codec, capture = CODECS.get(record.client_protocol), record.capture
+    response = None
+    if codec is not None and capture is not None and record.status < 400:
+        response = read_captured_response(codec, capture.client_response.data)
+    if response is None or capture is None:
+        return Output(id=id, bytes_out=record.bytes_out)
+    parts = [part for choice in response.choices for part in choice.parts]
+    calls = [
+        part.name if isinstance(part, ir.Call) else part.tool
+        for part in parts
+        if isinstance(part, ir.Call | ir.ProviderCall)
+    ]
+    return Output(
+        id=id,
+        text=clean("".join(part.text for part in parts if isinstance(part, ir.Text))),
+        reasoning=clean("".join(part.text for part in parts if isinstance(part, ir.Reasoning))),
+        calls=list(map(clean, calls)),
+        bytes_out=capture.client_response.size,
+    )
+
+
+def describe_client(record: ExchangeRecord, clean: CleanText) -> ClientSide:
+    capture = record.capture
+    response = capture.client_response if capture is not None else None
+    return ClientSide(
+        protocol=record.client_protocol,
+        method=record.method,
+        path=log_path(record),
+        request=write_body(capture.client_request if capture is not None else b"", record.bytes_in, clean),
+        status=record.status,
+        response=write_captured(response, clean, record.bytes_out),
+        events=list_events(response, record.started, clean) if record.stream and response is not None else (),
+    )
+
+
+def describe_upstream_call(record: ExchangeRecord, call: UpstreamCapture, clean: CleanText) -> UpstreamCall:
+    is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
+    return UpstreamCall(
+        provider=call.provider,
+        protocol=call.protocol,
+        url=clean(call.url.partition("?")[0]),
+        request=write_body(call.body, len(call.body), clean),
+        status=call.status,
+        error=clean(call.error),
+        started_ms=milliseconds(call.started - record.started),
+        head_ms=milliseconds(call.head_received - record.started) if call.head_received else None,
+        ended_ms=milliseconds(call.ended - record.started) if call.ended else None,
+        response=write_captured(call.response, clean),
+        events=list_events(call.response, record.started, clean) if is_stream else (),
+    )
+
+
+def write_body(data: bytes, size: int, clean: CleanText) -> Body:
+    text = clean(data.decode("utf-8", "replace"))
+    return Body(text=text[:MAX_BODY], size=max(size, len(data)), is_cut=len(text) > MAX_BODY or len(data) < size)
+
+
+def write_captured(captured: CapturedBytes | None, clean: CleanText, size: int = 0) -> Body:
+    if captured is None:
+        return Body(text="", size=size, is_cut=bool(size))
+    body = write_body(captured.data, captured.size, clean)
+    return Body(text=body.text, size=body.size, is_cut=body.is_cut or captured.is_cut)
+
+
+def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[StreamEvent]:
+    """The server-sent events of a stream. An event has the time of the piece that completed it."""
+    splitter = SseSplitter()
+    events: list[StreamEvent] = []
+    try:
+        for data, time in zip(captured.pieces, captured.times, strict=True):
+            ms = milliseconds(time - started)
+            for frame in splitter.feed(data):
+                text = clean(frame.data.decode("utf-8", "replace"))
+                events.append(StreamEvent(ms=ms, event=clean(frame.event or ""), data=text))
+            if len(events) >= MAX_EVENTS:
+                break
+    except FrameTooLong:
+        pass  # the body shows it
+    return events[:MAX_EVENTS]
+
+
+def milliseconds(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1e3, 2)
+
+
+def read_request(codec: Codec | None, body: bytes) -> ReadRequest | None:
+    """A captured request; None if it cannot be read."""
+    if codec is None or not body:
+        return None
+    try:
+        json = expect_object(decode(body), None)
+        return ReadRequest(codec.read_request(json), json)
+    except (Malformed, RecursionError):
+        return None
+
+
+class ReadRequest(Struct, frozen=True):
+    """A request in the internal form, and as JSON."""
+
+    request: ir.Request
+    json: Json
+
+
+# --- losses ---
+
+
+def list_losses(record: ExchangeRecord) -> list[tuple[Loss, bool]]:
+    """The losses, and whether each happened in the answer: the first ledger is that of the request."""
+    ledgers = enumerate(record.ledgers)
+    return [(loss, number > 0) for number, ledger in ledgers if ledger is not None for loss in ledger.losses]
+
+
+def write_loss(loss: Loss, is_in_answer: bool, clean: CleanText) -> LossRow:
+    return LossRow(
+        code=loss.code,
+        severity=loss.severity,
+        path=clean(loss.path),
+        is_in_answer=is_in_answer,
+        what=clean(loss.what),
+        why=loss.why,
+    )
+
+
+# --- tools ---
+
+
+def pair_tools(
+    client: ReadRequest | None,
+    provider: ReadRequest | None,
+    renamed: Mapping[str, str],
+    losses: Sequence[tuple[Loss, bool]],
+) -> Iterator[ToolRow]:
+    """The tools of the client with what became of each, then those that were added."""
+    sent = {renamed.get(tool_name(tool), tool_name(tool)): tool for tool in list_tools(provider)}
+    request_losses = [loss for loss, is_in_answer in losses if not is_in_answer]
+    for tool in list_tools(client):
+        name = tool_name(tool)
+        match = sent.pop(name, None)
+        place = json_pointer(ir.source_path(tool))
+        reasons = [f"{loss.what}: {loss.why}" for loss in request_losses if _concerns(loss, place, name)]
+        provider_name = tool_name(match) if match is not None else ""
+        yield ToolRow(
+            client_name=name,
+            provider_name=provider_name,
+            kind=tool_kind(tool),
+            state=_tool_state(name, provider_name, bool(reasons)),
+            reasons=reasons,
+            client_declaration=write_declaration(client, tool),
+            provider_declaration=write_declaration(provider, match),
+        )
+    for tool in sent.values():
+        yield ToolRow(
+            client_name="",
+            provider_name=tool_name(tool),
+            kind=tool_kind(tool),
+            state="added",
+            reasons=[],
+            client_declaration="",
+            provider_declaration=write_declaration(provider, tool),
+        )
+
+
+def _tool_state(client_name: str, provider_name: str, has_reasons: bool) -> ToolState:
+    if not provider_name:
+        return "dropped"
+    if client_name != provider_name:
+        return "renamed"
+    return "changed" if has_reasons else "kept"
+
+
+def _concerns(loss: Loss, place: str, name: str) -> bool:
+    """Is the loss about this tool? By its place; the losses of policy rules name it."""
+    return bool(place) and (loss.path == place or loss.path.startswith(f"{place}/") or f"`{name}`" in loss.what)
+
+
+def list_tools(read: ReadRequest | None) -> list[ir.AnyTool]:
+    if read is None:
+        return []
+    parts = (part for turn in read.request.turns for part in turn.parts)
+    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
+    return [*read.request.tools, *added]
+
+
+def tool_name(tool: ir.AnyTool) -> str:
+    if isinstance(tool, ir.Tool):
+        return f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
+    return (tool.name or tool.tool) if isinstance(tool, ir.ProviderTool) else tool.kind
+
+
+def tool_kind(tool: ir.AnyTool) -> str:
+    return tool.kind if isinstance(tool, ir.Tool | ir.Opaque) else tool.tool
+
+
+def write_declaration(read: ReadRequest | None, tool: ir.AnyTool | None) -> str:
+    """The JSON of a tool, as it is in the request."""
+    found = find_place(read.json, ir.source_path(tool)) if read is not None and tool is not None else None
+    return "" if found is None else encode_text(found)
+
+
+def find_place(json: Json, path: Path) -> Json:
+    """What is at a place of a JSON document; None if there is nothing."""
+    steps: list[str | int] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    for step in reversed(steps):
+        try:
+            json = json[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return json
+
+
+def clean_tool(row: ToolRow, clean: CleanText) -> ToolRow:
+    return replace(
+        row,
+        client_name=clean(row.client_name),
+        provider_name=clean(row.provider_name),
+        reasons=[clean(reason) for reason in row.reasons],
+        client_declaration=clean(row.client_declaration),
+        provider_declaration=clean(row.provider_declaration),
+    )
+
+
+# --- calls and results ---
+
+
+def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: ReadRequest | None) -> Iterator[CallPair]:
+    """The calls of the history, then those of the answer, on both sides."""
+    capture = record.capture
+    if capture is None:
+        return
+    upstream_calls = capture.upstream_calls
+    renamed = upstream_calls[-1].renamed_tools if upstream_calls else {}
+    history = match_calls(list_history_calls(client), list_history_calls(provider), renamed)
+    for client_call, provider_call in history[-MAX_CALLS:]:
+        yield CallPair(is_in_answer=False, client=client_call, provider=provider_call)
+    codec = CODECS.get(record.client_protocol)
+    answer = list_answer_calls(codec, capture.client_response.data, record.status) if codec is not None else []
+    sent = [
+        call
+        for one in upstream_calls
+        for call in list_answer_calls(CODECS[one.protocol], one.response.data, one.status)
+    ]
+    for client_call, provider_call in match_calls(answer, sent, renamed):
+        yield CallPair(is_in_answer=True, client=client_call, provider=provider_call)
+
+
+Matched = tuple[CallSide | None, CallSide | None]
+
+
+def match_calls(client: list[CallSide], provider: list[CallSide], renamed: Mapping[str, str]) -> list[Matched]:
+    """Calls of the same tool in the same order belong together, if their ids do not say otherwise."""
+    waiting = list(provider)
+    pairs: list[Matched] = []
+    for call in client:
+        same_name = [one for one in waiting if renamed.get(one.name, one.name) == call.name]
+        found = next((one for one in waiting if one.id and one.id == call.id), same_name[0] if same_name else None)
+        if found is not None:
+            # What only the provider has seen, such as calls that the gateway ran, comes before it.
+            place = waiting.index(found)
+            pairs += [(None, one) for one in waiting[:place] if not _is_known(one, client, renamed)]
+            waiting = [one for one in waiting[:place] if _is_known(one, client, renamed)] + waiting[place + 1 :]
+        pairs.append((call, found))
+    return pairs + [(None, one) for one in waiting]
+
+
+def _is_known(call: CallSide, others: list[CallSide], renamed: Mapping[str, str]) -> bool:
+    return any(one.id == call.id or one.name == renamed.get(call.name, call.name) for one in others)
+
+
+def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
+    if read is None:
+        return []
+    parts = [part for turn in read.request.turns for part in turn.parts]
+    results = {part.id: part for part in parts if isinstance(part, ir.Result | ir.ProviderResult)}
+    return [describe_call(part, results) for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+
+
+def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
+    response = read_captured_response(codec, body) if status < 300 else None
+    parts = [part for choice in response.choices for part in choice.parts] if response is not None else []
+    results: dict[str, ir.Result | ir.ProviderResult]
+    results = {part.id: part for part in parts if isinstance(part, ir.ProviderResult)}
+    return [describe_call(part, results) for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+
+
+def describe_call(call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]) -> CallSide:
+    name = call.tool if isinstance(call, ir.ProviderCall) else call.name
+    namespace = call.namespace if isinstance(call, ir.Call) else ""
+    result = results.get(call.id)
+    return CallSide(
+        id=call.id,
+        name=f"{namespace}.{name}" if namespace else name,
+        arguments=call.arguments,
+        result=result_text(result)[:MAX_RESULT] if result is not None else "",
+        has_result=result is not None,
+        is_error=result is not None and bool(result.error),
+    )
+
+
+def result_text(result: ir.Result | ir.ProviderResult) -> str:
+    if isinstance(result, ir.ProviderResult):
+        return "\n".join(filter(None, (result.error, result.text, *(source.url for source in result.sources))))
+    texts = [part.text if isinstance(part, ir.Text) else f"[{type(part).__name__.lower()}]" for part in result.content]
+    return "\n".join(texts)
+
+
+def clean_pair(pair: CallPair, clean: CleanText) -> CallPair:
+    return replace(pair, client=clean_side(pair.client, clean), provider=clean_side(pair.provider, clean))
+
+
+def clean_side(side: CallSide | None, clean: CleanText) -> CallSide | None:
+    if side is None:
+        return None
+    return replace(
+        side, id=clean(side.id), name=clean(side.name), arguments=clean(side.arguments), result=clean(side.result)
+    )
+
+
+# --- time ---
+
+
+def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
+    """Preparing, then waiting for and reading each answer, with what the gateway did in between, then the end."""
+    calls = record.capture.upstream_calls if record.capture is not None else []
+    last = record.started
+    for number, call in enumerate(calls):
+        between = "prepare" if number == 0 else "pause, tools or translation"
+        yield _step(record, between, "", last, call.started)
+        last = call.ended or record.ended or call.head_received or call.started
+        outcome = str(call.status) if call.status else call.error
+        yield _step(record, f"wait for {call.provider}", outcome, call.started, call.head_received or last)
+        if call.status:
+            yield _step(record, f"read from {call.provider}", f"{call.response.size} bytes", call.head_received, last)
+    if record.ended:
+        yield _step(record, "finish", "", last, record.ended)
+
+
+def _step(record: ExchangeRecord, name: str, text: str, start: float, end: float) -> TimedStep:
+    started, duration = milliseconds(start - record.started), milliseconds(end - start)
+    return TimedStep(name=name, detail=text, started_ms=started, duration_ms=duration)

@@ -1,0 +1,398 @@
+"""The console's page and its API: answers requests below `/console/`, and `/` itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from toolwire import __version__
+from toolwire.core.ir import Failure
+from toolwire.gateway.console import detail, live, providers, sessions, translate
+from toolwire.gateway.console.access import ConsoleAccess, FailedTries, make_secret
+from toolwire.gateway.console.api import (
+    API_PATH,
+    ApiError,
+    ConsoleState,
+    ExchangeList,
+    Hello,
+    Login,
+    ProtocolInfo,
+    ProviderList,
+    SessionDetail,
+    SessionList,
+    TranslateAnswer,
+    TranslateQuestion,
+)
+from toolwire.gateway.console.case_file import write_case
+from toolwire.gateway.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
+from toolwire.gateway.console.peers import Peers, Question, load_secret
+from toolwire.gateway.console.recent import RecentExchanges
+from toolwire.gateway.console.rows import exchange_row, parse_exchange_id
+from toolwire.gateway.pipeline.gateway_request import Reply
+from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import SecretFilter, redact
+from toolwire.protocols import CODECS
+
+if TYPE_CHECKING:
+    from toolwire.gateway.config.config import Config
+    from toolwire.gateway.models.listing import ModelLists
+    from toolwire.gateway.pipeline.gateway_request import Runtime
+
+JSON_HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,
+    "content-type": "application/json",
+    "cache-control": "no-store",
+}
+EVENT_HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would hold the events back
+}
+MAX_BODY = 2 * 1024 * 1024
+MAX_WATCHERS = 32
+"""Connections to `events` at a time, for each worker."""
+MODEL_MARK = "toolwire-model"
+"""Stands for the name of a model in a path."""
+STATUS_CODES = {"authentication": 401, "permission": 403, "not_found": 404, "invalid": 400}
+
+Value = TypeVar("Value")
+Endpoint = Callable[["Console", ClientRequest, str], Awaitable[Reply]]
+
+
+class Console:
+    """The console of one process. `configure` is called with every new configuration; it is off before."""
+
+    def __init__(self, recent: RecentExchanges, model_lists: ModelLists, gateway_id: str) -> None:
+        self._recent, self._model_lists, self._gateway_id = recent, model_lists, gateway_id
+        self._worker = 0
+        self._peers = Peers()
+        self._secret = make_secret()
+        self._failed_tries = FailedTries()
+        self._watchers = 0
+        self._facts: dict[int, sessions.ExchangeFacts] = {}
+        """Of finished exchanges, by number: reading a body takes a while."""
+        self._runtime: Runtime | None = None
+        self._access: ConsoleAccess | None = None
+        self._secret_filter = SecretFilter()
+
+    def has_path(self, path: str) -> bool:
+        """Is this a path of the console, and is the console on?"""
+        return (path == "/" or path.startswith(FILES_PATH)) and self._access is not None
+
+    def configure(self, config: Config, runtime: Runtime, secrets: list[str]) -> None:
+        self._runtime = runtime
+        self._secret_filter = SecretFilter(secrets)
+        self._access = ConsoleAccess(config, runtime.access, self._secret) if config.has_console else None
+
+    async def join_workers(self, directory: Path, worker: int) -> None:
+        """Share the exchanges with the other workers. Called before the first request."""
+        self._worker, self._peers = worker, Peers(directory, worker)
+        self._secret = load_secret(directory)
+        if self._runtime is not None and self._access is not None:
+            self._access = ConsoleAccess(self._runtime.config, self._runtime.access, self._secret)
+        await self._peers.open(self._answer_question)
+
+    def close(self) -> None:
+        self._peers.close()
+
+    # --- requests of the page ---
+
+    async def serve_request(self, request: ClientRequest) -> None:
+        """Answer a request for the page or the API. The console must be on."""
+        access, path = self._access, request.path
+        if access is None:
+            raise ValueError("the console is off")
+        if not path.startswith(API_PATH):
+            await request.send_reply(self._page_reply(access, request))
+            return
+        name, _, argument = path.removeprefix(API_PATH).partition("/")
+        is_login = name == "login" and request.method == "POST"
+        check = access.check_origin if is_login else partial(access.check, now=time.time())
+        refused = check(request.method, request.headers, request.peer)
+        if refused is None and name == "events" and request.method == "GET":
+            await self._serve_events(request)
+            return
+        endpoint = ENDPOINTS.get((request.method, name))
+        if refused is not None:
+            reply = error_reply(refused)
+        elif endpoint is None:
+            reply = error_reply(Failure("not_found", f"the console has no `{request.method} {name[:40]}`", 404))
+        else:
+            reply = await endpoint(self, request, argument)
+        await request.send_reply(reply)
+
+    def _page_reply(self, access: ConsoleAccess, request: ClientRequest) -> Reply:
+        refused = access.check_origin("GET", request.headers, request.peer) if not access.needs_key else None
+        if refused is not None:
+            return error_reply(refused)
+        if request.method not in ("GET", "HEAD"):
+            return error_reply(Failure("invalid", f"{request.path} takes GET", 405))
+        name = INDEX if request.path == "/" else request.path.removeprefix(FILES_PATH)
+        return file_reply(name, request.headers) or error_reply(Failure("not_found", "there is no such page", 404))
+
+    async def _serve_events(self, request: ClientRequest) -> None:
+        if self._watchers >= MAX_WATCHERS:
+            await request.send_reply(error_reply(Failure("overloaded", "too many pages watch this gateway", 503)))
+            return
+        self._watchers += 1
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            request.watch_disconnect(True)
+            await request.start_response(200, EVENT_HEADERS)
+            await request.send_body(live.write_event("hello", Hello(gateway_id=self._gateway_id)), more=True)
+            question = Question("events")
+            sources = [self._watch(), *(self._peers.stream(worker, question) for worker in self._peers.others())]
+            tasks = [asyncio.create_task(_send_all(request, source)) for source in sources]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # A worker has ended: the page connects again, to those that are there then.
+            await request.send_body(b"", more=False)
+        finally:
+            self._watchers -= 1
+            for task in tasks:
+                task.cancel()
+
+    def _watch(self) -> AsyncIterator[bytes]:
+        return live.watch_exchanges(live.Watch(self._recent, self._worker, self.clean_text))
+
+    async def show_state(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, access = self._running()
+        config = runtime.config
+        return json_reply(
+            ConsoleState(
+                version=__version__,
+                gateway_id=self._gateway_id,
+                needs_client_key=bool(config.server.keys),
+                can_log_out=access.needs_key,
+                workers=config.server.workers,
+                max_exchanges=config.console.max_exchanges,
+                max_bytes=config.console.max_bytes,
+                protocols=list_protocols(),
+            )
+        )
+
+    async def log_in(self, request: ClientRequest, argument: str) -> Reply:
+        _, access = self._running()
+        now = time.time()
+        wait = self._failed_tries.wait_seconds(now)
+        if wait:
+            reply = error_reply(Failure("rate", f"too many wrong keys; try again in {wait} seconds", 429))
+            return Reply(429, {**reply.headers, "retry-after": str(wait)}, reply.body)
+        login = await self._read_body(request, Login)
+        if isinstance(login, Failure):
+            return error_reply(login)
+        if access.needs_key and not access.is_key(login.key):
+            self._failed_tries.add(now)
+            return error_reply(Failure("authentication", "this is not the key of the console", 401))
+        return Reply(204, {**JSON_HEADERS, "set-cookie": access.write_cookie(request.headers, now)}, b"")
+
+    async def log_out(self, request: ClientRequest, argument: str) -> Reply:
+        return Reply(204, {**JSON_HEADERS, "set-cookie": ConsoleAccess.write_ended_cookie()}, b"")
+
+    async def list_exchanges(self, request: ClientRequest, argument: str) -> Reply:
+        if argument:
+            return await self._show_exchange(argument)
+        own = self._own_list()
+        others = [msgspec.json.decode(data, type=ExchangeList) for data in await self._peers.ask_all(Question("list"))]
+        rows = sorted((row for one in (own, *others) for row in one.exchanges), key=lambda row: -row.started_at)
+        return json_reply(ExchangeList(exchanges=rows, removed=sum(one.removed for one in (own, *others))))
+
+    def _own_list(self) -> ExchangeList:
+        rows = [exchange_row(record, self._worker) for record in self._recent.newest_first()]
+        return ExchangeList(exchanges=rows, removed=self._recent.removed)
+
+    async def _show_exchange(self, argument: str) -> Reply:
+        id, _, part = argument.partition("/")
+        question = Question({"": "exchange", "case": "case"}.get(part, ""), id)
+        data = await self._ask_owner(id, question) if question.name else None
+        if not data:
+            what = "this exchange is not here any more: only the last ones are kept"
+            return error_reply(Failure("not_found", what, 404))
+        if part == "case":
+            name = f'attachment; filename="toolwire-case-{id}.json"'
+            return Reply(200, {**JSON_HEADERS, "content-disposition": name}, data)
+        return Reply(200, JSON_HEADERS, data)
+
+    async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
+        groups = sessions.group_sessions(await self._load_facts())
+        if not argument:
+            return json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
+        group = next((group for group in groups if group.id == argument), None)
+        if group is None:
+            return error_reply(Failure("not_found", "this session is not here any more", 404))
+        bodies = [await self._ask_owner(one.row.id, Question("body", one.row.id)) or b"" for one in group.members]
+        size = sum(map(len, bodies))
+        turns = await run_by_size(size, lambda: sessions.describe_turns(group, bodies, self.clean_text))
+        return json_reply(SessionDetail(session=sessions.session_row(group, turns), turns=turns))
+
+    async def translate_text(self, request: ClientRequest, argument: str) -> Reply:
+        question = await self._read_body(request, TranslateQuestion)
+        if isinstance(question, Failure):
+            return error_reply(question)
+        answer: TranslateAnswer = await run_by_size(
+            len(question.text) * 4, partial(translate.translate_to_all, question, int(time.time()))
+        )
+        return json_reply(answer)
+
+    async def list_providers(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        now = request.clock()
+        configured = runtime.config.providers.values()
+        rows = [providers.provider_row(provider, runtime, self._recent, now) for provider in configured]
+        return json_reply(ProviderList(providers=rows))
+
+    async def check_provider(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        name, _, action = argument.partition("/")
+        provider = runtime.config.providers.get(name)
+        if provider is None or action != "check":
+            return error_reply(Failure("not_found", f"there is no provider `{name[:80]}`", 404))
+        return json_reply(await providers.ask_provider(provider, runtime, self._recent, request.clock))
+
+    async def list_models(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        return json_reply(await providers.list_models(runtime, self._model_lists, request.clock))
+
+    # --- what this worker knows ---
+
+    def _running(self) -> tuple[Runtime, ConsoleAccess]:
+        if self._runtime is None or self._access is None:
+            raise ValueError("the console is off")
+        return self._runtime, self._access
+
+    def clean_text(self, text: str) -> str:
+        """A text of a client, a model or a provider, without credentials."""
+        return self._secret_filter.clean(redact(text))
+
+    async def _read_body(self, request: ClientRequest, kind: type[Value]) -> Value | Failure:
+        body = await request.read_body(MAX_BODY)
+        if isinstance(body, Failure):
+            return body
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Failure("invalid", f"the body is not what this endpoint takes: {error}", 400)
+
+    async def _ask_owner(self, id: str, question: Question) -> bytes | None:
+        """Ask the worker that has an exchange; None if it is not there any more."""
+        place = parse_exchange_id(id)
+        if place is None:
+            return None
+        if place[0] != self._worker:
+            return await self._peers.ask(place[0], question)
+        async for data in await self._answer_question(question):
+            return data
+        return None
+
+    async def _load_facts(self) -> list[sessions.ExchangeFacts]:
+        """What is known for grouping exchanges to sessions, of all workers."""
+        facts = await self._own_facts()
+        for data in await self._peers.ask_all(Question("facts")):
+            facts += msgspec.json.decode(data, type=list[sessions.ExchangeFacts])
+        return facts
+
+    async def _own_facts(self) -> list[sessions.ExchangeFacts]:
+        known, self._facts = self._facts, {}
+        facts: list[sessions.ExchangeFacts] = []
+        for record in self._recent.newest_first():
+            found = known.get(record.number)
+            if found is None and record.capture is not None:
+                size = len(record.capture.client_request)
+                found = await run_by_size(size, partial(sessions.read_facts, record, self._worker, self.clean_text))
+            if found is not None:
+                if record.ended and found.row.state != "running":
+                    self._facts[record.number] = found
+                facts.append(found)
+        return facts
+
+    async def _answer_question(self, question: Question) -> AsyncIterator[bytes]:
+        """What this worker answers another one, or itself; nothing if it does not have it."""
+        if question.name == "events":
+            return self._watch()
+        return _one_message(await self._answer_once(question))
+
+    async def _answer_once(self, question: Question) -> bytes:
+        if question.name == "list":
+            return msgspec.json.encode(self._own_list())
+        if question.name == "facts":
+            return msgspec.json.encode(await self._own_facts())
+        place = parse_exchange_id(question.argument)
+        record = self._recent.find(place[1]) if place is not None else None
+        if record is None:
+            return b""
+        work = RECORD_QUESTIONS[question.name]
+        size = record.bytes_in + record.bytes_out
+        return await run_by_size(size, partial(work, self, record))
+
+    def write_detail(self, record: ExchangeRecord) -> bytes:
+        return msgspec.json.encode(detail.describe_exchange(record, self._worker, self.clean_text))
+
+    def write_case(self, record: ExchangeRecord) -> bytes:
+        return write_case(record, self.clean_text)
+
+    def write_upstream_body(self, record: ExchangeRecord) -> bytes:
+        """The last request to a provider, as it was sent. Only for workers: it is not cleaned."""
+        calls = record.capture.upstream_calls if record.capture is not None else ()
+        return calls[-1].body if calls else b""
+
+
+ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
+    ("GET", "state"): Console.show_state,
+    ("POST", "login"): Console.log_in,
+    ("POST", "logout"): Console.log_out,
+    ("GET", "exchanges"): Console.list_exchanges,
+    ("GET", "sessions"): Console.list_sessions,
+    ("POST", "translate"): Console.translate_text,
+    ("GET", "providers"): Console.list_providers,
+    ("POST", "providers"): Console.check_provider,
+    ("GET", "models"): Console.list_models,
+}
+RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord], bytes]] = {
+    "exchange": Console.write_detail,
+    "case": Console.write_case,
+    "body": Console.write_upstream_body,
+}
+"""Questions about one exchange."""
+
+
+def json_reply(value: msgspec.Struct) -> Reply:
+    return Reply(200, JSON_HEADERS, msgspec.json.encode(value))
+
+
+def error_reply(failure: Failure) -> Reply:
+    status = failure.status or STATUS_CODES.get(failure.kind, 500)
+    return Reply(status, JSON_HEADERS, msgspec.json.encode(ApiError(failure.message)))
+
+
+def list_protocols() -> list[ProtocolInfo]:
+    """The protocols, and where their clients send requests."""
+    found: list[ProtocolInfo] = []
+    for codec in CODECS.values():
+        paths = [codec.http.request_path(MODEL_MARK, stream).replace(MODEL_MARK, "{model}") for stream in (False, True)]
+        found.append(
+            ProtocolInfo(
+                name=codec.name,
+                title=codec.name,
+                path=paths[0],
+                stream_path=paths[1],
+                has_model_in_body="{model}" not in paths[0],
+            )
+        )
+    return found
+
+
+async def _one_message(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _send_all(request: ClientRequest, source: AsyncIterator[bytes]) -> None:
+    async for data in source:
+        await request.send_body(data, more=True)

@@ -1,0 +1,85 @@
+"""Rows of the recent exchanges, from their records: without credentials, and short enough for a list."""
+
+from __future__ import annotations
+
+from toolwire.core.ir import Usage
+from toolwire.gateway.console.api import CalledTool, ExchangeRow, ExchangeState, Tokens
+from toolwire.gateway.telemetry.log import log_path
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import printable_text, redact_start, safe_name, shorten_agent
+
+MAX_NAMES = 50
+"""Tools that a row names."""
+MAX_MESSAGE = 1000
+
+
+def exchange_id(worker: int, number: int) -> str:
+    return f"{worker}-{number}"
+
+
+def parse_exchange_id(text: str) -> tuple[int, int] | None:
+    """The worker and the number; None if it is not an id."""
+    worker, dash, number = text.partition("-")
+    is_id = dash and all(part.isascii() and part.isdecimal() and len(part) < 16 for part in (worker, number))
+    return (int(worker), int(number)) if is_id else None
+
+
+def exchange_row(record: ExchangeRecord, worker: int, session: str = "") -> ExchangeRow:
+    started, first, ended = record.started, record.first_byte, record.ended
+    return ExchangeRow(
+        id=exchange_id(worker, record.number),
+        request_id=safe_name(record.request_id),
+        state=exchange_state(record),
+        started_at=record.started_at,
+        first_byte_ms=_milliseconds(first - started) if first else None,
+        duration_ms=_milliseconds(ended - started) if ended else None,
+        operation=record.operation,
+        method=printable_text(record.method, 16),
+        path=log_path(record),
+        agent=shorten_agent(record.user_agent),
+        key_name=printable_text(record.key_name),
+        client_protocol=record.client_protocol,
+        provider_protocol=record.provider_protocol,
+        provider=record.provider,
+        requested_model=safe_name(record.requested_model),
+        model=safe_name(record.model),
+        stream=record.stream,
+        passthrough=record.is_passthrough,
+        status=record.status,
+        failure=record.failure,
+        message=printable_text(redact_start(record.message), MAX_MESSAGE),
+        losses=tuple(dict.fromkeys(record.losses)),
+        loss_count=len(record.losses),
+        called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.tool_calls[:MAX_NAMES]],
+        tool_runs=[safe_name(name) for name, _ in record.tool_runs[:MAX_NAMES]],
+        tokens=count_tokens(record.usage, record.usage_estimated),
+        attempts=len(record.attempts),
+        bytes_in=record.bytes_in,
+        bytes_out=record.bytes_out,
+        session=session,
+    )
+
+
+def exchange_state(record: ExchangeRecord) -> ExchangeState:
+    if not record.ended:
+        return "running"
+    if record.client_disconnected:
+        return "disconnected"
+    return "failed" if record.failure or record.status >= 400 else "done"
+
+
+def count_tokens(usage: Usage | None, is_estimated: bool = False) -> Tokens | None:
+    if usage is None:
+        return None
+    return Tokens(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+        is_estimated=is_estimated,
+    )
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1e3, 2)
