@@ -16,8 +16,9 @@ from msgspec import Struct
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
+from toolwire.gateway.config.client_keys import hash_key
 from toolwire.gateway.config.config import ServerSettings
-from toolwire.gateway.config.providers import is_own_address, known_servers
+from toolwire.gateway.config.providers import LOOPBACK_NAME, is_own_address, known_servers
 from toolwire.protocols import find_codec
 
 LOCAL_TIMEOUT = 2.0
@@ -44,6 +45,11 @@ class GatewayClient(Struct, frozen=True):
         """Does a Toolwire gateway answer there?"""
         answer = self._send_request("GET", "/livez", LOCAL_TIMEOUT)
         return isinstance(answer, HttpAnswer) and (answer.status, answer.body) == (200, b"ok\n")
+
+    def find_key_failure(self) -> Failure | None:
+        """Why the gateway does not accept the key; None if it does, or needs none."""
+        failure = self.find_model_failure(LOOPBACK_NAME)
+        return failure if failure is not None and failure.kind == "authentication" else None
 
     def find_model_failure(self, name: str) -> Failure | None:
         """Why the gateway does not serve a model of this name; None if it does."""
@@ -123,13 +129,21 @@ class PrivateGateway:
 
 @contextmanager
 def start_gateway(
-    file: str | None, routes: Mapping[str, str], environ: Mapping[str, str], server: ServerSettings, log: Path
+    file: str | None,
+    routes: Mapping[str, str],
+    environ: Mapping[str, str],
+    server: ServerSettings,
+    log: Path,
+    run_key: str = "",
 ) -> Iterator[PrivateGateway]:
-    """Start a gateway, wait until it serves, and stop it at the end. Raises GatewayDied, or OSError for the log."""
+    """Start a gateway, wait until it serves, and stop it at the end. `run_key` is a client's key that it accepts in
+    addition to those of the file. Raises GatewayDied, or OSError for the log."""
     command = [sys.executable, "-m", "toolwire.cli", "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
     command += ["--log", "json", *(["--config", file] if file else [])]
     for name, model in routes.items():
         command += ["--route", f"{name}={model}"]
+    if run_key:  # as a hash: everybody on the machine can read the command
+        command += ["--run-key", hash_key(run_key)]
     with log.open("ab") as log_file:
         # The gateway stops when the other end of its standard input closes, however this process ends.
         process = subprocess.Popen(

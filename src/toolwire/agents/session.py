@@ -17,13 +17,21 @@ from toolwire.agents import Agent, find_program, load_agents, search_path
 from toolwire.agents.gateway import GatewayClient, GatewayDied, PrivateGateway, server_origin, start_gateway
 from toolwire.agents.layout import RUN_FOLDER_VARIABLE, Layout, plan_layout, write_layout, write_shell_script
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.client_keys import (
+    CLIENT_KEY_VARIABLE,
+    NEW_KEY_COMMAND,
+    OLD_CLIENT_KEY_VARIABLE,
+    find_client_variable,
+    find_key,
+    make_key,
+)
+from toolwire.gateway.config.config import ClientKey, Config
 from toolwire.gateway.config.load import ROUTE_OPTION, load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
 from toolwire.gateway.pipeline.route import Router
 
-KEY_VARIABLE = "TOOLWIRE_KEY"
+KEY_HINT = f"set {CLIENT_KEY_VARIABLE} to a key of this gateway; `{NEW_KEY_COMMAND}` makes one"
 PLACEHOLDER_KEY = "toolwire"
 """Used if the gateway needs no key: agents do not start without one."""
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_RUN, EXIT_NOT_FOUND = 1, 2, 126, 127
@@ -46,11 +54,13 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     """Why the running gateway cannot be used."""
 
 
-def choose_model(options: RunOptions, config: Config, running: GatewayClient | None) -> ModelChoice:
+def choose_model(
+    options: RunOptions, config: Config, running: GatewayClient | None, key: ClientKey | None
+) -> ModelChoice:
     """Raises SessionError if providers are configured, but not which of their models to use."""
     agent = options.agent
-    is_configured = _make_route_check(config)
-    checks = [is_configured] if running is None else [running.knows_model, is_configured]
+    is_configured, is_allowed = _make_route_check(config, None), _make_route_check(config, key)
+    checks = [is_allowed] if running is None else [running.knows_model, is_allowed]
     # The agent's default, the configured models, then the defaults of the other agents.
     plain_names = [rule.name for rule in config.models if "*" not in rule.name and "?" not in rule.name]
     candidates = [agent.model, *plain_names, *(other.model for other in load_agents().values())]
@@ -77,12 +87,13 @@ def _find_mismatch(agent: Agent, shown_name: str, running: GatewayClient) -> str
     return ""
 
 
-def _make_route_check(config: Config) -> Callable[[str], bool]:
-    """A check whether the configuration has a provider for a model, with a key if it needs one."""
+def _make_route_check(config: Config, key: ClientKey | None) -> Callable[[str], bool]:
+    """A check whether the configuration has a provider for a model, with a key if it needs one, and whether the client
+    may use it."""
     router = Router(config)
 
     def knows(name: str) -> bool:
-        targets = router.route(name, None)
+        targets = router.route(name, key)
         return not isinstance(targets, Failure) and not targets[0].provider.is_key_missing
 
     return knows
@@ -107,23 +118,45 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     config: str | None = None
     log: str = ""
     """The log file of a private gateway; in the temporary folder if empty."""
+    key: str = ""
+    """A client's key for the gateway; by default the one in the environment."""
     check_model: bool = True
     agent_arguments: Sequence[str] = ()
+
+
+class GivenKey(Struct, frozen=True):
+    """A client's key that the user gave, and where; both are empty if there is none."""
+
+    text: str = ""
+    source: str = ""
+
+
+def find_given_key(option: str, config: Config, environ: Mapping[str, str]) -> GivenKey:
+    """Raises SessionError if it cannot be sent in a header."""
+    variable = find_client_variable(config, environ)
+    given = GivenKey(option, "--key") if option else GivenKey(environ.get(variable, "").strip(), variable)
+    if not (given.text.isascii() and given.text.isprintable()):
+        hint = "a key has ASCII letters, digits and signs only: copy it again"
+        raise SessionError(f"the key in {given.source} is not valid", hint, EXIT_BAD_INPUT)
+    # An agent has the placeholder in its environment, and may start another one.
+    return given if given.text not in ("", PLACEHOLDER_KEY) else GivenKey()
 
 
 class AgentSession:
     def __init__(self, options: RunOptions, environ: Mapping[str, str], print_status: Callable[[str], None]) -> None:
         self._options, self._environ, self._print_status = options, environ, print_status
-        self._key = environ.get(KEY_VARIABLE) or PLACEHOLDER_KEY
         try:
             self._config: Config = load_config(options.config, environ)
         except ConfigError as problems:
             raise SessionError(*problems.message_and_hint, EXIT_BAD_INPUT) from None
+        self._given_key = find_given_key(options.key, self._config, environ)
 
     def describe_plan(self) -> str:
         """What `run_agent` would do, as shell lines."""
-        choice = choose_model(self._options, self._config, None)
-        key = PLACEHOLDER_KEY if self._key == PLACEHOLDER_KEY else f"${KEY_VARIABLE}"
+        choice = self._choose_model(None)
+        given = self._given_key
+        variable = OLD_CLIENT_KEY_VARIABLE if given.source == OLD_CLIENT_KEY_VARIABLE else CLIENT_KEY_VARIABLE
+        key = f"${variable}" if given.text or self._config.server.keys else PLACEHOLDER_KEY
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
         layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE)
         lines = write_shell_script(layout, choice.routes, self._options.config)
@@ -140,35 +173,47 @@ class AgentSession:
             child = stack.enter_context(forward_signals())
             temporary = tempfile.TemporaryDirectory(prefix="toolwire-run-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
+            if self._given_key.source == OLD_CLIENT_KEY_VARIABLE:
+                self._print_status(f"{OLD_CLIENT_KEY_VARIABLE} is the old name of {CLIENT_KEY_VARIABLE}: rename it")
             running = self._find_running_gateway()
-            choice = choose_model(self._options, self._config, running)
+            choice = self._choose_model(running)
             model = describe_choice(choice)
             if running is not None and not choice.mismatch:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
                 return self._start_agent(program, running, choice, folder, child)
-            gateway = self._start_private_gateway(stack, choice, folder)
+            key = self._given_key.text or (make_key() if self._config.server.keys else PLACEHOLDER_KEY)
+            gateway = self._start_private_gateway(stack, choice, folder, key)
             needed_by = "--config" if self._options.config else "--as" if self._options.shown_name else ""
             none_running = f"none is running at {server_origin(self._config.server)}"
             reason = choice.mismatch or (f"{needed_by} needs one" if needed_by else none_running)
             self._print_status(f"{agent.title} uses {model} through a private gateway: {reason}")
-            code = self._start_agent(program, self._client_at(gateway.origin), choice, folder, child)
+            code = self._start_agent(program, self._client_at(gateway.origin, key), choice, folder, child)
             if gateway.death_message:
                 self._print_status(f"the gateway ended before the agent; the end of its log:\n{gateway.death_message}")
             return code
 
     # --- the gateway ---
 
-    def _client_at(self, origin: str) -> GatewayClient:
-        return GatewayClient(origin, self._key, self._options.protocol)
+    def _client_at(self, origin: str, key: str) -> GatewayClient:
+        return GatewayClient(origin, key, self._options.protocol)
 
     def _find_running_gateway(self) -> GatewayClient | None:
         """The gateway at the configured address, unless an option needs a private one."""
-        client = self._client_at(server_origin(self._config.server))
+        client = self._client_at(server_origin(self._config.server), self._given_key.text or PLACEHOLDER_KEY)
         is_wanted = client.origin and not self._options.config and not self._options.shown_name
-        return client if is_wanted and client.is_alive() else None
+        if not is_wanted or not client.is_alive():
+            return None
+        if client.find_key_failure() is None:
+            return client
+        source = self._given_key.source
+        what = f"does not know the key in {source}" if source else "needs a client's key"
+        raise SessionError(f"the gateway at {client.origin} {what}", KEY_HINT)
 
-    def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path) -> PrivateGateway:
+    def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path, key: str) -> PrivateGateway:
         environ, server, file = self._environ, self._config.server, self._options.config
+        if self._given_key.text and server.keys and self._client_key is None:
+            raise SessionError(f"{self._config.file} does not have the key in {self._given_key.source}", KEY_HINT)
+        run_key = key if server.keys and not self._given_key.text else ""
         try:
             load_config(file, environ, EMPTY_MAPPING, choice.routes)
         except ConfigError as problems:
@@ -176,7 +221,7 @@ class AgentSession:
             raise SessionError(problem.replace(ROUTE_OPTION, "--model"), hint) from None
         log = Path(self._options.log) if self._options.log else folder / "gateway.log"
         try:
-            return stack.enter_context(start_gateway(file, choice.routes, environ, server, log))
+            return stack.enter_context(start_gateway(file, choice.routes, environ, server, log, run_key))
         except GatewayDied as died:
             hint = "`toolwire check-config` checks the configuration"
             raise SessionError(f"the gateway could not start:\n{died}", hint) from None
@@ -186,12 +231,19 @@ class AgentSession:
 
     # --- the model ---
 
+    @property
+    def _client_key(self) -> ClientKey | None:
+        """The given key, if the file has it."""
+        return find_key(self._given_key.text, self._config.server.keys)
+
+    def _choose_model(self, running: GatewayClient | None) -> ModelChoice:
+        return choose_model(self._options, self._config, running, self._client_key)
+
     def _check_model(self, gateway: GatewayClient, choice: ModelChoice) -> None:
         failure = gateway.find_model_failure(choice.shown_name)
         if failure is not None:
-            is_key_wrong = failure.kind == "authentication"
-            hint = f"set {KEY_VARIABLE} to a key of this gateway" if is_key_wrong else _failure_hint(failure)
-            raise SessionError(f"the gateway does not serve {choice.shown_name}: {failure.message}", hint)
+            problem = f"the gateway does not serve {choice.shown_name}: {failure.message}"
+            raise SessionError(problem, _failure_hint(failure))
         if not self._options.check_model:
             return
         failure = gateway.probe_model(choice.shown_name)
@@ -209,7 +261,7 @@ class AgentSession:
         self, program: str, gateway: GatewayClient, choice: ModelChoice, folder: Path, child: AgentProcess
     ) -> int:
         self._check_model(gateway, choice)
-        layout = self._plan_layout(gateway.origin, self._key, choice, str(folder))
+        layout = self._plan_layout(gateway.origin, gateway.key, choice, str(folder))
         environ = {**layout.apply_to_environment(self._environ), "PATH": search_path(program, self._environ)}
         try:
             write_layout(layout)

@@ -42,6 +42,7 @@ COMMANDS = {
     "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
     "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
+    "keys": Command("gateway.keys", "Make a key for a client of the gateway, or list the keys"),
     "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),
     "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),

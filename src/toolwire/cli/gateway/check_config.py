@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
 from toolwire.cli import CommandError, terminal
 from toolwire.gateway.config import store
-from toolwire.gateway.config.config import Config, McpServer, ModelRule, Provider
-from toolwire.gateway.config.load import guessable_hashes, load_config
+from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
+from toolwire.gateway.config.config import ClientKey, Config, McpServer, ModelRule, Provider
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError, Problem, format_problem
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
@@ -145,8 +145,8 @@ def print_key_hash() -> int:
         raise CommandError("the key is empty", 'pipe it in: `printf %s "$KEY" | toolwire check-config --hash-key`')
     if len(key) < MIN_KEY_LENGTH:
         sys.stderr.write(f"warning: a key of fewer than {MIN_KEY_LENGTH} characters can be guessed from its hash\n")
-    if hashlib.sha256(key.encode()).hexdigest() in guessable_hashes():
-        raise CommandError("everybody would try this key first", "create a random one: `openssl rand -hex 32`")
-    digest = hashlib.sha256(key.encode()).hexdigest()
-    sys.stdout.write(f'[[server.keys]]\nname = "NAME"\nsha256 = "{digest}"\nmodels = ["*"]\n')
+    digest = hash_key(key)
+    if digest in guessable_hashes():
+        raise CommandError("everybody would try this key first", f"`{NEW_KEY_COMMAND}` makes a random one")
+    sys.stdout.write(write_key_table(ClientKey(name="NAME", sha256=digest)))
     return 0

@@ -21,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--as", dest="shown_name", default="", metavar="NAME", help=shown)
     add("--protocol", metavar="PROTOCOL", help="protocol to use, for an agent that supports several")
     add("--config", metavar="FILE", help="configuration file of the gateway; always starts a private gateway")
+    key = "a client's key, if the gateway needs one; $TOOLWIRE_CLIENT_KEY is safer: others can see a command"
+    add("--key", default="", metavar="KEY", help=key)
     add("--log", default="", metavar="FILE", help="append the log of the private gateway to FILE")
     add("--no-check", action="store_true", help="start the agent without testing the model first")
     add("--print", action="store_true", help="print the environment, files and command, and start nothing")
@@ -41,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         shown_name=args.shown_name,
         config=args.config,
         log=args.log,
+        key=args.key,
         check_model=not args.no_check,
         agent_arguments=args.agent_arguments,
     )

@@ -15,8 +15,9 @@ from toolwire.agents import find_program, load_agents
 from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import encode
 from toolwire.core.terminal_text import shorten_text
+from toolwire.gateway.config.client_keys import CLIENT_KEY_VARIABLE, NEW_KEY_COMMAND, RUN_KEY_NAME
 from toolwire.gateway.config.config import Config, Provider
-from toolwire.gateway.config.load import config_file_places
+from toolwire.gateway.config.load import config_file_places, find_config_file
 from toolwire.gateway.config.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
 
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-level", choices=("debug", "info", "warn", "error"), help=level)
     # For a parent process that holds the other end of this pipe: the gateway stops when the pipe closes.
     add("--lifeline", type=int, help=argparse.SUPPRESS)
+    # For `toolwire run`, which makes a key of its own if the file has keys: the hash of that key.
+    add("--run-key", metavar="SHA256", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     settings = {name: value for name, value in given.items() if value is not None}
+    if args.run_key:
+        settings["keys"] = [{"name": RUN_KEY_NAME, "sha256": args.run_key}]
     try:
         return serve.serve(args.config, settings, announce, read_routes(args.route), args.lifeline)
     except ConfigError as problems:
@@ -93,7 +98,8 @@ def banner(origin: str, config: Config) -> Iterator[str]:
     for sdk in sdk_settings(origin):
         yield f"  export {sdk.url_variable}={sdk.base_url} {sdk.key_variable}={key}\n"
     if config.server.keys:
-        yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: toolwire keys new NAME --write\n"
+        option = f" --config {shlex.quote(str(config.file))}" if config.file != find_config_file(os.environ) else ""
+        yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: {NEW_KEY_COMMAND}{option}\n"
     yield f"\n{_paint('Try', 'head')}:\n"
     yield from (f"  {command}\n" for command in commands_to_try(origin, config, key))
     yield "\n"
@@ -176,7 +182,8 @@ def commands_to_try(origin: str, config: Config, key: str) -> Iterator[str]:
     agents = {DEFAULT_AGENT: load_agents()[DEFAULT_AGENT], **load_agents()}
     installed = (name for name, agent in agents.items() if find_program(agent, os.environ, Path.cwd()))
     agent = next(installed, DEFAULT_AGENT)
-    yield f"toolwire run {agent}{f' --model {shlex.quote(model)}' if model else ''}"
+    variable = f"{CLIENT_KEY_VARIABLE}={key} " if config.server.keys else ""
+    yield f"{variable}toolwire run {agent}{f' --model {shlex.quote(model)}' if model else ''}"
 
 
 def find_usable_model(config: Config) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +15,15 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.config.client_keys import (
+    NEW_KEY_COMMAND,
+    check_secrets,
+    guessable_hashes,
+    hash_key,
+    is_hash,
+    read_client_keys,
+)
 from toolwire.gateway.config.config import (
-    ClientKey,
     Config,
     ConsoleSettings,
     ModelRule,
@@ -67,13 +71,6 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("mcp", "*", "shows"): "call_visibility",
 }
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_PLACEHOLDER_KEYS = tuple(
-    """key api-key apikey my-key my-api-key your-key your-api-key client-key secret my-secret password passwd token test
-    testing example demo dummy default changeme change-me replace-me todo none null undefined nil empty anything no-key
-    not-needed toolwire admin root user guest public open ollama lm-studio vllm sk-1234 sk-key sk-test sk-xxx xxx xxxx 0
-    1 1234 12345 123456 12345678 123456789 1234567890 abc abc123 qwerty letmein foo bar foobar hello""".split()
-)
 _PLAIN_HTTP = ("the key is sent over plain HTTP: everybody on the way can read it", "use an address with https://")
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
@@ -95,10 +92,10 @@ def load_config(
     return _read_config(_read_file(path) if path is not None else "", path, environ, server_overrides, routes)
 
 
-def find_problems(text: str, environ: Mapping[str, str]) -> tuple[Problem, ...]:
-    """The errors and warnings of a configuration that is not in a file yet."""
+def find_problems(text: str, environ: Mapping[str, str], path: Path | None = None) -> tuple[Problem, ...]:
+    """The errors and warnings of a configuration that is not in a file yet; `path` is where it will be."""
     try:
-        return _read_config(text, None, environ, EMPTY_MAPPING, EMPTY_MAPPING).warnings
+        return _read_config(text, path, environ, EMPTY_MAPPING, EMPTY_MAPPING).warnings
     except ConfigError as error:
         return error.problems
 
@@ -112,7 +109,7 @@ def _read_config(
 ) -> Config:
     name = str(path) if path is not None else ""
     try:
-        tables, lines = _parse_toml(text, name)
+        tables, lines = parse_toml(text, name)
         collector = ProblemCollector(lines if path is not None else None)
         collector.rename_old_keys(tables, RENAMED_KEYS)
         config = _read_sections(tables, environ, server_overrides, routes, collector, path)
@@ -124,7 +121,8 @@ def _read_config(
     return replace(config, warnings=tuple(collector.problems))
 
 
-def _parse_toml(text: str, name: str) -> tuple[dict[str, Any], TomlLines]:
+def parse_toml(text: str, name: str) -> tuple[dict[str, Any], TomlLines]:
+    """The tables of a text, and the lines of their keys; raises ConfigError."""
     try:
         return tomllib.loads(text), TomlLines(text)
     except ValueError as error:  # an integer of thousands of digits is a ValueError, but not a TOMLDecodeError
@@ -149,18 +147,28 @@ def config_file_places(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _read_file(path: Path) -> str:
+    return decode_file(read_file_bytes(path), path)
+
+
+def read_file_bytes(path: Path) -> bytes:
+    """What is in a configuration file; raises ConfigError."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            what = f"the file has more than {MAX_FILE_BYTES:,} bytes"
-            raise ConfigError([Problem(location=str(path), message=what)], str(path))
-        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+            return file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         hint = "see --config and $TOOLWIRE_CONFIG"
         raise ConfigError(
             [Problem(location=str(path), message=f"cannot be read: {error.strerror}", hint=hint)]
         ) from None
+
+
+def decode_file(data: bytes, path: Path) -> str:
+    """The text of a configuration file, with the line ends that TOML has; raises ConfigError."""
+    if len(data) > MAX_FILE_BYTES:
+        what = f"the file has more than {MAX_FILE_BYTES:,} bytes"
+        raise ConfigError([Problem(location=str(path), message=what)], str(path))
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(
@@ -231,6 +239,7 @@ def _read_sections(
     )
     _check_substitutes(config, collector)
     _check_exposure(config, collector)
+    check_secrets(config, environ, collector)
     if all(rule.provider in providers for rule in rules):
         _check_fallbacks(config, collector)
         return _add_routes(config, routes, collector)
@@ -256,16 +265,21 @@ def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
 def _read_server(table: TomlTable, overrides: Mapping[str, object], place: ProblemCollector) -> ServerSettings:
     given = place.read_fields({**table, **overrides}, ServerSettings, ("timeouts", "keys")) or {}
     times = place.at("timeouts").read_fields(table.get("timeouts", {}), Timeouts) or {}
-    keys = _read_client_keys(table.get("keys", []), place.at("keys"))
+    keys = read_client_keys(_join_keys(table.get("keys", []), overrides.get("keys", ())), place.at("keys"))
     server = ServerSettings(**given, timeouts=Timeouts(**times), keys=keys)
     if not is_loopback(server.host) and not table.get("keys"):
-        hint = "add [[server.keys]] (`toolwire check-config --hash-key`), or listen on 127.0.0.1"
+        hint = f"make client keys (`{NEW_KEY_COMMAND}`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     if server.workers > 1 and not hasattr(os, "fork"):
         what = "this system cannot run several workers: Windows cannot fork a process"
         place.at("workers").add(what, "write 1, or run several gateways on several ports")
     _check_metrics(server, place)
     return server
+
+
+def _join_keys(tables: object, added: object) -> object:
+    """The keys of the file, and those that a parent process has made for itself."""
+    return [*tables, *added] if isinstance(tables, list) and isinstance(added, Sequence) else tables
 
 
 def _check_secret(server: ServerSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
@@ -282,7 +296,7 @@ def _check_secret(server: ServerSettings, environ: Mapping[str, str], place: Pro
 
 def _check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:
     """Check the hash of a key that must not be the key of a client."""
-    if digest and not _SHA256.fullmatch(digest):
+    if digest and not is_hash(digest):
         hint = "create it with `toolwire check-config --hash-key`"
         place.add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
     elif digest in guessable_hashes():
@@ -324,49 +338,6 @@ def parse_listen_address(text: str) -> tuple[str, int] | None:
     return (host[1:-1], int(port)) if is_bracketed else None if ":" in host else (host, int(port))
 
 
-def _read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey, ...]:
-    if not isinstance(tables, list):
-        place.add("`server.keys` must be a list of tables", "write `[[server.keys]]`")
-        return ()
-    keys: dict[str, ClientKey] = {}
-    hashes: set[str] = set()
-    for number, table in enumerate(tables):
-        given = place.at(number).read_fields(table, ClientKey)
-        if given is None:
-            continue
-        key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
-        hint = "create it with `toolwire check-config --hash-key`"
-        if not _SHA256.fullmatch(key.sha256):
-            place.at(number, "sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
-        elif key.sha256 in guessable_hashes():
-            what = "the hash of an empty key, or of one that everybody would try first"
-            place.at(number, "sha256").add(what, hint)
-        elif key.sha256 in hashes:
-            place.at(number, "sha256").add("this key is listed twice", "give each client a key of its own")
-        if not key.name.strip() or not key.name.isprintable():
-            place.at(number, "name").add("the name of a key must have letters, and no control characters")
-        if key.name in keys:
-            hint = "the log identifies clients by these names"
-            place.at(number, "name").add(f"two keys have the name `{key.name}`", hint)
-        keys[key.name] = key
-        hashes.add(key.sha256)
-    return tuple(keys.values())
-
-
-@cache
-def guessable_hashes() -> frozenset[str]:
-    """The hashes of no key at all, of white space (`echo "$KEY" | sha256sum` without such a variable), and of keys that
-    stand in examples."""
-    blanks = ["".join(chars) for count in range(5) for chars in product(" \t\r\n", repeat=count)]
-    spelled = {form for word in _PLACEHOLDER_KEYS for form in (word, word.replace("-", "_"))}
-    words = {form for word in spelled for form in (word, word.upper(), word.title(), word.capitalize())}
-    texts = [
-        *blanks,
-        *(f"{start}{word}{end}" for word in words for start in ("", "Bearer ") for end in ("", "\n", "\r\n")),
-    ]
-    return frozenset(hashlib.sha256(text.encode()).hexdigest() for text in (*texts, "Bearer", "Bearer ", "Bearer \n"))
-
-
 def _check_exposure(config: Config, collector: ProblemCollector) -> None:
     """Warn of settings that could give something away: keys in plain text on a network, names without keys."""
     server = config.server
@@ -380,7 +351,7 @@ def _check_exposure(config: Config, collector: ProblemCollector) -> None:
         for url in {url for url in provider.base_urls.values() if provider.api_key or provider.forward_auth}:
             if _is_exposed(url):
                 place.at("base_url").add(*_PLAIN_HTTP, "warning")
-        number = hashes.get(hashlib.sha256(provider.api_key.reveal().encode()).hexdigest())
+        number = hashes.get(hash_key(provider.api_key.reveal()))
         if provider.api_key and number is not None:
             what = f"this is the key of the provider `{provider.name}`"
             hint = "clients must not have the provider's key: create another one"

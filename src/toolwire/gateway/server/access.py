@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
@@ -12,12 +11,14 @@ from urllib.parse import unquote_plus, urlsplit
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
+from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, hash_key
 from toolwire.gateway.config.config import ClientKey, ServerSettings
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.protocols import CODECS
 
 GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
+ASK_FOR_KEY = f"ask the operator of this gateway for one (`{NEW_KEY_COMMAND}` makes it)"
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
 _FORWARDED_HEADERS = ("x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip")
@@ -63,7 +64,7 @@ class AccessControl:
         if self._client_keys:
             return self._admit_with_key(headers, credential)
         if not self.is_local_client(headers, peer):
-            what = "without client keys only clients on this machine are served; add [[server.keys]]"
+            what = f"without client keys only clients on this machine are served; `{NEW_KEY_COMMAND}` makes one"
             return Failure("permission", what, 403)
         if "origin" in headers and not self._names_known_host(headers["origin"]):
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
@@ -88,7 +89,7 @@ class AccessControl:
         return not self._metrics_key or self._has_metrics_key(self._find_credential(headers, ""))
 
     def _has_metrics_key(self, credential: str) -> bool:
-        return bool(credential) and hmac.compare_digest(self._blind(_hash_key(credential)), self._metrics_key)
+        return bool(credential) and hmac.compare_digest(self._blind(hash_key(credential)), self._metrics_key)
 
     def has_credential(self, headers: Mapping[str, str], query: str) -> bool:
         """Did the client send any key, known or not?"""
@@ -104,11 +105,11 @@ class AccessControl:
         found = self._find_key(_strip_bearer(gateway_key) if gateway_key is not None else credential)
         if found is None:
             what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
-            return Failure("authentication", f"{what}; ask the operator of this gateway for one", 401)
+            return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
         return Caller(found, credential if gateway_key is not None else "")
 
     def _find_key(self, credential: str) -> ClientKey | None:
-        return self._client_keys.get(self._blind(_hash_key(credential))) if credential else None
+        return self._client_keys.get(self._blind(hash_key(credential))) if credential else None
 
     def _blind(self, sha256: str) -> bytes:
         """A hash of the hash that only this process can compute, so that the time of a lookup tells nothing about the
@@ -132,10 +133,6 @@ class AccessControl:
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts
-
-
-def _hash_key(credential: str) -> str:
-    return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _is_forwarded(headers: Mapping[str, str]) -> bool:

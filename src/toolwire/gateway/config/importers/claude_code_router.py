@@ -6,16 +6,16 @@ import re
 from typing import NamedTuple
 
 from toolwire.gateway.config.importers.draft import (
-    HASH_COMMAND,
+    NEW_KEY_HINT,
     Draft,
     InputTable,
     Note,
-    Toml,
     find_server_by_url,
     is_usable_url,
     key_variable,
 )
 from toolwire.gateway.config.providers import known_servers
+from toolwire.gateway.config.toml_text import Toml
 from toolwire.gateway.upstream.address import is_loopback
 
 TITLE = "claude-code-router"
@@ -83,7 +83,7 @@ def _read_server(root: InputTable, draft: Draft) -> None:
     if host and (is_loopback(host) or draft.keys):
         draft.server["host"] = host
     elif host:
-        root.note("HOST", f"without client keys the gateway serves this machine only; {HASH_COMMAND}")
+        root.note("HOST", f"without client keys the gateway serves this machine only; {NEW_KEY_HINT}")
     port = root.whole_number("PORT", 0, 65535)
     if port is not None:
         draft.server["port"] = port

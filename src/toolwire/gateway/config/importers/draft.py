@@ -7,8 +7,6 @@ names an environment variable instead, and a note says which value it must have.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -16,21 +14,20 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config.load import guessable_hashes
+from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key
 from toolwire.gateway.config.providers import KnownServer, known_servers
 from toolwire.gateway.config.store import MIN_KEY_LENGTH
+from toolwire.gateway.config.toml_text import Toml, write_table, write_values
 from toolwire.gateway.upstream.address import check_base_url, is_loopback
 
-Toml = str | int | float | bool | list["Toml"] | dict[str, "Toml"]
 NoteKind = Literal["not converted", "changed", "to do"]
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SECRET = re.compile(r"(sk-|sk_|xox|gh[opsu]_|github_pat_|glpat-|AKIA|AIza|hf_|gsk_|nvapi-|eyJ)\w", re.ASCII)
 _SECRET_OPTION = re.compile(r"--?[\w-]*(key|token|secret|passw|auth)", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 COMMENT_WIDTH = 76
 UNKNOWN_KEY = "the converter does not know this key"
-HASH_COMMAND = "`toolwire check-config --hash-key` prints its lines for the file"
+NEW_KEY_HINT = f"`{NEW_KEY_COMMAND}` makes one"
 
 
 class Note(NamedTuple):
@@ -202,9 +199,9 @@ class Draft:
 
     def add_client_key(self, key: str, name: str, place: str) -> None:
         """Let the clients of the other gateway go on with their key. The file has its hash only."""
-        digest = hashlib.sha256(key.encode()).hexdigest()
+        digest = hash_key(key)
         if len(key) < MIN_KEY_LENGTH or digest in guessable_hashes():
-            text = f"this key can be guessed: create one with `openssl rand -hex 32`, and {HASH_COMMAND}"
+            text = f"this key can be guessed: use another; {NEW_KEY_HINT}"
             self.notes.append(Note("to do", place, text))
             return
         self.keys.append({"name": name, "sha256": digest, "models": ["*"]})
@@ -263,13 +260,13 @@ class Draft:
         if todo:
             blocks.append("".join([_write_comment("To do:"), *todo]))
         if self.server:
-            blocks.append(_write_table(("server",), self.server))
+            blocks.append(write_table(("server",), self.server))
         if self.timeouts:
-            blocks.append(_write_table(("server", "timeouts"), self.timeouts))
-        blocks += ["[[server.keys]]\n" + _write_values(key) for key in self.keys]
-        blocks += [_write_table(("providers", name), table) for name, table in self.providers.items()]
-        blocks += [_write_table(("models", name), rule) for name, rule in self.models.items()]
-        blocks += [_write_table(("mcp", name), table) for name, table in self.mcp.items()]
+            blocks.append(write_table(("server", "timeouts"), self.timeouts))
+        blocks += ["[[server.keys]]\n" + write_values(key) for key in self.keys]
+        blocks += [write_table(("providers", name), table) for name, table in self.providers.items()]
+        blocks += [write_table(("models", name), rule) for name, rule in self.models.items()]
+        blocks += [write_table(("mcp", name), table) for name, table in self.mcp.items()]
         return "\n".join(blocks)
 
 
@@ -336,27 +333,3 @@ def _write_comment(text: str) -> str:
 
 def _list_of(value: Toml | None) -> list[Toml]:
     return value if isinstance(value, list) else []
-
-
-def _write_table(path: tuple[str, ...], table: Mapping[str, Toml]) -> str:
-    """A table, and after its values the tables below it."""
-    heading = ".".join(_write_key(key) for key in path)
-    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
-    values = {key: value for key, value in table.items() if key not in inner}
-    text = f"[{heading}]\n{_write_values(values)}" if values or not inner else ""
-    return "".join([text, *(_write_table((*path, key), value) for key, value in inner.items())])
-
-
-def _write_values(table: Mapping[str, Toml]) -> str:
-    return "".join(f"{_write_key(key)} = {_write_value(value)}\n" for key, value in table.items())
-
-
-def _write_key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _write_value(key)
-
-
-def _write_value(value: Toml) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_write_value, value))}]"
-    # A JSON string is a TOML string, except for one control character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

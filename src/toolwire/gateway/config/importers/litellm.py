@@ -8,11 +8,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from toolwire.gateway.config.importers.draft import (
-    HASH_COMMAND,
+    NEW_KEY_HINT,
     Draft,
     InputTable,
     Note,
-    Toml,
     clean_text,
     find_server_by_url,
     is_usable_url,
@@ -21,6 +20,7 @@ from toolwire.gateway.config.importers.draft import (
     name_from_url,
 )
 from toolwire.gateway.config.providers import UNSUPPORTED_SERVERS, known_servers
+from toolwire.gateway.config.toml_text import Toml
 
 TITLE = "LiteLLM"
 MARKS = ("model_list", "litellm_settings", "router_settings", "general_settings")
@@ -400,7 +400,7 @@ def _read_general_settings(table: InputTable, draft: Draft) -> None:
     if megabytes is not None:
         draft.server["max_body"] = int(megabytes * 1024 * 1024)
     database = [name for name in table.remaining_keys if name.startswith(("database_", "store_", "use_redis"))]
-    text = f"keys of users and teams are in LiteLLM's database: create new ones here; {HASH_COMMAND}"
+    text = f"keys of users and teams are in LiteLLM's database: create new ones here; {NEW_KEY_HINT}"
     table.leave(database, text)
     table.leave(("alerting", "alerting_args", "alerting_threshold"), "see docs/guides/observe.md")
 
