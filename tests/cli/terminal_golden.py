@@ -21,7 +21,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
@@ -183,6 +183,8 @@ CHANGING_TEXT: Sequence[str] = (
     r'(?<="created_at":)\d+',
 )
 """Ports that the system chose, dates and times. Their digits become zeros."""
+RANDOM_TEXT = re.compile(r"(?<=tw-)[A-Za-z0-9]{43}\b|(?<=sha256 = \")[0-9a-f]{64}")
+"""New client keys and their hashes. They become zeros."""
 CHANGING_DURATION = re.compile(r" *\b\d+(\.\d+)? (?=(ms|s)\b)")
 
 
@@ -191,6 +193,7 @@ def normalise_output(text: str, folder: Path) -> str:
     text = text.replace(str(folder), f"/tmp/toolwire-{'0' * 8}").replace(__version__, "VERSION")
     for pattern in CHANGING_TEXT:
         text = re.sub(pattern, zero_digits, text)
+    text = RANDOM_TEXT.sub(lambda found: "0" * len(found[0]), text)
     return CHANGING_DURATION.sub(lambda found: f"{'0 ':>{len(found[0])}}", text)
 
 
@@ -220,11 +223,13 @@ def check_golden(
     environ: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     fits: bool = True,
+    prepare: Callable[[], object] = lambda: None,
 ) -> None:
     """Run `toolwire WORDS` in a pipe and on terminals, and compare each output with its golden file.
 
-    `fits=False` is for output with lines to copy, which must not be cut.
+    `fits=False` is for output with lines to copy, which must not be cut. `prepare` is called before each run.
     """
+    prepare()
     piped = run_in_pipe(words, folder, environ, stdin or b"")
     assert piped.code == code, piped
     assert "\x1b" not in piped.out + piped.err, "colour in a pipe"
@@ -232,10 +237,12 @@ def check_golden(
     sections = "".join(f"--- standard {stream}\n{text}" for stream, text in streams if text)
     compare_with_golden(f"{name}/pipe", normalise_output(sections, folder))
     for columns in WIDTHS:
+        prepare()
         plain = run_on_terminal(words, folder, columns, {**(environ or {}), "NO_COLOR": "1"}, stdin)
         assert plain.code == code, plain
         assert "\x1b" not in plain.out, "colour under NO_COLOR"
         compare_screens(f"{name}/{columns}", plain.out, folder, columns if fits else None)
+        prepare()
         coloured = run_on_terminal(words, folder, columns, environ, stdin)
         assert coloured.code == code, coloured
         compare_screens(f"{name}/{columns}-colour", coloured.out, folder, columns if fits else None)

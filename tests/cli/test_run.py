@@ -151,7 +151,9 @@ def test_agent_is_pointed_at_the_gateway_only(name: str, sandbox: Sandbox, runni
     sandbox.configure(server_settings(running))
     sandbox.install(agent.command)
     (sandbox.home / ".config" / "git").mkdir()
-    theirs = dict.fromkeys({*agent.unset, *agent.environment} - {"TOOLWIRE_KEY"}, "https://elsewhere.example.com")
+    theirs = dict.fromkeys(
+        {*agent.unset, *agent.environment} - {"TOOLWIRE_CLIENT_KEY"}, "https://elsewhere.example.com"
+    )
     theirs["FAKE_AGENT_FILES"] = ":".join(agent_files(name, sandbox).values())
     before = sandbox.user_files()
     code, out, err = sandbox.run(name, "--model", "loopback", "--", "a b", "--print", "--", "-c", **theirs)
@@ -437,21 +439,131 @@ def test_private_gateway_ignores_base_url_of_the_gateway(sandbox: Sandbox) -> No
     assert code == 0, err
 
 
-def test_gateway_with_keys_needs_one(sandbox: Sandbox, tmp_path: Path) -> None:
-    digest = hashlib.sha256(SECRET.encode()).hexdigest()
-    file = tmp_path / "keys.toml"
-    keys = f'[[server.keys]]\nname = "me"\nsha256 = "{digest}"\n'
-    file.write_text(f'[store]\nurl = "none"\n[server]\nlog_format = "none"\n{keys}')
-    sandbox.install("claude")
+# --- client keys ---
+
+KEY_LINES = f'[[server.keys]]\nname = "me"\nsha256 = "{hashlib.sha256(SECRET.encode()).hexdigest()}"\n'
+KEY_HINT = "hint: set TOOLWIRE_CLIENT_KEY to a key of this gateway; `toolwire keys new NAME --write` makes one\n"
+
+
+@pytest.fixture(scope="module")
+def running_with_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("keys") / "toolwire.toml"
+    file.write_text(f'[store]\nurl = "none"\n[server]\nlog_format = "none"\n{KEY_LINES}')
     with served(file) as url:
-        sandbox.configure(server_settings(url) + keys)
-        code, out, err = sandbox.run("claude", "--model", "loopback")
-        assert (code, out) == (1, "")
-        assert "hint: set TOOLWIRE_KEY to a key of this gateway\n" in err
-        code, out, err = sandbox.run("claude", "--model", "loopback", TOOLWIRE_KEY=SECRET)
-    assert code == 0
-    assert err == f"toolwire: Claude Code uses loopback through the gateway at {url}\n"
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "problem"),
+    [
+        ([], {}, "needs a client's key"),
+        ([], {"TOOLWIRE_CLIENT_KEY": "toolwire"}, "needs a client's key"),
+        ([], {"TOOLWIRE_CLIENT_KEY": "tw-other"}, "does not know the key in TOOLWIRE_CLIENT_KEY"),
+        ([], {"TOOLWIRE_KEY": "tw-other"}, "does not know the key in TOOLWIRE_KEY"),
+        (["--key", "tw-other"], {"TOOLWIRE_CLIENT_KEY": SECRET}, "does not know the key in --key"),
+    ],
+)
+def test_running_gateway_with_keys_needs_one(
+    words: list[str], environ: dict[str, str], problem: str, sandbox: Sandbox, running_with_keys: str
+) -> None:
+    sandbox.configure(server_settings(running_with_keys) + KEY_LINES)
+    sandbox.install("claude")
+    code, out, err = sandbox.run("claude", "--model", "loopback", *words, **environ)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"error: the gateway at {running_with_keys} {problem}\n{KEY_HINT}")
+    assert "tw-other" not in err
+
+
+OLD_NAME = "toolwire: TOOLWIRE_KEY is the old name of TOOLWIRE_CLIENT_KEY: rename it\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "warning"),
+    [
+        ([], {"TOOLWIRE_CLIENT_KEY": SECRET}, ""),
+        ([], {"TOOLWIRE_CLIENT_KEY": SECRET, "TOOLWIRE_KEY": "tw-other"}, ""),
+        ([], {"TOOLWIRE_KEY": SECRET}, OLD_NAME),
+        (["--key", SECRET], {"TOOLWIRE_CLIENT_KEY": "tw-other"}, ""),
+    ],
+)
+def test_running_gateway_gets_the_key(
+    words: list[str], environ: dict[str, str], warning: str, sandbox: Sandbox, running_with_keys: str
+) -> None:
+    sandbox.configure(server_settings(running_with_keys) + KEY_LINES)
+    sandbox.install("claude")
+    code, out, err = sandbox.run("claude", "--model", "loopback", *words, **environ)
+    assert (code, err) == (
+        0,
+        f"{warning}toolwire: Claude Code uses loopback through the gateway at {running_with_keys}\n",
+    )
     assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
+
+
+@pytest.mark.parametrize("word", ["", "--config"])
+def test_private_gateway_with_keys_gets_one_of_its_own(word: str, sandbox: Sandbox, tmp_path: Path) -> None:
+    text = f'[server]\nport = 1\n{KEY_LINES}models = ["nothing"]\n'
+    sandbox.configure(text)
+    file = sandbox.home / ".config" / "toolwire" / "toolwire.toml"
+    sandbox.install("claude")
+    words = [word, str(file)] if word else []
+    code, out, err = sandbox.run("claude", "--model", "loopback", "--log", str(tmp_path / "log"), *words)
+    assert code == 0, err
+    key = read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"]
+    assert re.fullmatch(r"tw-\w{43}", key)
+    assert file.read_text() == text
+    log = (tmp_path / "log").read_text()
+    assert key not in err + log
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {line["key"] for line in lines if line.get("path")} == {"toolwire run"}
+
+
+def test_private_gateway_uses_the_rights_of_a_given_key(sandbox: Sandbox, tmp_path: Path) -> None:
+    routes = '[models]\nfirst = "loopback/loopback"\nsecond = "loopback/loopback"\n'
+    sandbox.configure(f'[server]\nport = 1\n{KEY_LINES}models = ["second", "claude-*"]\n{routes}')
+    sandbox.install("claude")
+    log = tmp_path / "log"
+    code, out, err = sandbox.run("claude", "--log", str(log), TOOLWIRE_CLIENT_KEY=SECRET)
+    assert code == 0, err
+    environ = read_agent_report(out)["environ"]
+    assert (environ["ANTHROPIC_AUTH_TOKEN"], environ["ANTHROPIC_MODEL"]) == (SECRET, "second")
+    code, out, err = sandbox.run("claude", "--model", "first", TOOLWIRE_CLIENT_KEY=SECRET)
+    assert (code, out) == (1, "")
+    assert "the gateway does not serve first" in err
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "problem"),
+    [
+        ("tw-other", 1, "does not have the key in TOOLWIRE_CLIENT_KEY\nhint: "),
+        ("tw-\n-other", 2, "the key in TOOLWIRE_CLIENT_KEY is not valid\nhint: "),
+        ("tw-schlüssel", 2, "the key in TOOLWIRE_CLIENT_KEY is not valid\nhint: "),
+    ],
+)
+def test_private_gateway_does_not_know_the_key(key: str, code: int, problem: str, sandbox: Sandbox) -> None:
+    sandbox.configure(f"[server]\nport = 1\n{KEY_LINES}")
+    sandbox.install("claude")
+    found, out, err = sandbox.run("claude", "--model", "loopback", TOOLWIRE_CLIENT_KEY=key)
+    assert (found, out) == (code, "")
+    assert problem in err
+    assert key not in err
+
+
+def test_key_of_the_store_is_not_a_client_key(sandbox: Sandbox) -> None:
+    """An older page named TOOLWIRE_KEY as the variable of the store."""
+    pytest.importorskip("cryptography")
+    sandbox.configure('[server]\nport = 1\n[store]\nkey_env = "TOOLWIRE_KEY"\n')
+    sandbox.install("claude")
+    code, out, err = sandbox.run("claude", "--model", "loopback", TOOLWIRE_KEY=SECRET)
+    assert code == 0, err
+    assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == "toolwire"
+
+
+def test_print_with_keys_in_the_file(sandbox: Sandbox) -> None:
+    sandbox.configure(f"[server]\nport = 1\n{KEY_LINES}")
+    for environ in ({}, {"TOOLWIRE_CLIENT_KEY": SECRET}):
+        code, out, _ = sandbox.run("claude", "--print", "--model", "loopback", **environ)
+        assert code == 0
+        assert 'export ANTHROPIC_AUTH_TOKEN="$TOOLWIRE_CLIENT_KEY"\n' in out
 
 
 @pytest.mark.parametrize("name", ["codex", "claude"])
@@ -552,7 +664,7 @@ toolwire serve --route fast=loopback --route 'gemini-*=loopback'
 unset CLOUD_SHELL CODE_ASSIST_ENDPOINT GEMINI_CLI_USE_COMPUTE_ADC GOOGLE_API_KEY GOOGLE_GENAI_USE_GCA \
 GOOGLE_GENAI_USE_VERTEXAI GOOGLE_VERTEX_BASE_URL
 export GEMINI_CLI_HOME=HOME/.local/state/toolwire/agents/gemini
-export GEMINI_API_KEY="$TOOLWIRE_KEY"
+export GEMINI_API_KEY="$TOOLWIRE_CLIENT_KEY"
 export GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:1
 export GEMINI_MODEL=fast
 export GEMINI_TELEMETRY_ENABLED=false
@@ -584,7 +696,7 @@ gemini -p 'say hi'
 def test_print_option(sandbox: Sandbox) -> None:
     before = sandbox.user_files()
     words = ("gemini", "--print", "--as", "fast", "--model", "loopback", "--", "-p", "say hi")
-    code, out, err = sandbox.run(*words, TOOLWIRE_KEY=SECRET)
+    code, out, err = sandbox.run(*words, TOOLWIRE_CLIENT_KEY=SECRET)
     assert (code, err) == (0, "")
     assert out.replace(str(sandbox.home), "HOME") == GOLDEN
     assert sandbox.user_files() == before

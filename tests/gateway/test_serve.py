@@ -309,7 +309,7 @@ def test_a_port_from_the_file_that_is_taken(tmp_path: Path) -> None:
 def test_the_public_is_not_served_without_keys(tmp_path: Path) -> None:
     said = _refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
     assert "0.0.0.0" in said
-    assert "[[server.keys]]" in said
+    assert "toolwire keys new" in said
 
 
 def test_mistakes_in_the_file_are_told_with_their_lines(tmp_path: Path) -> None:

@@ -120,3 +120,40 @@ def test_a_header_for_an_mcp_server_over_plain_http_is_warned_of(tmp_path: Path)
     text = '[mcp.a]\nmodels = ["*"]\nurl = "http://mcp.example.com/"\n'
     assert _problems(tmp_path, text) == ([], [])
     assert _problems(tmp_path, f'{text}headers = {{ Authorization = "Bearer x" }}\n') == ([], ["mcp.a.url"])
+
+
+SECRETS = {
+    ("store", "key_env"): '[store]\nkey_env = "{variable}"\n',
+    ("server", "secret_env"): '[server]\nsecret_env = "{variable}"\n',
+}
+LONG = "tw-a-long-and-random-key-0123456789"
+
+
+@pytest.mark.parametrize("setting", SECRETS)
+@pytest.mark.parametrize(
+    ("variable", "environ", "severity", "message"),
+    [
+        ("TOOLWIRE_CLIENT_KEY", {"TOOLWIRE_CLIENT_KEY": "x" * 40}, "error", "is the variable of a client's key"),
+        ("TOOLWIRE_KEY", {"TOOLWIRE_KEY": "x" * 40}, "warning", "was the variable of a client's key"),
+        ("OTHER", {"OTHER": f"{'x' * 40}, {LONG}"}, "error", "the value of OTHER is the key of the client `desk`"),
+        (
+            "OTHER",
+            {"OTHER": "x" * 40, "TOOLWIRE_CLIENT_KEY": "x" * 40},
+            "error",
+            "OTHER and TOOLWIRE_CLIENT_KEY have the same value",
+        ),
+        ("OTHER", {"OTHER": "x" * 40, "TOOLWIRE_KEY": "x" * 40}, "error", "OTHER and TOOLWIRE_KEY have the same value"),
+        ("OTHER", {"OTHER": "x" * 40, "TOOLWIRE_CLIENT_KEY": LONG}, "", ""),
+    ],
+)
+def test_a_secret_of_the_gateway_is_not_a_clients_key(
+    setting: tuple[str, str], variable: str, environ: dict[str, str], severity: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(SECRETS[setting].format(variable=variable) + _key(GOOD))
+    try:
+        found = load_config(file, environ).warnings
+    except ConfigError as error:
+        found = error.problems
+    assert [(one.location, one.severity) for one in found] == ([(".".join(setting), severity)] if severity else [])
+    assert all(message in one.message and one.hint and "x" * 40 not in one.message + one.hint for one in found)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, print_problems
+from toolwire.core.terminal_text import wrap_text
 from toolwire.gateway.config.client_keys import (
     CLIENT_KEY_VARIABLE,
     NAME_RULE,
@@ -68,19 +69,19 @@ def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     if args.json:
         sys.stdout.write(terminal.format_json(new_key_document(text, key, file, added)))
         return
-    _explain(f"The key of {key.name}, which is not shown again:\n")
+    _explain(f"The key of {key.name}, which is not shown again:")
     sys.stdout.write(f"{terminal.paint_text(text, 'ok')}\n")
     if added is None:
         sys.stdout.write("\n")
-        _explain(f"The lines for {file.path.name}; --write adds them:\n")
+        _explain(f"The lines for {file.path.name}; --write adds them:")
         sys.stdout.write(write_key_table(key))
     elif file.data is None:
-        _explain(f"Its hash is in {file.path}, which is new: a gateway that you start here reads it.\n")
+        _explain(f"Its hash is in {file.path}, a new file for a gateway that you start here.")
     else:
-        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.\n")
+        _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
     if not file.keys:
-        _explain("It is the first key: with it, every client needs one.\n")
-    _explain(f"Clients send it as their API key; `toolwire run` takes it from {CLIENT_KEY_VARIABLE}.\n")
+        _explain("It is the first key: with it, every client needs one.")
+    _explain(f"Clients send it as their API key. For `toolwire run`: {CLIENT_KEY_VARIABLE}")
 
 
 def check_name(file: KeyFile, name: str) -> None:
@@ -119,9 +120,10 @@ def new_key_document(text: str, key: ClientKey, file: KeyFile, added: FileKey | 
 
 
 def _explain(text: str) -> None:
-    """On a terminal both streams are one: keep their order."""
+    """A sentence on standard error. On a terminal both streams are one: keep their order."""
     sys.stdout.flush()
-    sys.stderr.write(text)
+    lines = wrap_text(text, terminal.terminal_width(sys.stderr)) if sys.stderr.isatty() else [text]
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
     sys.stderr.flush()
 
 
@@ -135,8 +137,8 @@ def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
         rows = [("name", "models", "place", "hash"), *(key_row(found, file) for found in file.keys)]
         sys.stdout.write(terminal.format_table(rows, ["head"], has_header=True))
     else:
-        where = f"{file.path} has" if file.data is not None else "there is no configuration file, and so there are"
-        sys.stderr.write(f"{where} no client keys; to make one: {NEW_KEY_COMMAND}\n")
+        what = f"{file.path} has no client keys" if file.data is not None else "There is no configuration file"
+        _explain(f"{what}. To make a key: {NEW_KEY_COMMAND}")
 
 
 def key_row(found: FileKey, file: KeyFile) -> tuple[str, ...]:

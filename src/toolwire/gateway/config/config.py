@@ -73,7 +73,7 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     name: str
     """Whose key it is, for the log."""
     sha256: str
-    """The SHA-256 hash of the key in hexadecimal. Create it with `toolwire check-config --hash-key`."""
+    """The SHA-256 hash of the key in hexadecimal. `toolwire keys new NAME --write` makes a key and adds its hash."""
     models: tuple[str, ...] = ("*",)
     """Names and patterns of the models that the client may use."""
     metrics: bool = False

@@ -60,15 +60,14 @@ def read_key_file(path: Path | None) -> KeyFile:
 
 
 def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKey:
-    """Add a key to a file, in one step. Raises ConfigError if the file would not be valid, before or after, and OSError
-    if it cannot be written."""
+    """Add a key to a file, in one step. Raises ConfigError if the file would not be valid with it, and OSError if it
+    cannot be written."""
     if file.data is None:
         added = write_key_table(key).encode()
         _check_text(added, file.path, environ)
         with file.path.open("xb") as new_file:
             new_file.write(added)
         return FileKey(key, 1)
-    _check_text(file.data, file.path, environ)
     data = append_table(file.data, write_key_table(key))
     found = _check_addition(file, data, key)
     _check_text(data, file.path, environ)
