@@ -514,7 +514,7 @@ def test_private_gateway_with_keys_gets_one_of_its_own(word: str, sandbox: Sandb
     log = (tmp_path / "log").read_text()
     assert key not in err + log
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    assert {line["key"] for line in lines if line.get("path")} == {"toolwire run"}
+    assert {line["key_name"] for line in lines if line.get("path")} == {"toolwire run"}
 
 
 def test_private_gateway_uses_the_rights_of_a_given_key(sandbox: Sandbox, tmp_path: Path) -> None:
