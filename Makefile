@@ -7,6 +7,7 @@ BENCH := .venv-bench
 FRAMEWORKS := .venv-frameworks
 DOCS  := .venv-docs
 PORTKEY := requirements/portkey/node_modules
+CONSOLE := console/node_modules
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 QUICK := tests/laws tests/protocols tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
@@ -18,7 +19,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks docs pictures lock sbom audit clean
+.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks console test-console docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +88,14 @@ conformance: $(VENV)/.ready $(BENCH)/.ready $(if $(filter portkey,$(GATEWAYS)),$
 	@$(BIN)/toolwire conformance --compare $(foreach one,toolwire litellm llm-rosetta portkey,docs/conformance/$(one).json) \
 		--markdown docs/conformance.md
 
+console: $(VENV)/.ready $(CONSOLE)/.ready ## Build the console's page into the package (needs Node), with its types from the API
+	@$(BIN)/python .ci/console_types.py
+	@cd console && npm run --silent build
+
+test-console: $(VENV)/.ready $(CONSOLE)/.ready ## Test the console in a real browser (Chromium); says so if there is none
+	@$(BIN)/python tests/console/install.py
+	@$(BIN)/python -m pytest tests/console $(ARGS)
+
 frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the tests (`make test` does it, too)
 
 docs: $(DOCS)/.ready ## Build the documentation site in build/site, and check its links
@@ -112,7 +121,7 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv
@@ -129,6 +138,13 @@ $(DOCS)/.ready: requirements/docs.txt .ci/venv
 
 $(BENCH)/.ready: requirements/bench.txt pyproject.toml .ci/venv
 	@.ci/venv $(BENCH) requirements/bench.txt
+
+$(CONSOLE)/.ready: console/package-lock.json
+	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to build the console" >&2; \
+		echo "hint: install Node 20 or newer; the built page in the package works without it" >&2; exit 1; }
+	@echo "Installing what builds the console into $(CONSOLE) …"
+	@cd console && npm ci --no-progress --silent --ignore-scripts
+	@touch $@
 
 $(PORTKEY)/.ready: requirements/portkey/package-lock.json
 	@command -v npm >/dev/null || { echo "error: npm was not found; it is needed to install Portkey's gateway" >&2; \
