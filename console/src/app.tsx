@@ -16,7 +16,7 @@ export function App() {
   const firstPage = useRef(page);
 
   useEffect(() => {
-    document.title = `${shown?.title ?? "Not found"} · Toolwire`;
+    document.title = [shown?.title ?? "Not found", args[0] && ` ${args[0]}`, " · Toolwire"].join("");
     if (firstPage.current === page) return;
     firstPage.current = "";
     main.current?.focus({ preventScroll: true });

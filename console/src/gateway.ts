@@ -89,10 +89,24 @@ export function connect(): void {
   events.onerror = () => void reconnect();
 }
 
+/** A page in the background looks at nothing: after a while it lets the connection go, so that the gateway has no work for
+ * it, and so that many open pages do not use up the browser's connections to one host. */
+const HIDDEN_MS = 60_000;
+let hiddenTimer = 0;
+globalThis.document?.addEventListener("visibilitychange", () => {
+  clearTimeout(hiddenTimer);
+  if (document.hidden) {
+    hiddenTimer = window.setTimeout(() => {
+      clearTimeout(timer);
+      events?.close();
+    }, HIDDEN_MS);
+  } else if (events && (events.readyState === EventSource.CLOSED || connection.value === "gone")) connectNow();
+});
+
 /** The page has logged in or out, or a person does not want to wait. */
 export function connectNow(): void {
   tries = 0;
-  connection.value = "connecting";
+  if (connection.value === "login") connection.value = "connecting";
   connect();
 }
 

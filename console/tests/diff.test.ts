@@ -45,9 +45,24 @@ test("law: each side is whole and in order, equal lines are equal, and no shorte
   }
 });
 
+test("beyond the limit, lines that are unique divide the texts", () => {
+  const left = Array.from({ length: 50 }, (_, index) => [`key ${index}`, "old", "}"]).flat();
+  const right = left.map((line, index) => (line === "old" ? `new ${index}` : line));
+  const diff = diffLines(left, right, 10);
+  expect(diff.isCoarse).toBe(false);
+  expect(diff.rows).toEqual(left.map((line, index) => ({ kind: line === "old" ? "changed" : "same", left: index, right: index })));
+});
+
+test("lines that moved are paired once, and in order", () => {
+  const left = [..."abcdefgh"].map((char) => char.repeat(3));
+  const { rows } = diffLines([...left, "x1"], [...left.slice(4), ...left.slice(0, 4), "x2"], 2);
+  const same = rows.filter((row) => row.kind === "same");
+  expect(same).toHaveLength(4);
+  expect(same.map((row) => row.right)).toEqual(same.map((row) => row.right).toSorted((x, y) => x - y));
+});
+
 test("beyond the limit, the middle is replaced as a whole", () => {
-  const diff = diffLines([..."a1234z"], [..."a5678z"], 3);
-  expect(diff.isCoarse).toBe(true);
+  expect(diffLines([..."a1234z"], [..."a5678z"], 3).isCoarse).toBe(true);
   expect(show("a1234z", "a5678z", 3)).toBe("=aa ~15 ~26 ~37 ~48 =zz");
 });
 

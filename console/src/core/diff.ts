@@ -1,5 +1,6 @@
 // Differences between two lists of lines: the algorithm of Myers (1986), with a limit, because two answers of models may
-// have nothing in common.
+// have nothing in common. Beyond the limit, lines that both sides have exactly once divide the texts ("patience diff"), and
+// what is between them is compared again.
 
 export interface DiffRow {
   kind: "same" | "changed" | "removed" | "added";
@@ -25,24 +26,73 @@ export function diffLines(left: readonly string[], right: readonly string[], max
 
   const rows: DiffRow[] = [];
   for (let index = 0; index < start; index++) rows.push({ kind: "same", left: index, right: index });
-  const pairs = commonPairs(left.slice(start, left.length - tail), right.slice(start, right.length - tail), maxEdits);
+  const { pairs, isCoarse } = pairLines(left.slice(start, left.length - tail), right.slice(start, right.length - tail), maxEdits);
   let [a, b] = [start, start];
   const addBlock = (toA: number, toB: number): void => {
     for (; a < toA && b < toB; a++, b++) rows.push({ kind: "changed", left: a, right: b });
     for (; a < toA; a++) rows.push({ kind: "removed", left: a, right: -1 });
     for (; b < toB; b++) rows.push({ kind: "added", left: -1, right: b });
   };
-  for (const [x, y] of pairs ?? []) {
+  for (const [x, y] of pairs) {
     addBlock(x + start, y + start);
     rows.push({ kind: "same", left: a++, right: b++ });
   }
   addBlock(left.length - tail, right.length - tail);
   for (let index = 0; index < tail; index++) rows.push({ kind: "same", left: a++, right: b++ });
-  return { rows, isCoarse: pairs === null };
+  return { rows, isCoarse };
+}
+
+type Pair = [number, number];
+
+function pairLines(left: readonly string[], right: readonly string[], maxEdits: number): { pairs: Pair[]; isCoarse: boolean } {
+  const whole = commonPairs(left, right, maxEdits);
+  if (whole) return { pairs: whole, isCoarse: false };
+  const pairs: Pair[] = [];
+  let isCoarse = false;
+  let [a, b] = [0, 0];
+  for (const [x, y] of [...uniquePairs(left, right), [left.length, right.length] as Pair]) {
+    const inner = commonPairs(left.slice(a, x), right.slice(b, y), maxEdits);
+    for (const [i, j] of inner ?? []) pairs.push([a + i, b + j]);
+    isCoarse ||= inner === null;
+    if (x < left.length) pairs.push([x, y]);
+    [a, b] = [x + 1, y + 1];
+  }
+  return { pairs, isCoarse };
+}
+
+/** The longest sequence of lines, in the order of both sides, that each side has exactly once. */
+function uniquePairs(left: readonly string[], right: readonly string[]): Pair[] {
+  const places = new Map<string, { left: number[]; right: number[] }>();
+  const note = (side: "left" | "right") => (line: string, index: number) => {
+    const place = places.get(line) ?? { left: [], right: [] };
+    place[side].push(index);
+    places.set(line, place);
+  };
+  left.forEach(note("left"));
+  right.forEach(note("right"));
+  const unique = [...places.values()].filter((place) => place.left.length === 1 && place.right.length === 1);
+  const pairs = unique.map((place): Pair => [place.left[0]!, place.right[0]!]).sort((x, y) => x[0] - y[0]);
+
+  // The longest increasing subsequence of the right side's numbers: `ends[n]` is the pair that ends the best one of n + 1.
+  const ends: number[] = [];
+  const before: number[] = [];
+  pairs.forEach(([, y], index) => {
+    let [low, high] = [0, ends.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (pairs[ends[middle]!]![1] < y) low = middle + 1;
+      else high = middle;
+    }
+    before[index] = low > 0 ? ends[low - 1]! : -1;
+    ends[low] = index;
+  });
+  const chosen: Pair[] = [];
+  for (let at = ends.at(-1) ?? -1; at >= 0; at = before[at]!) chosen.push(pairs[at]!);
+  return chosen.reverse();
 }
 
 /** Lines that are the same on both sides, in order; null if there are more than `maxEdits` differences. */
-function commonPairs(left: readonly string[], right: readonly string[], maxEdits: number): [number, number][] | null {
+function commonPairs(left: readonly string[], right: readonly string[], maxEdits: number): Pair[] | null {
   const [n, m] = [left.length, right.length];
   if (n === 0 || m === 0) return [];
   const limit = Math.min(n + m, maxEdits);
@@ -68,8 +118,8 @@ function commonPairs(left: readonly string[], right: readonly string[], maxEdits
   return null;
 }
 
-function tracePairs(trace: readonly Int32Array[], n: number, m: number): [number, number][] {
-  const pairs: [number, number][] = [];
+function tracePairs(trace: readonly Int32Array[], n: number, m: number): Pair[] {
+  const pairs: Pair[] = [];
   let [x, y] = [n, m];
   for (let edits = trace.length - 1; edits >= 0; edits--) {
     const before = trace[edits]!;

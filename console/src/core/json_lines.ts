@@ -14,33 +14,42 @@ export interface JsonLine {
 
 const INDENT = "  ";
 
-/** Where the lines of a string end: after each newline, and where a line is full. */
-export function lineEnds(value: string, columns: number): number[] {
+/** The characters that fit on the first line of a value, beside its key, and on each line after it. */
+export interface Columns {
+  first: number;
+  next: number;
+}
+
+const MIN_COLUMNS = 16;
+const MAX_TEXT_LINES = 12;
+
+function valueColumns(node: JsonNode, depth: number, columns: number): Columns {
+  const next = Math.max(MIN_COLUMNS, columns - INDENT.length * depth - 2);
+  return { next, first: Math.max(MIN_COLUMNS, next - (typeof node.key === "string" ? node.key.length + 4 : 2)) };
+}
+
+/** Where the lines of a string end: after each newline, and where a line is full, after a word if there is one. */
+export function lineEnds(value: string, columns: Columns): number[] {
   const ends: number[] = [];
-  let from = 0;
-  while (from < value.length) {
+  for (let from = 0; from < value.length; from = ends.at(-1)!) {
     const newline = value.indexOf("\n", from);
-    const end = Math.min(newline < 0 ? value.length : newline + 1, from + columns);
-    ends.push(end);
-    from = end;
+    const end = newline < 0 ? value.length : newline + 1;
+    const full = from + (from === 0 ? columns.first : columns.next);
+    const space = end <= full ? -1 : value.lastIndexOf(" ", full - 1);
+    ends.push(Math.min(end, space >= (from + full) / 2 ? space + 1 : full));
   }
   return ends.length ? ends : [0];
 }
 
-/** The columns that are left for the value of a node. */
-function valueColumns(node: JsonNode, depth: number, columns: number): number {
-  return Math.max(24, columns - INDENT.length * depth - (typeof node.key === "string" ? node.key.length + 4 : 0) - 4);
-}
-
-function isFoldable(text: string, node: JsonNode, columns: number): boolean {
+function isFoldable(text: string, node: JsonNode, columns: Columns): boolean {
   if (isContainer(node)) return node.items.length > 0;
   return node.kind === "string" && takesLines(text, node, columns);
 }
 
-function takesLines(text: string, node: JsonNode, columns: number): boolean {
-  if (node.end - node.start > columns + 2) return true;
-  const newline = text.indexOf("\\n", node.start);
-  return newline >= 0 && newline < node.end && lineEnds(scalarText(text, node), columns).length > 1;
+function takesLines(text: string, node: JsonNode, columns: Columns): boolean {
+  if (node.end - node.start > columns.first + 2) return true;
+  const hasNewline = text.slice(node.start, node.end).includes("\\n");
+  return hasNewline && lineEnds(scalarText(text, node), columns).length > 1;
 }
 
 /** The lines of a document, in which only some nodes are unfolded (null: all). */
@@ -84,8 +93,8 @@ export function unfoldUpTo({ text, root }: JsonText, maxLines: number, columns: 
       const width = valueColumns(node, depth, columns);
       if (!isFoldable(text, node, width)) continue;
       const more = isContainer(node) ? node.items.length + 1 : lineEnds(scalarText(text, node), width).length - 1;
-      // The outermost level is shown in any case.
-      if (count + more > maxLines && node !== root) continue;
+      // The outermost level is shown in any case; a long text, such as the instructions of an agent, is not.
+      if (node !== root && (count + more > maxLines || (!isContainer(node) && more > MAX_TEXT_LINES))) continue;
       count += more;
       unfolded.add(node);
       next.push(...node.items);

@@ -37,9 +37,9 @@ export function Live(_: ViewProps) {
   const shown = filteredRows.value;
   const all = rows.value;
   const [areFiltersOpen, setFiltersOpen] = useState(false);
-  const isWide = useMedia("(min-width: 1000px)");
+  const isWide = useMedia("(min-width: 1280px)");
   const hasPreview = useMedia("(min-width: 1500px)");
-  const isTable = useMedia("(min-width: 800px)");
+  const isTable = useMedia("(min-width: 1000px)");
   const list = useRef<ListControl>(null);
   const field = useRef<HTMLInputElement>(null);
   const index = shown.findIndex((row) => row.id === chosenId.value);

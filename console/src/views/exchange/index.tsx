@@ -147,13 +147,14 @@ function Actions({ detail, onCompare }: { detail: ExchangeDetail; onCompare: () 
 }
 
 function Summary({ row }: { row: ExchangeRow }) {
-  const { input, output, cache_read: read, reasoning } = row.tokens ?? {};
+  const { input, output, cache_read: read, cache_write: write, reasoning } = row.tokens ?? {};
   const facts: [string, string | false][] = [
     ["at", formatMoment(row.started_at)],
     ["took", durationText(row)],
     ["first byte", row.first_byte_ms !== null && formatMs(row.first_byte_ms)],
     ["tokens in", input != null && formatCount(input)],
     ["cached", read != null && formatCount(read)],
+    ["written to the cache", write != null && formatCount(write)],
     ["tokens out", output != null && formatCount(output)],
     ["reasoning", reasoning != null && formatCount(reasoning)],
     ["bytes in", formatBytes(row.bytes_in)],
