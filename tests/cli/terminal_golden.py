@@ -120,12 +120,20 @@ class TerminalProcess:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
+    def close_window(self) -> int:
+        """What happens when a user closes the window of the terminal; gives the exit code."""
+        os.close(self._ours)
+        self._ours = -1
+        self.process.send_signal(signal.SIGHUP)
+        return self.process.wait(TIMEOUT)
+
     def close(self) -> None:
         """End it, if it still runs."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait(TIMEOUT)
-        os.close(self._ours)
+        if self._ours >= 0:
+            os.close(self._ours)
 
     def _read(self) -> bool:
         """Read what comes next; False at the end."""

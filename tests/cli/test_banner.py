@@ -139,3 +139,11 @@ def test_without_a_terminal_there_is_one_line_before_the_variables(folder: Path)
         "export ANTHROPIC_BASE_URL",
         "export GOOGLE_GEMINI_BASE_URL",
     ]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_it_ends_with_the_window_of_its_terminal(workers: str, folder: Path) -> None:
+    """It would keep its port, and nobody would see it."""
+    with start_on_terminal(["serve", "--port", "0", "--workers", workers], folder) as process:
+        process.read_until(END)
+        assert process.close_window() == 0

@@ -45,6 +45,7 @@ ANY = ["translate", "request", "--to", "gemini"]
         ([*ANY, "--from", "chat"], "--from: unknown protocol `chat`", "did you mean `openai-chat`?"),
         ([*ANY, "--from", "Claude"], "--from: unknown protocol `Claude`", "did you mean `anthropic`?"),
         ([*ANY, "--from", "antropic"], "--from: unknown protocol `antropic`", "did you mean `anthropic`?"),
+        (["demo", "--to", "Claude"], "--to: unknown protocol `Claude`", "did you mean `anthropic`?"),
         (["check", "--for", "gorq"], "--for: unknown protocol `gorq`", "did you mean `groq`?"),
         (["translate", "rquest", "--from", "gemini", "--to", "gemini"], "unknown kind `rquest`", "did you mean `request`?"),
         (["completion", "sh"], "unknown shell `sh`", "did you mean `zsh`?"),

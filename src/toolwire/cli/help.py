@@ -13,7 +13,7 @@ ABOUT = "Any agent, any model: tool calling between OpenAI, Anthropic and Gemini
 FIRST_STEPS = (
     ("toolwire serve", "run the gateway; it says what to set in your program"),
     ("toolwire run claude", "run a coding agent on any model: claude, codex, gemini …"),
-    ("toolwire matrix", "see the same tool call in every protocol"),
+    ("toolwire demo", "see one conversation in every protocol; needs no key"),
 )
 GROUPS = {"gateway": "The gateway", "translation": "Protocols and tools", "": "Help"}
 """Titles of the packages of commands."""
@@ -40,14 +40,15 @@ def run(args: argparse.Namespace) -> int:
 
 def short_help() -> Iterator[str]:
     """What Toolwire is, and what to do next."""
-    yield f"{terminal.paint_text(f'Toolwire {__version__}', 'head')}\n{ABOUT}\n\nStart with one of these:\n\n"
+    yield f"{terminal.paint_text(f'Toolwire {__version__}', 'head')}\n"
+    yield f"{terminal.wrap_prose(ABOUT)}\nStart with one of these:\n\n"
     yield terminal.format_table([(f"  {command}", text) for command, text in FIRST_STEPS], ["ok"] * len(FIRST_STEPS))
-    yield "\n`toolwire help` lists all commands, `toolwire help COMMAND` explains one.\n"
+    yield "\n" + terminal.wrap_prose("`toolwire help` lists all commands, `toolwire help COMMAND` explains one.")
 
 
 def full_help() -> Iterator[str]:
     """Every command, in groups."""
-    yield f"{terminal.paint_text('usage:', 'head')} toolwire COMMAND [arguments]\n\n{ABOUT}\n"
+    yield f"{terminal.paint_text('usage:', 'head')} toolwire COMMAND [arguments]\n\n{terminal.wrap_prose(ABOUT)}"
     width = max(map(len, (*COMMANDS, *dict(OPTIONS))))
     for group, title in GROUPS.items():
         names = [name for name, command in COMMANDS.items() if command.module.rpartition(".")[0] == group]

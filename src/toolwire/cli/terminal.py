@@ -82,6 +82,11 @@ def terminal_width(stream: TextIO | None = None) -> int:
         return WIDTH_UNKNOWN
 
 
+def wrap_prose(text: str) -> str:
+    """A sentence in lines that fit the terminal; in a pipe it is one line."""
+    return "\n".join(wrap_text(text, terminal_width()) if sys.stdout.isatty() else [text]) + "\n"
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 

@@ -177,9 +177,13 @@ def find_protocol(name: str, option: str, others: Iterable[str] = ()) -> Codec:
     try:
         return find_codec(name)
     except UnknownProtocol:
-        meant = PROTOCOL_WORDS.get(name.lower())
-        hint = f"did you mean `{meant}`?" if meant else suggest_name(name, [*CODECS, *others])
-        raise CommandError(f"{option}: unknown protocol `{name}`", hint) from None
+        raise unknown_protocol(name, option, [*CODECS, *others]) from None
+
+
+def unknown_protocol(name: str, option: str, known: Iterable[str]) -> CommandError:
+    meant = PROTOCOL_WORDS.get(name.lower())
+    hint = f"did you mean `{meant}`?" if meant else suggest_name(name, known)
+    return CommandError(f"{option}: unknown protocol `{name}`", hint)
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:

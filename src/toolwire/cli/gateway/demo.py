@@ -10,11 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from toolwire.cli import EXIT_FAILED, CommandError, terminal
+from toolwire.cli import EXIT_FAILED, terminal, usage
 from toolwire.core.json_values import Json
 from toolwire.core.losses import LOSS_CODES
 from toolwire.core.terminal_text import pad_text, shorten_text, text_width, wrap_text
-from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.config.providers import DEMO_PROTOCOLS
 from toolwire.gateway.models.loopback.conversation import (
     PROMPT,
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     for option, name in (("--from", args.client), ("--to", args.provider)):
         if name is not None and name not in DEMO_PROTOCOLS:
-            raise CommandError(f"{option}: unknown protocol `{name}`", suggest_name(name, DEMO_PROTOCOLS))
+            raise usage.unknown_protocol(name, option, DEMO_PROTOCOLS)
     shown = {(args.client or DEFAULT_PAIR[0], args.provider or DEFAULT_PAIR[1])}
     played = asyncio.run(play_all())
     for one in played:

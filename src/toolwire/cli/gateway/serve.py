@@ -115,7 +115,8 @@ def summary_rows(config: Config) -> Iterator[tuple[str, str]]:
         str(place) if place.is_absolute() else f"./{place}" for place in config_file_places(os.environ)
     )
     yield "config", str(config.file.absolute()) if config.file else f"none; looked for {places}"
-    lines = [f"{provider.name}: {provider_state(provider)}" for provider in config.providers.values()]
+    providers = [provider for provider in config.providers.values() if not provider.is_demo]
+    lines = [f"{provider.name}: {provider_state(provider)}" for provider in providers]
     if config.file is None:
         lines += [
             f"{name}: set {row.key_env[0]}" for name, row in sdk_servers().items() if name not in config.providers

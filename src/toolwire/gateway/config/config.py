@@ -185,6 +185,11 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     embedded: bool = False
 
     @property
+    def is_demo(self) -> bool:
+        """One of the embedded models `demo-…`, which speak one protocol. Lists of providers leave them out."""
+        return self.embedded and len(self.protocols) == 1
+
+    @property
     def is_key_missing(self) -> bool:
         """Is a required key not set? Then a request would only be refused."""
         return bool(self.api_key_env) and not self.api_key and not self.forward_auth

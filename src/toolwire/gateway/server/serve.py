@@ -20,6 +20,7 @@ from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.server.hangup import LogTerminal
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
@@ -61,7 +62,7 @@ def serve(
             origin = f"http://{shown}:{port}"
             if not sys.stderr.isatty():
                 text = f"Toolwire {__version__} on {origin}"
-                names = [provider.name for provider in config.providers.values()]
+                names = [provider.name for provider in config.providers.values() if not provider.is_demo]
                 gateway.log_event("serving", message=text, config=str(config.file or ""), providers=names)
                 STDERR.drain()  # before what is announced on standard output, which may be the same file
             announce(origin, config)
@@ -128,11 +129,18 @@ async def _serve_until_stopped(
 ) -> None:
     loop = asyncio.get_running_loop()
     stopped, forced = asyncio.Event(), asyncio.Event()
+    terminal = LogTerminal()
 
     def stop() -> None:
         (forced if stopped.is_set() else stopped).set()
 
-    watch_signals(loop, {"SIGTERM": stop, "SIGINT": stop, "SIGBREAK": stop, "SIGHUP": gateway.start_reload})
+    def hang_up() -> None:
+        if terminal.is_closed():
+            stopped.set()
+        else:
+            gateway.start_reload()
+
+    watch_signals(loop, {"SIGTERM": stop, "SIGINT": stop, "SIGBREAK": stop, "SIGHUP": hang_up})
     if lifeline is not None:
         watch_lifeline(loop, lifeline, stop)
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from toolwire.gateway.server.hangup import LogTerminal
 from toolwire.gateway.telemetry.stderr import STDERR
 from toolwire.gateway.upstream.descriptors import DESCRIPTOR_HINT, descriptor_limit
 
@@ -213,6 +214,7 @@ class WorkerSupervisor:
         """When to replace the workers that died."""
         self._has_served = self._is_announced = self._stopping = False
         self._early_deaths = self._failed_starts = 0
+        self._terminal = LogTerminal()
 
     def supervise(self) -> int:
         """Run the workers until a signal comes. Returns the exit status: 1 if no worker can start."""
@@ -221,7 +223,7 @@ class WorkerSupervisor:
         signal.set_wakeup_fd(self._wakeup_write_end, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_workers)
-        signal.signal(signal.SIGHUP, self._forward_signal)
+        signal.signal(signal.SIGHUP, self._hang_up)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # wakes the loop below
         for _ in range(self._count):
             self._fork_worker()
@@ -330,6 +332,12 @@ class WorkerSupervisor:
         self._stopping = True
         self._on_stop()
         self._forward_signal(number, None)
+
+    def _hang_up(self, number: int, frame: object) -> None:
+        if self._terminal.is_closed():
+            self._stop_workers(signal.SIGTERM, frame)
+        else:
+            self._forward_signal(number, frame)
 
     def _forward_signal(self, number: int, _frame: object) -> None:
         for pid in tuple(self._workers):
