@@ -135,7 +135,7 @@ def test_guide_lists_every_agent() -> None:
         f"| {agent.title} | `{name}` | {agent.version} | {', '.join(f'`{protocol}`' for protocol in agent.protocols)} |"
         for name, agent in load_agents().items()
     ]
-    assert [row for row in guide.splitlines() if row.startswith("| ")][1:] == rows
+    assert [row for row in guide.splitlines() if re.match(r"\| [^|]+ \| `\w+` \|", row)] == rows
 
 
 def agent_files(name: str, sandbox: Sandbox) -> dict[str, str]:
@@ -151,25 +151,96 @@ def test_agent_is_pointed_at_the_gateway_only(name: str, sandbox: Sandbox, runni
     sandbox.configure(server_settings(running))
     sandbox.install(agent.command)
     (sandbox.home / ".config" / "git").mkdir()
-    theirs = dict.fromkeys(
-        {*agent.unset, *agent.environment} - {"TOOLWIRE_CLIENT_KEY"}, "https://elsewhere.example.com"
-    )
+    unset = {*agent.unset, *agent.own_variables}
+    theirs = dict.fromkeys({*unset, *agent.environment} - {"TOOLWIRE_CLIENT_KEY"}, "https://elsewhere.example.com")
     theirs["FAKE_AGENT_FILES"] = ":".join(agent_files(name, sandbox).values())
     before = sandbox.user_files()
     code, out, err = sandbox.run(name, "--model", "loopback", "--", "a b", "--print", "--", "-c", **theirs)
     given = read_agent_report(out)
     assert code == 0, err
-    assert err == f"toolwire: {agent.title} uses loopback through the gateway at {running}\n"
+    settings, gateway = err.splitlines()
+    assert settings == settings_line(name)
+    assert gateway == f"toolwire: {agent.title} uses loopback through the gateway at {running}"
     assert given["argv"][-4:] == ["a b", "--print", "--", "-c"]
     assert given["cwd"] == str(sandbox.project)
     assert "elsewhere.example.com" not in out
-    assert not [variable for variable in agent.unset if variable in given["environ"]]
+    assert not [variable for variable in unset if variable in given["environ"]]
     assert set(agent.environment) <= set(given["environ"])
     assert f"{running}{next(iter(agent.protocols.values())).get('path', '')}" in out
     placeholders = {"origin", "base", "key", "model", "home", "run", *next(iter(agent.protocols.values()))}
     assert not re.search(rf"\{{({'|'.join(placeholders)})", out)
     assert given["environ"]["HOME"] == str(sandbox.home)
     assert sandbox.user_files() == before
+
+
+USES_YOURS = "uses your own settings, and Toolwire's for the server and the model"
+REFUSES_YOURS = ("gemini", "pi")
+
+
+def settings_line(name: str) -> str:
+    """The first line of a run without `--own-settings`."""
+    title, home = load_agents()[name].title, f"~/.local/state/toolwire/agents/{name}"
+    if name == "aider":
+        return f"toolwire: {title} {USES_YOURS}"
+    offer = "" if name in REFUSES_YOURS else ", unless you add --own-settings"
+    return f"toolwire: {title} has its settings in {home}, and does not use yours{offer}"
+
+
+@pytest.mark.parametrize("name", [name for name in load_agents() if name not in REFUSES_YOURS])
+def test_own_settings(name: str, sandbox: Sandbox, running: str) -> None:
+    agent = load_agents()[name]
+    sandbox.configure(server_settings(running))
+    sandbox.install(agent.command)
+    homes = [key for key, value in agent.environment.items() if isinstance(value, str) and "{home}" in value]
+    theirs = dict.fromkeys([*homes, *agent.own_variables], str(sandbox.home / "theirs"))
+    before = sandbox.user_files()
+    code, out, err = sandbox.run(name, "--model", "loopback", "--own-settings", "--", "hello", **theirs)
+    given = read_agent_report(out)
+    assert code == 0, err
+    assert err.splitlines()[0] == f"toolwire: {agent.title} {USES_YOURS}"
+    assert {variable: given["environ"].get(variable) for variable in theirs} == theirs
+    assert not agent.mirrors.keys() & given["environ"].keys()
+    assert f"{running}{next(iter(agent.protocols.values())).get('path', '')}" in out or agent.files
+    assert f"toolwire/agents/{name}" not in out
+    assert sandbox.user_files() == before
+
+
+@pytest.mark.parametrize("name", REFUSES_YOURS)
+def test_agents_that_cannot_use_own_settings(name: str, sandbox: Sandbox) -> None:
+    code, out, err = sandbox.run(name, "--own-settings", "--print")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {load_agents()[name].title} cannot use your own settings: ")
+
+
+LIMITS = "[models.loopback.facts]\ncontext_window = 123457\nmax_output_tokens = 4561\n"
+WINDOWS = dict.fromkeys(load_agents(), "123457") | dict.fromkeys(("aider", "copilot"), str(123457 - 4561))
+OUTPUTS = dict.fromkeys(load_agents(), "4561")
+UNKNOWN_LIMITS = (("codex", OUTPUTS), ("gemini", WINDOWS), ("gemini", OUTPUTS))
+"""Limits that an agent has no setting for."""
+
+
+@pytest.mark.parametrize("name", load_agents())
+def test_limits_of_the_model_are_passed(name: str, sandbox: Sandbox) -> None:
+    sandbox.configure(f"[server]\nport = 1\n{LIMITS}")
+    _, plan, _ = sandbox.run(name, "--model", "loopback", "--print")
+    for limits in (WINDOWS, OUTPUTS):
+        is_passed = re.search(rf"\b{limits[name]}\b", plan) is not None
+        assert is_passed == ((name, limits) not in UNKNOWN_LIMITS)
+    assert not re.search(r"\{\w+(:number)?\}", plan.replace("{env:TOOLWIRE_CLIENT_KEY}", ""))
+    sandbox.configure("[server]\nport = 1\n[models.loopback.facts]\ncontext_window = 123457\n")
+    _, plan, _ = sandbox.run(name, "--model", "loopback", "--print")
+    assert ("123457" in plan) == (name != "gemini")
+
+
+def test_limits_come_from_the_gateway(sandbox: Sandbox) -> None:
+    """Also those that only the provider's list has."""
+    sandbox.configure(f"[server]\nport = 1\n{LIMITS}")
+    sandbox.install("claude")
+    code, out, err = sandbox.run("claude", "--model", "loopback")
+    assert code == 0, err
+    environ = read_agent_report(out)["environ"]
+    assert environ["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == environ["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == "123457"
+    assert environ["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "4561"
 
 
 @pytest.mark.parametrize("name", load_agents())
@@ -407,7 +478,7 @@ def test_as_option(sandbox: Sandbox) -> None:
     sandbox.install("codex")
     code, out, err = sandbox.run("codex", "--model", "loopback", "--as", "gpt-5.5")
     assert code == 0
-    assert err == "toolwire: Codex uses loopback (as gpt-5.5) through a private gateway: --as needs one\n"
+    assert err.endswith("toolwire: Codex uses loopback (as gpt-5.5) through a private gateway: --as needs one\n")
     assert 'model="gpt-5.5"' in read_agent_report(out)["argv"]
 
 
@@ -429,6 +500,7 @@ def test_running_gateway_without_helper_models_is_not_used(sandbox: Sandbox, tmp
     assert [line["path"] for line in lines if "path" in line] == [
         "/v1beta/models/loopback",
         "/v1beta/models/loopback:generateContent",
+        "/v1/models/loopback",  # for its limits
     ]
 
 
@@ -494,7 +566,8 @@ def test_running_gateway_gets_the_key(
     code, out, err = sandbox.run("claude", "--model", "loopback", *words, **environ)
     assert (code, err) == (
         0,
-        f"{warning}toolwire: Claude Code uses loopback through the gateway at {running_with_keys}\n",
+        f"{settings_line('claude')}\n{warning}"
+        f"toolwire: Claude Code uses loopback through the gateway at {running_with_keys}\n",
     )
     assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
 

@@ -2,7 +2,8 @@
 
 To support another agent, add a file. Its texts may contain `{origin}`, `{base}` (the origin plus the protocol's
 `path`), `{key}`, `{model}`, `{home}`, `{run}` and the keys of its protocol; `{model:quoted}` is the text in quotes, as
-JSON and TOML write it.
+JSON and TOML write it. The texts of its `limits` may also contain `{context_window}`, `{max_output_tokens}` and
+`{max_prompt_tokens}`; `{context_window:number}` is a number in JSON.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ class MirroredFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where the folder is if the variable is not set, relative to the user's home."""
     private: tuple[str, ...]
     """Entries that are not linked to the user's, but to the agent's home."""
+
+
+class AddedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that an agent gets in some runs only. Tables are joined with those of the agent."""
+
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str | dict[str, Any]] = EMPTY_MAPPING
+    files: Mapping[str, dict[str, Any]] = EMPTY_MAPPING
 
 
 class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,11 +67,19 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment: Mapping[str, str | dict[str, Any]] = EMPTY_MAPPING
     """Variables to set. A table is written as JSON."""
     unset: tuple[str, ...] = ()
-    """Variables that would point it at another server or at the user's own files."""
+    """Variables that would point it at another server."""
+    own_variables: tuple[str, ...] = ()
+    """Variables that would point it at the user's own files; they are kept with `--own-settings`."""
+    own_settings_problem: str = ""
+    """Why it cannot use the user's own settings, if it cannot."""
+    own_settings: AddedSettings = AddedSettings()
+    """What it needs with `--own-settings`, because the user's settings could point it at another server."""
     files: Mapping[str, dict[str, Any]] = EMPTY_MAPPING
     """JSON files, by path. Other keys of a file in `{home}` are kept."""
     mirrors: Mapping[str, MirroredFolder] = EMPTY_MAPPING
     """Folders of the user, by the variable that names them."""
+    limits: tuple[AddedSettings, ...] = ()
+    """They tell it the limits of the model; one whose limits are unknown is left out. Later ones override earlier."""
 
     @property
     def install_command(self) -> str:

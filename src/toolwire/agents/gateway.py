@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
+from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
@@ -25,6 +26,8 @@ LOCAL_TIMEOUT = 2.0
 """Seconds to wait for what the gateway answers by itself."""
 MODEL_TIMEOUT = 120.0
 """Seconds to wait for a model's answer."""
+FACTS_PROTOCOL = "anthropic"
+"""A protocol whose lists of models have their limits; OpenAI's have none."""
 PROBE_PROMPT = "Say ok."
 
 
@@ -55,6 +58,19 @@ class GatewayClient(Struct, frozen=True):
         """Why the gateway does not serve a model of this name; None if it does."""
         page = find_codec(self.protocol).http.model_list_paths[0]
         return self._read_failure(self._send_request("GET", f"{page}/{quote(name, safe='')}", LOCAL_TIMEOUT))
+
+    def find_model_facts(self, name: str) -> ModelFacts:
+        """What the gateway knows about a model, also from its provider's list."""
+        codec = find_codec(FACTS_PROTOCOL)
+        answer = GatewayClient(self.origin, self.key, codec.name)._send_request(
+            "GET", f"{codec.http.model_list_paths[0]}/{quote(name, safe='')}", LOCAL_TIMEOUT
+        )
+        if isinstance(answer, str) or answer.status != 200:
+            return NO_FACTS
+        with suppress(Malformed):
+            page = codec.http.read_model_list({"data": [decode(answer.body)]})
+            return page.models[0].facts if page is not None and page.models else NO_FACTS
+        return NO_FACTS
 
     def knows_model(self, name: str) -> bool:
         return self.find_model_failure(name) is None

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire.agents import Agent, MirroredFolder
+from toolwire.agents import AddedSettings, Agent, MirroredFolder
+from toolwire.core.codec import ModelFacts
+from toolwire.core.ir import EMPTY_MAPPING
 
-PLACEHOLDER = re.compile(r"\{(\w+)(:quoted)?\}")
+PLACEHOLDER = re.compile(r"\{(\w+)(:quoted|:number)?\}")
+HOME_PLACEHOLDER = "{home}"
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_HOSTS = "127.0.0.1,localhost,::1"
 PRIVATE_MODE = 0o700
@@ -50,11 +54,70 @@ def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
     return str(Path(state, "toolwire", "agents", agent.name))
 
 
+def has_own_home(agent: Agent) -> bool:
+    """Does Toolwire give it a home? Otherwise it always reads the user's settings."""
+    texts = [*agent.files, *(value for value in agent.environment.values() if isinstance(value, str))]
+    return bool(agent.mirrors) or any(HOME_PLACEHOLDER in text for text in texts)
+
+
+def use_own_settings(agent: Agent) -> Agent:
+    """The same agent without a home of its own: it reads and writes the user's files, and Toolwire writes none."""
+    homeless = replace(
+        agent,
+        environment={name: value for name, value in agent.environment.items() if HOME_PLACEHOLDER not in value},
+        files={path: body for path, body in agent.files.items() if HOME_PLACEHOLDER not in path},
+        own_variables=(),
+        mirrors=EMPTY_MAPPING,
+    )
+    return _add_settings(homeless, agent.own_settings)
+
+
+def limit_texts(facts: ModelFacts) -> dict[str, str]:
+    """The limits of a model that are known. What an answer can take is kept free for it."""
+    window, output = facts.context_window, facts.max_output_tokens
+    prompt = window - output if window and output and output < window else window
+    limits = {"context_window": window, "max_output_tokens": output, "max_prompt_tokens": prompt}
+    return {name: str(value) for name, value in limits.items() if value is not None}
+
+
+def add_limits(agent: Agent, limits: Mapping[str, str]) -> Agent:
+    """The agent with the settings for those limits of its model that are known."""
+    for settings in agent.limits:
+        if _needed_limits(settings) <= limits.keys():
+            agent = _add_settings(agent, settings)
+    return agent
+
+
+def _add_settings(agent: Agent, settings: AddedSettings) -> Agent:
+    return replace(
+        agent,
+        arguments=(*agent.arguments, *settings.arguments),
+        environment=_join_values(agent.environment, settings.environment),
+        files=_join_values(agent.files, settings.files),
+    )
+
+
+def _join_values(old: Any, new: Any) -> Any:
+    """Tables and the items of lists are joined."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {**old, **{key: _join_values(old.get(key), value) for key, value in new.items()}}
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [_join_values(before, after) for before, after in zip(old, new, strict=True)]
+    return new
+
+
+def _needed_limits(settings: AddedSettings) -> set[str]:
+    texts = json.dumps([settings.arguments, dict(settings.environment), dict(settings.files)])
+    names = {found[1] for found in PLACEHOLDER.finditer(texts)}
+    return names & {"context_window", "max_output_tokens", "max_prompt_tokens"}
+
+
 def plan_layout(
     agent: Agent, environ: Mapping[str, str], protocol: str, arguments: Sequence[str], texts: Mapping[str, str]
 ) -> Layout:
     """How to start this agent with the user's arguments. `texts` has the gateway's `origin`, the `key`, the `model` and
-    `run`, the temporary folder."""
+    `run`, the temporary folder, and the limits of the model that are known."""
+    agent = add_limits(agent, texts)
     settings, run = agent.protocols[protocol], texts["run"]
     home = agent_home(agent, environ)
     texts = {**settings, **texts, "home": home, "base": texts["origin"] + settings.get("path", "")}
@@ -72,7 +135,7 @@ def plan_layout(
     return Layout(
         command=(agent.command, *added, *arguments),
         environment={**environment, **_no_proxy_variables(environ)},
-        unset=agent.unset,
+        unset=(*agent.unset, *agent.own_variables),
         files={_fill_placeholders(path, texts): _fill_placeholders(body, texts) for path, body in agent.files.items()},
         links=links,
         home=home,
@@ -87,11 +150,13 @@ def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
         return [_fill_placeholders(item, texts) for item in value]
     if not isinstance(value, str):
         return value
+    if (number := PLACEHOLDER.fullmatch(value)) and number[2] == ":number":
+        return int(texts[number[1]])
 
     def replacement(found: re.Match[str]) -> str:
         if found[1] not in texts:
             return found[0]
-        return json.dumps(texts[found[1]], ensure_ascii=False) if found[2] else texts[found[1]]
+        return json.dumps(texts[found[1]], ensure_ascii=False) if found[2] == ":quoted" else texts[found[1]]
 
     return PLACEHOLDER.sub(replacement, value)
 

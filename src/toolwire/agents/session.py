@@ -15,7 +15,18 @@ from msgspec import Struct
 
 from toolwire.agents import Agent, find_program, load_agents, search_path
 from toolwire.agents.gateway import GatewayClient, GatewayDied, PrivateGateway, server_origin, start_gateway
-from toolwire.agents.layout import RUN_FOLDER_VARIABLE, Layout, plan_layout, write_layout, write_shell_script
+from toolwire.agents.layout import (
+    RUN_FOLDER_VARIABLE,
+    Layout,
+    agent_home,
+    has_own_home,
+    limit_texts,
+    plan_layout,
+    use_own_settings,
+    write_layout,
+    write_shell_script,
+)
+from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.client_keys import (
     CLIENT_KEY_VARIABLE,
@@ -29,6 +40,7 @@ from toolwire.gateway.config.config import ClientKey, Config
 from toolwire.gateway.config.load import ROUTE_OPTION, load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
+from toolwire.gateway.models.facts import find_facts
 from toolwire.gateway.pipeline.route import Router
 
 KEY_HINT = f"set {CLIENT_KEY_VARIABLE} to a key of this gateway; `{NEW_KEY_COMMAND}` makes one"
@@ -121,6 +133,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     key: str = ""
     """A client's key for the gateway; by default the one in the environment."""
     check_model: bool = True
+    own_settings: bool = False
+    """The agent uses the user's own settings."""
     agent_arguments: Sequence[str] = ()
 
 
@@ -145,6 +159,9 @@ def find_given_key(option: str, config: Config, environ: Mapping[str, str]) -> G
 class AgentSession:
     def __init__(self, options: RunOptions, environ: Mapping[str, str], print_status: Callable[[str], None]) -> None:
         self._options, self._environ, self._print_status = options, environ, print_status
+        if options.own_settings and options.agent.own_settings_problem:
+            title, problem = options.agent.title, options.agent.own_settings_problem
+            raise SessionError(f"{title} cannot use your own settings: {problem}", "", EXIT_BAD_INPUT)
         try:
             self._config: Config = load_config(options.config, environ)
         except ConfigError as problems:
@@ -158,7 +175,8 @@ class AgentSession:
         variable = OLD_CLIENT_KEY_VARIABLE if given.source == OLD_CLIENT_KEY_VARIABLE else CLIENT_KEY_VARIABLE
         key = f"${variable}" if given.text or self._config.server.keys else PLACEHOLDER_KEY
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
-        layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE)
+        facts = find_facts(self._config, choice.model)
+        layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE, facts)
         lines = write_shell_script(layout, choice.routes, self._options.config)
         return "\n".join(lines) + "\n"
 
@@ -169,6 +187,7 @@ class AgentSession:
         if not program:
             hint = agent.install_command + (f" ({agent.needs})" if agent.needs else "")
             raise SessionError(f"{agent.title} is not installed", hint, EXIT_NOT_FOUND)
+        self._print_status(describe_settings(self._options, self._environ))
         with ExitStack() as stack:
             child = stack.enter_context(forward_signals())
             temporary = tempfile.TemporaryDirectory(prefix="toolwire-run-", ignore_cleanup_errors=True)
@@ -252,16 +271,18 @@ class AgentSession:
 
     # --- the agent ---
 
-    def _plan_layout(self, origin: str, key: str, choice: ModelChoice, run: str) -> Layout:
+    def _plan_layout(self, origin: str, key: str, choice: ModelChoice, run: str, facts: ModelFacts) -> Layout:
         options = self._options
-        texts = {"origin": origin, "key": key, "model": choice.shown_name, "run": run}
-        return plan_layout(options.agent, self._environ, options.protocol, options.agent_arguments, texts)
+        texts = {"origin": origin, "key": key, "model": choice.shown_name, "run": run, **limit_texts(facts)}
+        agent = use_own_settings(options.agent) if options.own_settings else options.agent
+        return plan_layout(agent, self._environ, options.protocol, options.agent_arguments, texts)
 
     def _start_agent(
         self, program: str, gateway: GatewayClient, choice: ModelChoice, folder: Path, child: AgentProcess
     ) -> int:
         self._check_model(gateway, choice)
-        layout = self._plan_layout(gateway.origin, gateway.key, choice, str(folder))
+        facts = gateway.find_model_facts(choice.shown_name)
+        layout = self._plan_layout(gateway.origin, gateway.key, choice, str(folder), facts)
         environ = {**layout.apply_to_environment(self._environ), "PATH": search_path(program, self._environ)}
         try:
             write_layout(layout)
@@ -269,6 +290,17 @@ class AgentSession:
         except OSError as error:
             problem = f"cannot start {program}: {error.filename}: {error.strerror}"
             raise SessionError(problem, "", EXIT_CANNOT_RUN) from None
+
+
+def describe_settings(options: RunOptions, environ: Mapping[str, str]) -> str:
+    """Which settings the agent uses."""
+    agent = options.agent
+    if options.own_settings or not has_own_home(agent):
+        return f"{agent.title} uses your own settings, and Toolwire's for the server and the model"
+    home, user = agent_home(agent, environ), environ.get("HOME", "")
+    shown = f"~{home.removeprefix(user)}" if user and home.startswith(f"{user}/") else home
+    offer = "" if agent.own_settings_problem else ", unless you add --own-settings"
+    return f"{agent.title} has its settings in {shown}, and does not use yours{offer}"
 
 
 def describe_choice(choice: ModelChoice) -> str:

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     key = "a client's key, if the gateway needs one; $TOOLWIRE_CLIENT_KEY is safer: others can see a command"
     add("--key", default="", metavar="KEY", help=key)
     add("--log", default="", metavar="FILE", help="append the log of the private gateway to FILE")
+    add("--own-settings", action="store_true", help="let the agent use your own settings, not a folder of Toolwire's")
     add("--no-check", action="store_true", help="start the agent without testing the model first")
     add("--print", action="store_true", help="print the environment, files and command, and start nothing")
     add("--list", action="store_true", help="list the agents and where they are installed")
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         log=args.log,
         key=args.key,
         check_model=not args.no_check,
+        own_settings=args.own_settings,
         agent_arguments=args.agent_arguments,
     )
     try:
