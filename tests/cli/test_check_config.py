@@ -78,11 +78,11 @@ def test_shows_the_configuration_without_keys(run: Any, tmp_path: Path) -> None:
     assert lines[0] == "file toolwire.toml"
     assert lines[1] == "server http://127.0.0.1:8642, 1 worker, for clients with a key"
     assert lines[2] == "store postgresql://db/kept, for 1 days, at most 1 GiB"
-    assert "deepseek anthropic https://api.deepseek.com/anthropic missing: TEAM_KEY" in lines
-    assert "own openai-chat https://llm.example.com/v1 client's own" in lines
-    assert "written openai-chat https://api.groq.com/openai/v1 from the file" in lines
-    assert "openai openai-responses, openai-chat https://api.openai.com/v1 from OPENAI_API_KEY" in lines
-    assert "loopback every protocol (embedded) no key needed" in lines
+    assert "deepseek anthropic https://api.deepseek.com/anthropic set TEAM_KEY" in lines
+    assert "own openai-chat https://llm.example.com/v1 clients send their own key" in lines
+    assert "written openai-chat https://api.groq.com/openai/v1 has a key in the file" in lines
+    assert "openai openai-responses, openai-chat https://api.openai.com/v1 uses OPENAI_API_KEY" in lines
+    assert "loopback every protocol (embedded) needs no key" in lines
     assert "claude-* own/(as requested), at most 9 tokens then mistral/m" in lines
     assert "ci claude-*" in lines
     assert "no patching client openai-responses; tool apply_patch, update_* drop, guidance" in lines

@@ -113,5 +113,5 @@ def test_check_config_shows_them(run: Any) -> None:
     assert code == 0
     assert [line.split() for line in out.splitlines() if line.startswith(("  gone", "  poor"))] == [
         ["gone", "does-not-exist", "--token", "…", "for", "*"],
-        ["poor", "x", "for", "*", "missing:", "NOT_SET"],
+        ["poor", "x", "for", "*", "set", "NOT_SET"],
     ]

@@ -186,7 +186,7 @@ def test_store_down_exits_with_1(run: Any, tmp_path: Path, words: tuple[str, ...
     assert (code, out) == (1, "")
     assert err == (
         f"error: the store in PostgreSQL at 127.0.0.1:{port}, database kept cannot be used: the server refuses connections\n"
-        "hint: `toolwire check-config` shows which store is configured\n"
+        "hint: `toolwire doctor` checks the store and shows which one is configured\n"
     )
     assert {path.name for path in tmp_path.iterdir()} <= {"other.toml", "state"}
 

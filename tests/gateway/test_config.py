@@ -15,7 +15,7 @@ import pytest
 
 from toolwire.gateway.config.config import Config, Secret, ServerSettings
 from toolwire.gateway.config.load import RENAMED_KEYS, LiveConfig, find_config_file, load_config
-from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, format_problem
+from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.config.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
 
@@ -431,8 +431,8 @@ def test_every_mistake_is_told_at_once(faults: Any) -> None:
 
 
 def test_a_mistake_is_said_as_compilers_say_it() -> None:
-    assert format_problem(Problem(location="a.b", message="no", line=3), "x.toml") == "x.toml:3: no"
-    assert format_problem(Problem(location="VARIABLE", message="no"), "x.toml") == "VARIABLE: no"
+    found = [Problem(location="a.b", message="no", line=3), Problem(location="VARIABLE", message="no")]
+    assert [str(line) for line in report_problems(found, "x.toml")] == ["x.toml:3: no", "VARIABLE: no"]
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

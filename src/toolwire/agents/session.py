@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.agents import Agent, find_program, load_agents, search_path
 from toolwire.agents.gateway import GatewayClient, GatewayDied, PrivateGateway, server_origin, start_gateway
@@ -48,11 +49,11 @@ PLACEHOLDER_KEY = "toolwire"
 """Used if the gateway needs no key: agents do not start without one."""
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_RUN, EXIT_NOT_FOUND = 1, 2, 126, 127
 FAILURE_HINTS = {
-    "not_found": "`toolwire check-config` lists the models; --model takes one of them, or `provider/model`",
-    "authentication": "`toolwire check-config` shows where the provider's key comes from",
+    "not_found": "`toolwire models` lists the models; --model takes one of them, or `provider/model`",
+    "authentication": "`toolwire doctor --try-keys` says which key is wrong, and where it comes from",
     "rate": "wait, or choose another model with --model; --no-check starts the agent anyway",
 }
-OTHER_FAILURE_HINT = "`toolwire check-config` shows the configuration; --no-check starts the agent anyway"
+OTHER_FAILURE_HINT = "`toolwire doctor` says what is wrong; --no-check starts the agent anyway"
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
@@ -114,8 +115,10 @@ def _make_route_check(config: Config, key: ClientKey | None) -> Callable[[str], 
 class SessionError(Exception):
     """Why an agent is not started, a hint, and the exit code."""
 
-    def __init__(self, problem: str, hint: str = "", code: int = EXIT_FAILED) -> None:
+    def __init__(self, problem: str, hint: str = "", code: int = EXIT_FAILED, config: ConfigError | None = None) -> None:
         self.hint, self.code = hint, code
+        self.config = config
+        """The reason, if the configuration is refused."""
         super().__init__(problem)
 
 
@@ -164,8 +167,8 @@ class AgentSession:
             raise SessionError(f"{title} cannot use your own settings: {problem}", "", EXIT_BAD_INPUT)
         try:
             self._config: Config = load_config(options.config, environ)
-        except ConfigError as problems:
-            raise SessionError(*problems.message_and_hint, EXIT_BAD_INPUT) from None
+        except ConfigError as error:
+            raise SessionError(str(error), "", EXIT_BAD_INPUT, error) from None
         self._given_key = find_given_key(options.key, self._config, environ)
 
     def describe_plan(self) -> str:
@@ -235,14 +238,17 @@ class AgentSession:
         run_key = key if server.keys and not self._given_key.text else ""
         try:
             load_config(file, environ, EMPTY_MAPPING, choice.routes)
-        except ConfigError as problems:
-            problem, hint = problems.message_and_hint
-            raise SessionError(problem.replace(ROUTE_OPTION, "--model"), hint) from None
+        except ConfigError as error:
+            named = [
+                replace(problem, location="--model") if problem.location == ROUTE_OPTION else problem
+                for problem in error.problems
+            ]
+            raise SessionError(str(error), config=ConfigError(named, error.file)) from None
         log = Path(self._options.log) if self._options.log else folder / "gateway.log"
         try:
             return stack.enter_context(start_gateway(file, choice.routes, environ, server, log, run_key))
         except GatewayDied as died:
-            hint = "`toolwire check-config` checks the configuration"
+            hint = "`toolwire doctor` says what is wrong"
             raise SessionError(f"the gateway could not start:\n{died}", hint) from None
         except OSError as error:
             hint = "--log must name a file that can be written"

@@ -21,7 +21,7 @@ from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
-from toolwire.gateway.config.problems import Problem, format_problem
+from toolwire.gateway.config.problems import ReportLine
 from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
@@ -394,12 +394,11 @@ class _StartupReporter:
     def __init__(self) -> None:
         self._telemetry: Telemetry | None = None
         self._buffered: list[tuple[str, LogLevel, str]] = []
-        self.file = ""
 
-    def report_problems(self, problems: Sequence[Problem]) -> None:
-        for problem in problems:
-            level: LogLevel = "error" if problem.severity == "error" else "warn"
-            self.report(format_problem(problem, self.file), level, problem.hint)
+    def report_lines(self, lines: Sequence[ReportLine]) -> None:
+        for line in lines:
+            level: LogLevel = "error" if line.severity == "error" else "warn"
+            self.report(str(line), level, line.hint)
 
     def report(self, what: str, level: LogLevel = "warn", hint: str = "") -> None:
         if self._telemetry is None:
@@ -424,7 +423,7 @@ def app(
     reporter = _StartupReporter()
     if isinstance(config, Config):
         return _make_gateway(FixedConfig(config), reporter)
-    return _make_gateway(LiveConfig(config, os.environ, reporter.report_problems, server, routes), reporter)
+    return _make_gateway(LiveConfig(config, os.environ, reporter.report_lines, server, routes), reporter)
 
 
 class WorkerConfig:
@@ -442,7 +441,7 @@ class WorkerConfig:
         """The gateway of a new worker. Raises `ConfigError`."""
         reporter = _StartupReporter()
         accepted = self._load()
-        live = LiveConfig(None, os.environ, reporter.report_problems, *self._overrides, accepted)
+        live = LiveConfig(None, os.environ, reporter.report_lines, *self._overrides, accepted)
         gateway = _make_gateway(live, reporter, lambda: self._save(live))
         self._save(live)
         return gateway
@@ -481,7 +480,6 @@ def _open_shared_memory() -> int:
 def _make_gateway(
     live: LiveConfig | FixedConfig, reporter: _StartupReporter, on_config_accepted: Callable[[], None] = lambda: None
 ) -> Gateway:
-    reporter.file = str(live.current.file or "")
     shared = os.environ.get(DIRECTORY_VARIABLE)
     metrics = Metrics(Path(shared)) if shared else Metrics()
     telemetry = Telemetry(live.current.server, tracer=make_tracer(os.environ, reporter.report), metrics=metrics)

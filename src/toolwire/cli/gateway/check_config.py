@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from toolwire.cli import CommandError, terminal
+from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
 from toolwire.gateway.config import store
 from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
-from toolwire.gateway.config.config import ClientKey, Config, McpServer, ModelRule, Provider
+from toolwire.gateway.config.config import ClientKey, Config, McpServer, ModelRule
 from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError, Problem, format_problem
+from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
 MIN_KEY_LENGTH = 20
@@ -64,18 +64,23 @@ def load_or_report(file: str | None) -> Config:
     """Load the configuration; prints all its errors and ends the command if there are any."""
     try:
         return load_config(file, os.environ)
-    except ConfigError as problems:
-        print_problems(problems.problems, problems.file)
-        raise CommandError("") from None
+    except ConfigError as error:
+        raise refuse_config(error) from None
+
+
+def refuse_config(error: ConfigError, code: int = EXIT_BAD_INPUT) -> CommandError:
+    """Print all problems of a configuration; the error to raise ends the command without another message."""
+    print_problems(error.problems, error.file)
+    return CommandError("", code=code)
 
 
 def print_problems(problems: Sequence[Problem], file: str) -> None:
     """Print errors and warnings, each with its line in the file and a hint."""
-    for problem in problems:
-        colour = "lost" if problem.severity == "error" else "changed"
-        label = terminal.paint_text(f"{problem.severity}:", colour, sys.stderr)
-        sys.stderr.write(f"{label} {format_problem(problem, file)}\n")
-        sys.stderr.write(f"hint: {problem.hint}\n" if problem.hint else "")
+    for line in report_problems(problems, file):
+        colour = "lost" if line.severity == "error" else "changed"
+        sys.stderr.write(f"{terminal.paint_text(f'{line.severity}:', colour, sys.stderr)} {line}\n")
+        if line.hint:
+            sys.stderr.write(f"{terminal.paint_text('hint:', 'added', sys.stderr)} {line.hint}\n")
 
 
 # --- the rows -------------------------------------------------------------------------------------------------------
@@ -86,21 +91,10 @@ def provider_rows(config: Config) -> Iterator[Row]:
     for provider in config.providers.values():
         if provider.embedded and provider.list_models:
             spoken = "every protocol" if len(provider.protocols) > 1 else provider.protocols[0]
-            yield f"  {provider.name}", spoken, "(embedded)", "no key needed"
+            yield f"  {provider.name}", spoken, "(embedded)", provider.key_state
         for url in dict.fromkeys(provider.base_urls.values()):
             protocols = [protocol for protocol, other in provider.base_urls.items() if other == url]
-            yield f"  {provider.name}", ", ".join(protocols), url.partition("?")[0], describe_key(provider)
-
-
-def describe_key(provider: Provider) -> str:
-    """Where a provider's key comes from; never the key itself."""
-    if provider.forward_auth:
-        return "client's own"
-    if provider.is_key_missing:
-        return f"missing: {provider.api_key_env}"
-    if provider.api_key:
-        return f"from {provider.api_key_env}" if provider.api_key_env else "from the file"
-    return "none"
+            yield f"  {provider.name}", ", ".join(protocols), url.partition("?")[0], provider.key_state
 
 
 def model_row(rule: ModelRule) -> Row:
@@ -121,8 +115,8 @@ def policy_row(rule: Rule) -> Row:
 
 
 def mcp_row(server: McpServer) -> Row:
-    missing = f"missing: {', '.join(server.missing_variables)}" if server.missing_variables else ""
-    return f"  {server.name}", server.display_name, f"for {describe_audience(server)}", missing
+    lacks = f"set {', '.join(server.missing_variables)}" if server.missing_variables else ""
+    return f"  {server.name}", server.display_name, f"for {describe_audience(server)}", lacks
 
 
 def describe_audience(server: McpServer) -> str:

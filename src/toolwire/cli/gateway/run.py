@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         return print_agents()
     agent = find_agent(args)
     from toolwire.agents.session import AgentSession, RunOptions, SessionError
+    from toolwire.cli.gateway.check_config import refuse_config
 
     options = RunOptions(
         agent=agent,
@@ -56,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(session.describe_plan())
         return 0
     except SessionError as error:
+        if error.config is not None:
+            raise refuse_config(error.config, error.code) from None
         raise CommandError(str(error), error.hint, error.code) from None
 
 

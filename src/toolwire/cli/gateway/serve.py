@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from toolwire.cli.gateway.check_config import refuse_config
     from toolwire.gateway.config.problems import ConfigError
     from toolwire.gateway.server import serve
 
@@ -56,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
         settings["keys"] = [{"name": RUN_KEY_NAME, "sha256": args.run_key}]
     try:
         return serve.serve(args.config, settings, announce, read_routes(args.route), args.lifeline)
-    except ConfigError as problems:
-        raise CommandError(*problems.message_and_hint) from None
+    except ConfigError as error:
+        raise refuse_config(error) from None
     except OSError as error:
-        hint = "stop the program that uses this port, or choose another port with --port"
+        hint = "choose another port with --port; `toolwire doctor` says what uses this one"
         raise CommandError(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
 
 
@@ -137,14 +138,10 @@ def _label_rows(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 def provider_state(provider: Provider) -> str:
     """What it lacks, or where its key comes from."""
     if provider.embedded:
-        return "a model for tests, built in; needs no key"
-    if provider.is_key_missing:
-        return f"set {provider.api_key_env}"
-    if provider.forward_auth:
-        return "clients send their own key"
-    if provider.api_key:
-        return f"uses {provider.api_key_env}" if provider.api_key_env else "has a key in the file"
-    return f"without a key, at {next(iter(provider.base_urls.values()), '').partition('?')[0]}"
+        return f"a model for tests, built in; {provider.key_state}"
+    if provider.forward_auth or provider.api_key_env or provider.api_key:
+        return provider.key_state
+    return f"{provider.key_state}, at {next(iter(provider.base_urls.values()), '').partition('?')[0]}"
 
 
 class SdkSettings(NamedTuple):

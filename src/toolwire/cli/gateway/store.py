@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_run_and_close(store, ACTIONS[args.action](store, config, args)))
     except StoreUnusable as unusable:
-        hint = "`toolwire check-config` shows which store is configured"
+        hint = "`toolwire doctor` checks the store and shows which one is configured"
         raise CommandError(str(unusable), hint, EXIT_DOWN) from None
     return 0
 

@@ -194,6 +194,19 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         """Is a required key not set? Then a request would only be refused."""
         return bool(self.api_key_env) and not self.api_key and not self.forward_auth
 
+    @property
+    def key_state(self) -> str:
+        """Where the key comes from, or the variable to set, for people; never the key itself."""
+        if self.embedded:
+            return "needs no key"
+        if self.is_key_missing:
+            return f"set {self.api_key_env}"
+        if self.forward_auth:
+            return "clients send their own key"
+        if self.api_key:
+            return f"uses {self.api_key_env}" if self.api_key_env else "has a key in the file"
+        return "without a key"
+
     def credential(self, http: Http) -> tuple[str, str] | None:
         """The header with the key: `auth_header`, or the one that the protocol uses."""
         if not self.api_key:

@@ -38,8 +38,10 @@ from toolwire.gateway.config.problems import (
     KeyPath,
     Problem,
     ProblemCollector,
+    ReportLine,
     TomlLines,
     TomlTable,
+    report_problems,
     suggest_name,
 )
 from toolwire.gateway.config.providers import ProviderBuilder, embedded_providers, known_servers
@@ -116,9 +118,10 @@ def _read_config(
     except RecursionError:
         hint = "lists and tables can be nested only a few levels deep"
         raise ConfigError([Problem(location="toml", message="values are nested too deeply", hint=hint)], name) from None
+    problems = sorted(collector.problems, key=lambda problem: problem.line)
     if collector.has_errors:
-        raise ConfigError(collector.problems, name)
-    return replace(config, warnings=tuple(collector.problems))
+        raise ConfigError(problems, name)
+    return replace(config, warnings=tuple(problems))
 
 
 def parse_toml(text: str, name: str) -> tuple[dict[str, Any], TomlLines]:
@@ -554,7 +557,7 @@ class LiveConfig:
         self,
         file: str | Path | None,
         environ: Mapping[str, str],
-        report: Callable[[Sequence[Problem]], None],
+        report: Callable[[Sequence[ReportLine]], None],
         server: Mapping[str, object] = EMPTY_MAPPING,
         routes: Mapping[str, str] = EMPTY_MAPPING,
         accepted: AcceptedFile | None = None,
@@ -566,8 +569,7 @@ class LiveConfig:
         self._stamp = self._accepted_stamp = accepted.stamp if accepted is not None else self.file_stamp()
         self._text = accepted.text if accepted else _read_file(self._path) if self._path is not None else ""
         self.current: Config = _read_config(self._text, self._path, environ, server, routes)
-        if self.current.warnings:
-            report(self.current.warnings)
+        self._report_problems(self.current.warnings)
         if accepted is not None:
             self.reload_if_changed()
 
@@ -605,12 +607,15 @@ class LiveConfig:
         """Use the new configuration; a refused file leaves the old one in force."""
         self._stamp = reload.stamp
         if reload.config is None:
-            self._report(reload.problems)
+            self._report_problems(reload.problems)
             return False
         self.current, self._text, self._accepted_stamp = reload.config, reload.text, reload.stamp
-        if self.current.warnings:
-            self._report(self.current.warnings)
+        self._report_problems(self.current.warnings)
         return True
+
+    def _report_problems(self, problems: Sequence[Problem]) -> None:
+        if problems:
+            self._report(report_problems(problems, str(self._path or "")))
 
     def _find_danger(self, text: str, fresh: Config) -> Problem | None:
         """Why a valid file must not replace the current one: it seems to be damaged, or it would let everybody in. That

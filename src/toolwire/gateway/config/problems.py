@@ -11,7 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Struct
@@ -163,25 +163,39 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(Exception):
-    """A refused configuration, with all its problems."""
+    """A refused configuration, with all its problems, in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem], file: str = "") -> None:
-        self.problems = tuple(sorted(problems, key=lambda problem: problem.line))
+        self.problems = tuple(problems)
         self.file = file
-        super().__init__("; ".join(format_problem(problem, file) for problem in self.problems))
-
-    @property
-    def message_and_hint(self) -> tuple[str, str]:
-        """All problems, one per line, and the first hint."""
-        lines = [format_problem(problem, self.file) for problem in self.problems]
-        hints = [problem.hint for problem in self.problems if problem.hint]
-        return "\n       ".join(lines), hints[0] if hints else "run `toolwire check-config` for details"
+        super().__init__("; ".join(str(line) for line in report_problems(problems, file)))
 
 
-def format_problem(problem: Problem, file: str) -> str:
-    """`file:line: message`; without a line, the location instead."""
-    place = f"{file}:{problem.line}" if problem.line and file else problem.location
-    return f"{place}: {problem.message}"
+class ReportLine(NamedTuple):
+    """One problem as people read it."""
+
+    severity: Literal["error", "warning"]
+    place: str
+    """`FILE:LINE`; without a line, the key or the environment variable."""
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+def report_problems(problems: Iterable[Problem], file: str) -> list[ReportLine]:
+    """`check-config`, `serve`, `run`, `doctor` and the log of a gateway all show these lines, so that a problem reads
+    the same everywhere."""
+    return [
+        ReportLine(
+            problem.severity,
+            f"{file}:{problem.line}" if problem.line and file else problem.location,
+            problem.message,
+            problem.hint,
+        )
+        for problem in problems
+    ]
 
 
 def nearest_name(word: str, known: Iterable[str]) -> str:
