@@ -115,7 +115,9 @@ def _make_route_check(config: Config, key: ClientKey | None) -> Callable[[str], 
 class SessionError(Exception):
     """Why an agent is not started, a hint, and the exit code."""
 
-    def __init__(self, problem: str, hint: str = "", code: int = EXIT_FAILED, config: ConfigError | None = None) -> None:
+    def __init__(
+        self, problem: str, hint: str = "", code: int = EXIT_FAILED, config: ConfigError | None = None
+    ) -> None:
         self.hint, self.code = hint, code
         self.config = config
         """The reason, if the configuration is refused."""

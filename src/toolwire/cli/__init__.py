@@ -41,6 +41,7 @@ COMMANDS = {
     "check": Command("translation.check", "Show what each provider would do with the tools in a file"),
     "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
     "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
+    "doctor": Command("gateway.doctor", "Check configuration, providers, store, MCP servers, port and agents"),
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
     "keys": Command("gateway.keys", "Make a key for a client of the gateway, or list the keys"),
     "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),

@@ -122,7 +122,7 @@ class Gateway:
         """Answer a request, from the gateway's server or an ASGI server."""
         path, routes = request.path, self._current_routes(request.clock)
         if path in routes.public_pages:
-            await request.send_reply(routes.public_pages[path]())
+            await request.send_reply(routes.public_pages[path](request.peer))
         elif self.console.has_path(path):
             await self.console.serve_request(request)
         else:
@@ -208,9 +208,7 @@ class Gateway:
         if self._client is None:
             self._client = UpstreamClient(config.server.timeouts, self.admission.memory)
         self._client.set_timeouts(config.server.timeouts)
-        hidden = [provider.api_key.reveal() for provider in config.providers.values() if provider.api_key]
-        hidden += [secret for server in config.mcp.values() for secret in server.secrets]
-        self._telemetry.configure(config.server, hidden, config.console if config.has_console else None)
+        self._telemetry.configure(config.server, config.secrets, config.console if config.has_console else None)
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())
@@ -219,7 +217,7 @@ class Gateway:
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
-        self.console.configure(config, runtime, hidden)
+        self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
 

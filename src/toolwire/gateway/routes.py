@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
+from toolwire import __version__
 from toolwire.core import tokens
 from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
@@ -40,6 +41,7 @@ from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.upstream.address import is_loopback
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
@@ -52,6 +54,9 @@ MERGE_BYTES = 256
 """Merging one model into the list takes about as long as reading so many bytes of JSON."""
 ONE_MODEL_WAIT_SECONDS = 1.0
 TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
+VERSION_HEADER = "x-toolwire-version"
+OWN_HEADERS = {**TEXT_HEADERS, VERSION_HEADER: __version__}
+"""For clients on this machine, such as `toolwire doctor`. Others need not know the version."""
 
 _is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
 """Request ids of a client that the gateway uses as its own."""
@@ -152,13 +157,13 @@ class Routes:
         self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
         """All models, with what they were merged from."""
         self._max_body = self.runtime.config.server.max_body
-        self.public_pages: Mapping[str, Callable[[], Reply]] = {
-            "/livez": lambda: Reply(200, TEXT_HEADERS, b"ok\n"),
-            "/readyz": lambda: (
+        self.public_pages: Mapping[str, Callable[[str], Reply]] = {
+            "/livez": lambda peer: Reply(200, OWN_HEADERS if is_loopback(peer) else TEXT_HEADERS, b"ok\n"),
+            "/readyz": lambda _: (
                 Reply(503, TEXT_HEADERS, b"stopping\n") if is_stopping() else Reply(200, TEXT_HEADERS, b"ok\n")
             ),
         }
-        """Pages without authentication."""
+        """Pages without authentication, by path; each gets the client's address."""
 
     def resolve_head(self, request: ClientRequest) -> ResolvedHead:
         """Match the endpoint and authenticate the client. Requests with the same head share the result."""

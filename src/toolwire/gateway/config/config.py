@@ -378,3 +378,9 @@ class Config(Struct, frozen=True, kw_only=True):
         """Is the console on? Without a key of its own only where no one else can reach it."""
         is_private = is_loopback(self.server.host) and not self.server.keys and not self.server.allowed_hosts
         return self.console.enabled and (bool(self.console.sha256) or is_private)
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must not appear in logs and reports."""
+        keys = [provider.api_key.reveal() for provider in self.providers.values() if provider.api_key]
+        return keys + [secret for server in self.mcp.values() for secret in server.secrets]

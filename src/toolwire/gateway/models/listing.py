@@ -123,17 +123,17 @@ async def _ask_page(
         response = await client.send_request(address, "GET", path, headers, b"")
     if isinstance(response, TransportError):
         return ListUnavailable(response.kind, response.detail)
-    data = await _read_body(response)
+    data = await read_body(response)
     if isinstance(data, TransportError):
         return ListUnavailable(data.kind, data.detail)
     if response.status != 200:
-        what = _error_text(codec, data, response, provider)
+        what = error_text(codec, data, response, provider)
         return ListUnavailable(str(response.status), f"{address.label} answered with {response.status}{what}")
     page = await run_by_size(len(data), lambda: _read_page(codec, data))
     return page or ListUnavailable("not-a-list", f"{address.label} sent something that is not a list of models")
 
 
-async def _read_body(response: HttpResponse) -> bytes | TransportError:
+async def read_body(response: HttpResponse) -> bytes | TransportError:
     try:
         return await response.read(MAX_PAGE_BYTES)
     finally:
@@ -147,7 +147,8 @@ def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
         return None
 
 
-def _error_text(codec: Codec, data: bytes, response: HttpResponse, provider: Provider) -> str:
+def error_text(codec: Codec, data: bytes, response: HttpResponse, provider: Provider) -> str:
+    """What a provider says in an error, without its key."""
     try:
         message = codec.read_error(decode(data), response.status, response.headers).message
     except (Malformed, RecursionError):

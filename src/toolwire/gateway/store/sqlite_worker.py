@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -108,6 +108,16 @@ def schema_version(connection: sqlite3.Connection, known_version: int) -> int:
             " update toolwire or use another file"
         )
     return int(version)
+
+
+def read_schema_version(path: Path) -> int | None:
+    """The version of the tables of an existing file, which is not changed; None if the file cannot be used."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+        with closing(connection):
+            return schema_version(connection, len(MIGRATIONS))
+    except (sqlite3.Error, UnusableFile):
+        return None
 
 
 def _migrate_tables(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:

@@ -87,6 +87,14 @@ class UpstreamClient:
             return TransportError("connection-closed" if self._is_closed else "stale-connection", message)
         return pool.make_response(connection)
 
+    async def try_connection(self, address: Address) -> TransportError | None:
+        """Why no connection can be opened; None if one can. No request is sent, but a proxy is asked for a tunnel."""
+        connection = await self._connect(self._pools.get(address) or self._make_pool(address))
+        if isinstance(connection, TransportError):
+            return connection
+        connection.drop()
+        return None
+
     def _make_pool(self, address: Address) -> _ConnectionPool:
         pool = self._pools[address] = _ConnectionPool(address, self._tls_contexts)
         if self._sweep_timer is None:

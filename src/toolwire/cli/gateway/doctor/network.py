@@ -1,0 +1,159 @@
+"""Checks of what is reached over the network: the providers, and the gateway's own port."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from toolwire import __version__
+from toolwire.agents.gateway import server_origin
+from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
+from toolwire.cli.gateway.serve import sdk_servers
+from toolwire.gateway.config.config import Config, Provider, ServerSettings
+from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.models.probe import ProbeResult, probe_provider
+from toolwire.gateway.routes import VERSION_HEADER
+from toolwire.gateway.server.serve import open_socket
+from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.upstream.connect import read_proxy
+from toolwire.gateway.upstream.connection import TransportError
+
+REFUSED_KEY = ("401", "403")
+PORT_SECONDS = 5.0
+"""For the program that uses the port to answer."""
+MAX_PAGE = 4096
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+async def check_any_provider(config: Config) -> Sequence[Finding]:
+    """Is there a provider at all, besides the embedded model?"""
+    if any(not provider.embedded for provider in config.providers.values()):
+        return []
+    variables = ", ".join(row.key_env[0] for row in sdk_servers().values())
+    hint = f"set one of {variables}, or name a provider in toolwire.toml"
+    return [Finding("warning", "providers", "", "none is configured: only the embedded model answers", hint)]
+
+
+async def check_provider(provider: Provider, config: Config, limits: Limits) -> Sequence[Finding]:
+    """Has it a key? Can its addresses be reached? If keys may be tried: does it accept its key?"""
+    client = UpstreamClient(config.server.timeouts)
+    try:
+        addresses = {
+            Address.parse(url, provider.proxies.get(protocol, ""), provider.ca_file): None
+            for protocol, url in provider.base_urls.items()
+        }
+        failures = await asyncio.gather(*(try_address(client, address, limits) for address in addresses))
+        problems = [failure for failure in failures if failure is not None]
+        if problems:
+            texts = dict.fromkeys(problem.detail for problem in problems)
+            return [Finding("problem", "provider", provider.name, *split_advice(text)) for text in texts]
+        places = ", ".join(dict.fromkeys(map(describe_address, addresses)))
+        reached = f"{places} can be reached"
+        if provider.is_key_missing:
+            return [Finding("warning", "provider", provider.name, f"{reached}, but it has no key", provider.key_state)]
+        if not limits.tries_keys or provider.forward_auth:
+            return [Finding("ok", "provider", provider.name, f"{reached}; {provider.key_state}")]
+        return [judge_probe(provider, await probe_provider(client, provider, config))]
+    finally:
+        await client.close()
+
+
+async def try_address(client: UpstreamClient, address: Address, limits: Limits) -> TransportError | None:
+    """Connect. A proxy that wants a password gets it only if credentials may be sent: else only the proxy is tried."""
+    if address.proxy and not limits.tries_keys and read_proxy(address.proxy).authorization:
+        proxy = read_proxy(address.proxy)
+        address = Address(proxy.scheme, proxy.host, proxy.port, ca_file=address.ca_file)
+    return await client.try_connection(address)
+
+
+def describe_address(address: Address) -> str:
+    return f"{address.label} (through {read_proxy(address.proxy).label})" if address.proxy else address.label
+
+
+def judge_probe(provider: Provider, result: ProbeResult) -> Finding:
+    """What an answer says about the key."""
+    key = f"the key in {provider.api_key_env}" if provider.api_key_env else "the key in the file"
+    if not result.reason:
+        accepted = f"accepts {key}, and " if provider.api_key else ""
+        return Finding("ok", "provider", provider.name, f"{accepted}{result.detail}")
+    if result.reason in REFUSED_KEY and provider.api_key:
+        place = f"set {provider.api_key_env} to a valid key" if provider.api_key_env else "correct `api_key`"
+        hint = f"{place}, and check that it is for {', '.join(dict.fromkeys(provider.base_urls.values()))}"
+        return Finding("problem", "provider", provider.name, f"refuses {key}: {result.detail}", hint.partition("?")[0])
+    if result.reason in REFUSED_KEY:
+        hint = f"name the variable with its key: `api_key_env` in [providers.{provider.name}]"
+        return Finding("problem", "provider", provider.name, f"wants a key: {result.detail}", hint)
+    if result.reason == "no-list":
+        hint = f'name one: NAME = "{provider.name}/MODEL" in [models]'
+        return Finding("warning", "provider", provider.name, f"the key was not tried: {result.detail}", hint)
+    if result.reason.isdecimal():  # an error of another kind says nothing about the key
+        state: State = "problem" if result.reason.startswith("5") else "warning"
+        return Finding(state, "provider", provider.name, f"the key was not proved: {result.detail}", "try it later")
+    return Finding("problem", "provider", provider.name, *split_advice(result.detail))
+
+
+# --- the port ---------------------------------------------------------------------------------------------------------
+
+
+async def check_port(config: Config) -> Sequence[Finding]:
+    """Is the gateway's port free, or what uses it?"""
+    server = config.server
+    if not server.port:
+        return [Finding("ok", "port", "", "any free one is used")]
+    finding = await check_listening(server)
+    metrics = parse_listen_address(server.metrics_listen)
+    if metrics is None or not metrics[1] or finding.message.startswith("a Toolwire gateway"):
+        return [finding]
+    failed = try_listening(*metrics)
+    if failed is None:
+        return [finding, Finding("ok", "port", str(metrics[1]), "free, for /metrics")]
+    hint = "stop the program that uses it, or change `metrics_listen` in [server]"
+    return [finding, Finding("problem", "port", str(metrics[1]), f"cannot serve /metrics: {failed.strerror}", hint)]
+
+
+async def check_listening(server: ServerSettings) -> Finding:
+    name = str(server.port)
+    failed = try_listening(server.host, server.port)
+    if failed is None:
+        return Finding("ok", "port", name, f"free on {server.host}")
+    if failed.errno != errno.EADDRINUSE:
+        hint = "change `host` or `port` in [server], or use --host and --port"
+        return Finding("problem", "port", name, f"cannot listen on {server.host}: {failed.strerror}", hint)
+    version = await ask_version(server)
+    if not version:
+        hint = "stop it, or choose another: `port` in [server], or `toolwire serve --port`"
+        return Finding("problem", "port", name, "another program uses it", hint)
+    if version != __version__:
+        what = f"a Toolwire gateway {version} uses it, and this is {__version__}"
+        return Finding("warning", "port", name, what, "restart the gateway to use this version")
+    return Finding("ok", "port", name, f"a Toolwire gateway {version} is running")
+
+
+def try_listening(host: str, port: int) -> OSError | None:
+    try:
+        open_socket(host, port).close()
+    except OSError as error:
+        return error
+    return None
+
+
+async def ask_version(server: ServerSettings) -> str:
+    """The version of the gateway at this address; "" if it is something else."""
+    client = UpstreamClient(replace(server.timeouts, connect=PORT_SECONDS, first_byte=PORT_SECONDS))
+    try:
+        async with asyncio.timeout(PORT_SECONDS):
+            response = await client.send_request(Address.parse(server_origin(server)), "GET", "/livez", (), b"")
+            if isinstance(response, TransportError):
+                return ""
+            page = await response.read(MAX_PAGE)
+            return response.headers.get(VERSION_HEADER, "")[:40] if page == b"ok\n" else ""
+    except TimeoutError:
+        return ""
+    finally:
+        await client.close()
