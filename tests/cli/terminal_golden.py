@@ -194,6 +194,8 @@ CHANGING_TEXT: Sequence[str] = (
 RANDOM_TEXT = re.compile(r"(?<=tw-)[A-Za-z0-9]{43}\b|(?<=sha256 = \")[0-9a-f]{64}")
 """New client keys and their hashes. They become zeros."""
 CHANGING_DURATION = re.compile(r" *\b\d+(\.\d+)? (?=(ms|s)\b)")
+INSTALLED_PROGRAMS = re.compile(r"(?ms)^(\x1b\[\d+m)?ok(\x1b\[0m)? +agents  .*?\n\n")
+"""The end of what `toolwire doctor` shows: the agents, the versions of Python and of the packages, and the system."""
 
 
 def normalise_output(text: str, folder: Path) -> str:
@@ -202,6 +204,7 @@ def normalise_output(text: str, folder: Path) -> str:
     for pattern in CHANGING_TEXT:
         text = re.sub(pattern, zero_digits, text)
     text = RANDOM_TEXT.sub(lambda found: "0" * len(found[0]), text)
+    text = INSTALLED_PROGRAMS.sub("(agents and packages)\n\n", text)
     return CHANGING_DURATION.sub(lambda found: f"{'0 ':>{len(found[0])}}", text)
 
 

@@ -13,7 +13,8 @@ Answer = tuple[int, Any]
 
 
 class ListServer:
-    """Answers a GET with what `answers` has for its target (path and query), or with what it makes of it."""
+    """Answers a GET with what `answers` has for its target (path and query), or with what it makes of it. The target of
+    a POST begins with `POST `."""
 
     def __init__(self, answers: Mapping[str, Answer] | Callable[[str], Answer]) -> None:
         self.answers = answers
@@ -26,6 +27,11 @@ class ListServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                self.path = f"POST {self.path}"
+                self.do_GET()
 
             def do_GET(self) -> None:
                 server.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))

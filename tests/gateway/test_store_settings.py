@@ -11,7 +11,7 @@ import pytest
 from toolwire.gateway.config import store as places
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError, format_problem
+from toolwire.gateway.config.problems import ConfigError, report_problems
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry, StoreDown, StoreStats
 
@@ -123,7 +123,7 @@ def test_a_package_that_is_missing_is_named_by_how_to_get_it(
 
 def test_a_key_that_can_be_guessed_is_a_warning(tmp_path: Path) -> None:
     config = read(tmp_path, '[store]\nkey_env = "KEY"', KEY=f"{KEY},short")
-    assert [format_problem(one, "f") for one in config.warnings] == [
+    assert [str(line) for line in report_problems(config.warnings, "f")] == [
         "f:2: a key of fewer than 20 characters can be guessed"
     ]
     assert not read(tmp_path, '[store]\nkey_env = "KEY"', KEY=f"{KEY}, {KEY[::-1]}").warnings

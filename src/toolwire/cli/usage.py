@@ -17,6 +17,7 @@ OTHER_WORDS = {
     "start": "serve", "server": "serve", "gateway": "serve", "proxy": "serve", "up": "serve",
     "launch": "run", "exec": "run", "agent": "run", "agents": "run",
     "convert": "translate", "validate": "check-config", "config": "check-config", "key": "keys", "token": "keys",
+    "diagnose": "doctor", "status": "doctor", "health": "doctor", "info": "doctor",
 }  # fmt: skip
 """Commands of other programs, and ours that do the same."""
 PROTOCOL_WORDS = {"claude": "anthropic", "messages": "anthropic", "google": "gemini", "vertex": "gemini"}

@@ -46,9 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", type=float, default=DEFAULT_SECONDS, metavar="SECONDS", help="limit of each check (default: 30)")
     add("--json", action="store_true", help="print one JSON document")
     parser.epilog = (
-        "Without --try-keys, other machines are only connected to (TCP and TLS): no key or password is sent to them.\n"
-        "MCP programs are started, and installed agents are asked for their version.\n"
-        "The exit code is 1 if there is a problem. Warnings are not problems."
+        "Without --try-keys, other machines are only connected to (TCP and TLS):\n"
+        "no key or password is sent to them. MCP programs are started, and installed\n"
+        "agents are asked for their version. The exit code is 1 if there is a problem;\n"
+        "warnings are not problems."
     )
 
 
@@ -127,7 +128,7 @@ def print_report(findings: Sequence[Finding], config: Config | None, limits: Lim
     sys.stdout.write(terminal.format_table(rows, colours))
     sys.stdout.write(f"\n{summarise(findings)}\n")
     if config is None:
-        sys.stdout.write("Providers, store, MCP servers and port were not checked: correct the configuration first.\n")
+        sys.stdout.write("Correct the configuration first: providers, store and port were not checked.\n")
     elif not limits.tries_keys and any(provider.api_key for provider in config.providers.values()):
         sys.stdout.write("No key was sent: `toolwire doctor --try-keys` proves them.\n")
 

@@ -84,8 +84,9 @@ def judge_probe(provider: Provider, result: ProbeResult) -> Finding:
         return Finding("ok", "provider", provider.name, f"{accepted}{result.detail}")
     if result.reason in REFUSED_KEY and provider.api_key:
         place = f"set {provider.api_key_env} to a valid key" if provider.api_key_env else "correct `api_key`"
-        hint = f"{place}, and check that it is for {', '.join(dict.fromkeys(provider.base_urls.values()))}"
-        return Finding("problem", "provider", provider.name, f"refuses {key}: {result.detail}", hint.partition("?")[0])
+        urls = dict.fromkeys(url.partition("?")[0] for url in provider.base_urls.values())
+        hint = f"{place}, and check that it is for {', '.join(urls)}"
+        return Finding("problem", "provider", provider.name, f"refuses {key}: {result.detail}", hint)
     if result.reason in REFUSED_KEY:
         hint = f"name the variable with its key: `api_key_env` in [providers.{provider.name}]"
         return Finding("problem", "provider", provider.name, f"wants a key: {result.detail}", hint)

@@ -1,0 +1,509 @@
+"""`toolwire doctor`: what each check finds, over real sockets, files and programs; and what it never does or shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trustme
+
+from cli.terminal_golden import TOOLWIRE, check_golden, make_environ, run_in_pipe
+from cli.test_models import closed_port
+from gateway.list_server import list_server, openai_list
+from gateway.process import serving
+from toolwire import __version__
+from toolwire.agents import load_agents
+from toolwire.cli.gateway.doctor.finding import Check, Finding, run_checks
+
+SECRET = "sk-never-shown-0123456789"
+ANY_PORT = "[server]\nport = 0\n"
+MCP_SERVER = Path(__file__).parents[1] / "gateway" / "mcp_server.py"
+STORE_V1 = Path(__file__).parents[1] / "gateway" / "store_v1.sql"
+
+
+class Report(NamedTuple):
+    code: int
+    findings: dict[str, tuple[str, str]]
+    """By subject, the state and the text: the message and, after an arrow, the hint."""
+
+    def check(self, subject: str, state: str, *parts: str) -> None:
+        assert subject in self.findings, self.findings
+        found, text = self.findings[subject]
+        assert found == state, text
+        for part in parts:
+            assert part in text
+
+
+class Doctor:
+    """Runs `toolwire doctor` in a folder, for a user who has no agents and no other variables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+
+    def environ(self, **more: str) -> dict[str, str]:
+        return {"PATH": str(self.programs), **more}
+
+    def configure(self, text: str) -> None:
+        (self.folder / "toolwire.toml").write_text(text)
+
+    def install(self, name: str, script: str) -> None:
+        program = self.programs / load_agents()[name].command
+        program.write_text(script)
+        program.chmod(0o755)
+
+    def run(self, *words: str, prefix: tuple[str, ...] = (), **environ: str) -> Report:
+        done = subprocess.run(
+            [*prefix, *TOOLWIRE, "doctor", "--json", *words],
+            cwd=self.folder,
+            env=make_environ(self.folder, self.environ(**environ)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stderr == "", done.stderr
+        assert SECRET not in done.stdout
+        document = json.loads(done.stdout)
+        findings = document["findings"]
+        for state in ("problem", "warning"):
+            assert document[f"{state}s"] == sum(one["state"] == state for one in findings)
+        assert done.returncode == (1 if document["problems"] else 0)
+        assert all(one["hint"] for one in findings if one["state"] != "ok"), "what to do about it"
+        rows = {
+            f"{one['check']} {one['name']}".strip(): (one["state"], f"{one['message']} → {one['hint']}")
+            for one in findings
+        }
+        return Report(done.returncode, rows)
+
+
+@pytest.fixture
+def doctor(folder: Path) -> Doctor:
+    return Doctor(folder)
+
+
+def provider(name: str, url: str, more: str = "") -> str:
+    return f'[providers.{name}]\nprotocols = ["openai-chat"]\nbase_url = "{url}"\n{more}\n'
+
+
+# --- the whole report -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_configured(doctor: Doctor) -> None:
+    doctor.configure(ANY_PORT)
+    report = doctor.run()
+    assert report.code == 0
+    report.check("config", "ok", f"{doctor.folder}/toolwire.toml")
+    report.check("providers", "warning", "none is configured", "OPENAI_API_KEY")
+    report.check("store", "ok", "store.db will be created")
+    report.check("port", "ok")
+    report.check("agents", "ok", "not installed: ", "toolwire run --list")
+    report.check("toolwire", "ok", __version__, f"Python {sys.version_info[0]}.{sys.version_info[1]}")
+    report.check("packages", "ok", "msgspec ")
+    assert not (doctor.folder / ".local").exists(), "a check does not create the store"
+
+
+BROKEN = """[server]
+port = 0
+prot = 1
+rest = 3
+[providers.openai]
+api_key_env = "TEAM_KEY"
+[models]
+fast = "nobody/x"
+"""
+
+
+def test_problems_read_the_same_everywhere(doctor: Doctor) -> None:
+    doctor.configure(BROKEN)
+    refusals = [
+        run_in_pipe(words, doctor.folder, doctor.environ()) for words in (["check-config"], ["serve"], ["run", "pi"])
+    ]
+    assert [refusal.code for refusal in refusals] == [2, 2, 2]
+    assert {refusal.err for refusal in refusals} == {refusals[0].err}
+    lines = refusals[0].err.splitlines()
+    shown = [line.partition(": ")[::2] for line in lines if not line.startswith("hint: ")]
+    assert [line.split(":")[1] for _, line in shown] == ["3", "4", "6", "8"], "all, in the order of the file"
+    done = run_in_pipe(["doctor", "--json"], doctor.folder, doctor.environ())
+    assert done.code == 1
+    found = [one for one in json.loads(done.out)["findings"] if one["check"] == "config"]
+    states = {"error": "problem", "warning": "warning"}
+    assert [(one["state"], one["message"]) for one in found] == [(states[kind], line) for kind, line in shown]
+    assert [f"hint: {one['hint']}" for one in found] == [line for line in lines if line.startswith("hint: ")]
+
+
+def test_a_warning_has_its_line_in_the_log_too(doctor: Doctor) -> None:
+    doctor.configure("[server]\n\nrest = 3\n")
+    with serving(doctor.folder) as process:
+        line = json.loads(process.says("config_problem"))
+    assert line["message"] == "toolwire.toml:3: `rest` has been renamed"
+    assert line["message"] in run_in_pipe(["check-config"], doctor.folder, doctor.environ()).err
+
+
+@pytest.mark.parametrize("words", [["--ask"], ["--timeout", "0"], ["--timeout", "nan"], ["--timeout", "x"], ["more"]])
+def test_bad_usage(words: list[str], doctor: Doctor) -> None:
+    done = run_in_pipe(["doctor", *words], doctor.folder, doctor.environ())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+
+
+def test_a_mistake_in_one_check_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    async def fail() -> list[Finding]:
+        raise KeyError("x")
+
+    async def pass_() -> list[Finding]:
+        return [Finding("ok", "store")]
+
+    found = asyncio.run(run_checks([Check("port", "1", fail()), Check("store", "", pass_())], 5))
+    assert [(one.state, one.subject) for one in found] == [("problem", "port 1"), ("ok", "store")]
+    assert "KeyError" in found[0].message
+    assert capsys.readouterr() == ("", "")
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tls_server() -> Iterator[int]:
+    """A server whose certificate is from an unknown authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+
+        def accept() -> None:
+            while True:
+                try:
+                    with context.wrap_socket(bound.accept()[0], server_side=True):
+                        pass
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield bound.getsockname()[1]
+        bound.shutdown(socket.SHUT_RDWR)
+
+
+def test_providers_are_only_connected_to(doctor: Doctor) -> None:
+    key = f'api_key = "{SECRET}"'
+    with list_server({}) as server, tls_server() as untrusted:
+        doctor.configure(
+            ANY_PORT
+            + provider("fine", f"{server.url}/v1", key)
+            + provider("dead", f"http://127.0.0.1:{closed_port()}/v1", key)
+            + provider("lost", "https://nowhere.invalid/v1", key)
+            + provider("plain", server.url.replace("http://", "https://"), key)
+            + provider("strange", f"https://127.0.0.1:{untrusted}", key)
+            + provider("keyless", f"{server.url}/v1", 'api_key_env = "TEAM_KEY"')
+            + provider("own", f"{server.url}/v1", "forward_auth = true")
+        )
+        report = doctor.run()
+        assert server.asked == [], "no request is sent"
+    report.check("provider fine", "ok", "can be reached; has a key in the file")
+    report.check("provider dead", "problem", "refused the connection → check that a server is running there")
+    report.check("provider lost", "problem", "nowhere.invalid:443 cannot be resolved → check the host")
+    report.check("provider plain", "problem", "it does not speak TLS on this port →")
+    report.check("provider strange", "problem", "not from a trusted authority →", "ca_file")
+    report.check("provider keyless", "warning", "it has no key → set TEAM_KEY")
+    report.check("provider own", "ok", "clients send their own key")
+    assert report.findings["config"][0] == "warning", "the variable is not set: as check-config says"
+
+
+def test_a_password_of_a_proxy_is_not_sent(doctor: Doctor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        url = f"http://me:{SECRET}@127.0.0.1:{proxy.getsockname()[1]}"
+        doctor.configure(ANY_PORT + provider("far", "https://llm.example.com/v1", f'proxy = "{url}"'))
+        report = doctor.run()
+        report.check("provider far", "ok", "llm.example.com:443 (through the proxy 127.0.0.1:")
+        connection, _ = proxy.accept()
+        with connection:
+            assert connection.recv(100) == b"", "nothing was sent"
+
+
+LISTS = {
+    "/good/v1/models": openai_list("m"),
+    "/bad/v1/models": (401, {"error": {"message": f"Incorrect API key provided: {SECRET}"}}),
+    "POST /tiny/v1/chat/completions": (200, {"id": "x", "choices": []}),
+    "POST /refused/v1/chat/completions": (403, {"error": {"message": "no"}}),
+    "/odd/v1/models": (200, b"<html>"),
+    "POST /odd/v1/chat/completions": (400, {"error": {"message": "no such model"}}),
+    "/busy/v1/models": (429, {"error": {"message": "slow down"}}),
+    "/broken/v1/models": (503, b""),
+    "/open/v1/models": (401, {"error": {"message": "log in"}}),
+}
+TRIED = {
+    "good": ("ok", "accepts the key in TEAM_KEY, and lists 1 model"),
+    "bad": ("problem", "refuses the key in TEAM_KEY: ", "answered with 401", "set TEAM_KEY to a valid key"),
+    "tiny": ("ok", "accepts the key in TEAM_KEY, and small answers"),
+    "refused": ("problem", "refuses the key in TEAM_KEY: ", "answered with 403"),
+    "odd": ("warning", "the key was not proved: ", "400: no such model"),
+    "nameless": ("warning", "the key was not tried: it has no list of models", 'NAME = "nameless/MODEL" in [models]'),
+    "busy": ("warning", "the key was not proved: ", "429: slow down"),
+    "broken": ("problem", "answered with 503"),
+}
+
+
+def test_keys_are_tried_when_asked(doctor: Doctor) -> None:
+    with list_server(LISTS) as server:
+        tables = [provider(name, f"{server.url}/{name}/v1", 'api_key_env = "TEAM_KEY"') for name in TRIED]
+        rules = "".join(f'a-{name} = "{name}/small"\n' for name in ("tiny", "refused", "odd"))
+        doctor.configure(f"{ANY_PORT}{''.join(tables)}{provider('open', f'{server.url}/open/v1')}[models]\n{rules}")
+        report = doctor.run("--try-keys", TEAM_KEY=SECRET)
+        sent = [headers["authorization"] for path, headers in server.asked if "/open/" not in path]
+        assert set(sent) == {f"Bearer {SECRET}"}
+    for name, (state, *parts) in TRIED.items():
+        report.check(f"provider {name}", state, *parts)
+    report.check("provider open", "problem", "wants a key: ", "`api_key_env` in [providers.open]")
+
+
+def test_a_slow_provider(doctor: Doctor) -> None:
+    with list_server(LISTS) as server:
+        server.gate.clear()
+        doctor.configure(ANY_PORT + provider("slow", f"{server.url}/good/v1", f'api_key = "{SECRET}"'))
+        report = doctor.run("--try-keys", "--timeout", "2")
+    report.check("provider slow", "problem", "no answer within 2 seconds → --timeout allows more")
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
+ENCRYPTED = '[store]\nurl = "sqlite://{file}"\nkey_env = "STORE_KEY"\n'
+OPEN = '[store]\nurl = "sqlite://{file}"\n'
+
+
+def make_store(file: Path, settings: str, doctor: Doctor, **environ: str) -> None:
+    """A store as a gateway makes it."""
+    doctor.configure(ANY_PORT + settings.format(file=file))
+    done = run_in_pipe(["store", "stats"], doctor.folder, doctor.environ(**environ))
+    assert done.code == 0, done
+
+
+def test_a_good_store(doctor: Doctor) -> None:
+    file = doctor.folder / "store.db"
+    make_store(file, ENCRYPTED, doctor, STORE_KEY=SECRET)
+    report = doctor.run(STORE_KEY=SECRET)
+    report.check("store", "ok", f"{file}: ", "of at most 1.0 GiB, schema version 2, encrypted with STORE_KEY")
+    with closing(sqlite3.connect(file)) as opened:
+        assert opened.execute("SELECT count(*) FROM entries").fetchone() == (0,), "nothing is left behind"
+
+
+def test_a_store_that_cannot_be_decrypted(doctor: Doctor) -> None:
+    file = doctor.folder / "store.db"
+    make_store(file, OPEN, doctor)
+    with closing(sqlite3.connect(file)) as opened, opened:
+        row = ("", "response", "resp_1", "", 0, "", 1.0, 1e11, b"\0TWE1" + bytes(64))
+        opened.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    doctor.run().check(
+        "store", "problem", "the response `resp_1` is encrypted, and there is no key → name the variable"
+    )
+
+
+def test_a_store_that_is_read_only(doctor: Doctor) -> None:
+    file = doctor.folder / "kept" / "store.db"
+    file.parent.mkdir()
+    make_store(file, OPEN, doctor)
+    file.chmod(0o400)
+    file.parent.chmod(0o500)
+    prefix: tuple[str, ...] = ()
+    if os.geteuid() == 0:  # root may write everything, unless it gives that up
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            pytest.skip("root needs setpriv to give up its right to write everything")
+        prefix = (setpriv, "--bounding-set=-dac_override,-dac_read_search")
+    try:
+        report = doctor.run(prefix=prefix)
+        doctor.configure(f'{ANY_PORT}[store]\nurl = "sqlite://{file.parent}/new/store.db"\n')
+        other = doctor.run(prefix=prefix)
+    finally:
+        file.parent.chmod(0o700)
+    report.check("store", "problem", "the store", "cannot be used", "permissions")
+    other.check("store", "problem", "cannot be created → check the permissions of")
+
+
+def test_a_store_that_is_not_a_database(doctor: Doctor) -> None:
+    file = doctor.folder / "store.db"
+    file.write_text("Dear diary, " * 1000)
+    doctor.configure(ANY_PORT + OPEN.format(file=file))
+    doctor.run().check("store", "problem", "not a SQLite file, or is damaged → move it away")
+    file.unlink()
+    with closing(sqlite3.connect(file)) as opened:
+        opened.execute("CREATE TABLE songs (name)")
+    doctor.run().check("store", "problem", "belongs to another program → set [store] url")
+
+
+def test_an_older_store_is_not_migrated(doctor: Doctor) -> None:
+    """A gateway of the older version may be using it."""
+    file = doctor.folder / "store.db"
+    with closing(sqlite3.connect(file)) as opened:
+        opened.executescript(STORE_V1.read_text())
+    doctor.configure(ANY_PORT + OPEN.format(file=file))
+    doctor.run().check("store", "warning", "older version (1 of 2)", "migrates")
+    with closing(sqlite3.connect(file)) as opened:
+        assert opened.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_database_that_is_down(doctor: Doctor) -> None:
+    url = f"postgresql://me:{SECRET}@127.0.0.1:{closed_port()}/kept"
+    doctor.configure(f'{ANY_PORT}[store]\nurl = "{url}"\n')
+    doctor.run().check("store", "problem", "cannot be used")
+    doctor.configure(f'{ANY_PORT}[store]\nurl = "postgresql://me:{SECRET}@nowhere.invalid/kept"\n')
+    doctor.run().check("store", "problem", "nowhere.invalid:5432 cannot be resolved →")
+
+
+def test_no_store(doctor: Doctor) -> None:
+    doctor.configure(f'{ANY_PORT}[store]\nurl = "none"\n')
+    doctor.run().check("store", "ok", "nothing is stored")
+
+
+# --- MCP servers ------------------------------------------------------------------------------------------------------
+
+PYTHON = json.dumps(sys.executable)
+CRASHES = "import sys; sys.exit('no database for me')"
+HANGS = "import signal; signal.pause()"
+BABBLES = "import sys; print('hello, I am a server', flush=True); sys.stdin.read()"
+
+
+def mcp_server(name: str, script: str, seconds: int = 30) -> str:
+    command = f"[{PYTHON}, '-c', {json.dumps(script)}]"
+    return f'[mcp.{name}]\ncommand = {command}\nconnect_timeout = {seconds}\nmodels = ["*"]\n'
+
+
+def test_mcp_servers(doctor: Doctor) -> None:
+    far = '[mcp.far]\nurl = "https://nowhere.invalid/$TOKEN/mcp"\nmodels = ["*"]\n'
+    lacks = f'[mcp.lacks]\ncommand = [{PYTHON}]\nenv = {{ A = "$NOT_SET" }}\nmodels = ["*"]\n'
+    good = f'[mcp.good]\ncommand = [{PYTHON}, "{MCP_SERVER}"]\nmodels = ["*"]\n'
+    programs = mcp_server("crashes", CRASHES) + mcp_server("hangs", HANGS, 1) + mcp_server("babbles", BABBLES, 3)
+    doctor.configure(ANY_PORT + good + programs + far + lacks)
+    report = doctor.run(TOKEN=SECRET)
+    report.check("mcp good", "ok", "test-tools 1.2.3, ", " tools")
+    report.check("mcp crashes", "problem", "no database for me → try to start it yourself: ")
+    report.check("mcp hangs", "problem", "within 1 seconds →")
+    report.check("mcp babbles", "problem", "→ try to start it yourself: ")
+    report.check("mcp far", "problem", "nowhere.invalid:443 cannot be resolved →")
+    report.check("mcp lacks", "problem", "NOT_SET is not set", "set NOT_SET")
+
+
+# --- the port ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_port_of_a_gateway(doctor: Doctor) -> None:
+    with serving(doctor.folder) as process:
+        doctor.configure(f"[server]\nport = {process.port}\n")
+        report = doctor.run()
+    report.check(f"port {process.port}", "ok", f"a Toolwire gateway {__version__} is running")
+
+
+@contextmanager
+def page_server(headers: Mapping[str, str]) -> Iterator[int]:
+    """Answers `ok` to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            for name, value in {"content-length": "3", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"ok\n")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("headers", "state", "text"),
+    [
+        ({}, "problem", "another program uses it → stop it, or choose another"),
+        ({"x-toolwire-version": "0.0.1"}, "warning", "a Toolwire gateway 0.0.1 uses it"),
+    ],
+)
+def test_a_port_that_is_taken(headers: dict[str, str], state: str, text: str, doctor: Doctor) -> None:
+    with page_server(headers) as port, page_server({}) as metrics:
+        doctor.configure(f'[server]\nport = {port}\nmetrics_listen = "127.0.0.1:{metrics}"\n')
+        report = doctor.run()
+    report.check(f"port {port}", state, text)
+    if state == "problem":
+        report.check(f"port {metrics}", "problem", "cannot serve /metrics")
+
+
+def test_an_address_of_another_machine(doctor: Doctor) -> None:
+    doctor.configure(f"[server]\nport = {closed_port()}\n")
+    assert doctor.run().code == 0
+    key = f'[[server.keys]]\nname = "a"\nsha256 = "{"ab" * 32}"\n'
+    port = closed_port()
+    doctor.configure(f'[server]\nhost = "192.0.2.1"\nport = {port}\n{key}')
+    doctor.run().check(f"port {port}", "problem", "cannot listen on 192.0.2.1")
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_agents(doctor: Doctor) -> None:
+    doctor.configure(ANY_PORT)
+    versions = {name: agent.version for name, agent in load_agents().items()}
+    doctor.install("codex", f"#!/bin/sh\necho 'codex-cli {versions['codex']}'\n")
+    doctor.install("claude", "#!/bin/sh\necho '1.0.3 (Claude Code)'\n")
+    doctor.install("gemini", '#!/bin/sh\n[ -z "$OPENAI_API_KEY" ] && echo 99.0.1\n')
+    doctor.install("goose", "#!/bin/sh\necho 'a library is missing' >&2\nexit 3\n")
+    doctor.install("qwen", "#!/bin/sh\necho hello\n")
+    doctor.install("pi", "no program")
+    report = doctor.run(OPENAI_API_KEY=SECRET)
+    report.check("agent codex", "ok", f"Codex {versions['codex']} →")
+    report.check("agent claude", "warning", f"1.0.3 is older than {versions['claude']}", "update it: ")
+    report.check("agent gemini", "ok", f"99.0.1 is newer than {versions['gemini']}")
+    report.check("agent goose", "warning", "failed with 3: a library is missing → install it again: ")
+    report.check("agent qwen", "warning", "prints no version: hello")
+    report.check("agent pi", "warning", "Exec format error")
+    report.check("agents", "ok", "not installed: aider")
+
+
+def test_an_agent_that_hangs(doctor: Doctor) -> None:
+    """It is ended with what it has started."""
+    doctor.configure(ANY_PORT)
+    doctor.install("codex", f"#!/bin/sh\n{sys.executable} -c '{HANGS}' &\necho $! > {doctor.folder}/child\nwait\n")
+    doctor.run("--timeout", "3").check("agent codex", "problem", "no answer within 3 seconds")
+    child = int((doctor.folder / "child").read_text())
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+# --- the terminal -----------------------------------------------------------------------------------------------------
+
+
+def test_the_report_on_a_terminal(doctor: Doctor) -> None:
+    with list_server({}) as server:
+        doctor.configure(
+            ANY_PORT
+            + provider("fine", f"{server.url}/v1", f'api_key = "{SECRET}"')
+            + provider("dead", f"http://127.0.0.1:{closed_port()}/v1")
+            + provider("keyless", f"{server.url}/v1", 'api_key_env = "TEAM_KEY"')
+            + '[mcp.lacks]\ncommand = "x"\nenv = { A = "$NOT_SET" }\nmodels = ["*"]\n'
+        )
+        check_golden("doctor", ["doctor"], doctor.folder, code=1, environ=doctor.environ())
+
+
+def test_a_refused_configuration_on_a_terminal(doctor: Doctor) -> None:
+    doctor.configure(BROKEN)
+    check_golden("doctor-refused", ["doctor"], doctor.folder, code=1, environ=doctor.environ())
+
+
+def test_the_help(folder: Path) -> None:
+    check_golden("help-doctor", ["doctor", "--help"], folder)
