@@ -24,6 +24,7 @@ import trustme
 from cli.terminal_golden import TOOLWIRE, check_golden, make_environ, run_in_pipe
 from cli.test_models import closed_port
 from gateway.list_server import list_server, openai_list
+from gateway.postgres import PASSWORD, schema_of, server
 from gateway.process import serving
 from toolwire import __version__
 from toolwire.agents import load_agents
@@ -202,19 +203,19 @@ def tls_server() -> Iterator[int]:
 
 def test_providers_are_only_connected_to(doctor: Doctor) -> None:
     key = f'api_key = "{SECRET}"'
-    with list_server({}) as server, tls_server() as untrusted:
+    with list_server({}) as lists, tls_server() as untrusted:
         doctor.configure(
             ANY_PORT
-            + provider("fine", f"{server.url}/v1", key)
+            + provider("fine", f"{lists.url}/v1", key)
             + provider("dead", f"http://127.0.0.1:{closed_port()}/v1", key)
             + provider("lost", "https://nowhere.invalid/v1", key)
-            + provider("plain", server.url.replace("http://", "https://"), key)
+            + provider("plain", lists.url.replace("http://", "https://"), key)
             + provider("strange", f"https://127.0.0.1:{untrusted}", key)
-            + provider("keyless", f"{server.url}/v1", 'api_key_env = "TEAM_KEY"')
-            + provider("own", f"{server.url}/v1", "forward_auth = true")
+            + provider("keyless", f"{lists.url}/v1", 'api_key_env = "TEAM_KEY"')
+            + provider("own", f"{lists.url}/v1", "forward_auth = true")
         )
         report = doctor.run()
-        assert server.asked == [], "no request is sent"
+        assert lists.asked == [], "no request is sent"
     report.check("provider fine", "ok", "can be reached; has a key in the file")
     report.check("provider dead", "problem", "refused the connection → check that a server is running there")
     report.check("provider lost", "problem", "nowhere.invalid:443 cannot be resolved → check the host")
@@ -260,12 +261,12 @@ TRIED = {
 
 
 def test_keys_are_tried_when_asked(doctor: Doctor) -> None:
-    with list_server(LISTS) as server:
-        tables = [provider(name, f"{server.url}/{name}/v1", 'api_key_env = "TEAM_KEY"') for name in TRIED]
+    with list_server(LISTS) as lists:
+        tables = [provider(name, f"{lists.url}/{name}/v1", 'api_key_env = "TEAM_KEY"') for name in TRIED]
         rules = "".join(f'a-{name} = "{name}/small"\n' for name in ("tiny", "refused", "odd"))
-        doctor.configure(f"{ANY_PORT}{''.join(tables)}{provider('open', f'{server.url}/open/v1')}[models]\n{rules}")
+        doctor.configure(f"{ANY_PORT}{''.join(tables)}{provider('open', f'{lists.url}/open/v1')}[models]\n{rules}")
         report = doctor.run("--try-keys", TEAM_KEY=SECRET)
-        sent = [headers["authorization"] for path, headers in server.asked if "/open/" not in path]
+        sent = [headers["authorization"] for path, headers in lists.asked if "/open/" not in path]
         assert set(sent) == {f"Bearer {SECRET}"}
     for name, (state, *parts) in TRIED.items():
         report.check(f"provider {name}", state, *parts)
@@ -273,9 +274,9 @@ def test_keys_are_tried_when_asked(doctor: Doctor) -> None:
 
 
 def test_a_slow_provider(doctor: Doctor) -> None:
-    with list_server(LISTS) as server:
-        server.gate.clear()
-        doctor.configure(ANY_PORT + provider("slow", f"{server.url}/good/v1", f'api_key = "{SECRET}"'))
+    with list_server(LISTS) as lists:
+        lists.gate.clear()
+        doctor.configure(ANY_PORT + provider("slow", f"{lists.url}/good/v1", f'api_key = "{SECRET}"'))
         report = doctor.run("--try-keys", "--timeout", "2")
     report.check("provider slow", "problem", "no answer within 2 seconds → --timeout allows more")
 
@@ -363,6 +364,14 @@ def test_a_database_that_is_down(doctor: Doctor) -> None:
     doctor.run().check("store", "problem", "cannot be used")
     doctor.configure(f'{ANY_PORT}[store]\nurl = "postgresql://me:{SECRET}@nowhere.invalid/kept"\n')
     doctor.run().check("store", "problem", "nowhere.invalid:5432 cannot be resolved →")
+
+
+def test_a_database_that_answers(doctor: Doctor) -> None:
+    url = server().fresh(schema_of(doctor.folder))
+    doctor.configure(f'{ANY_PORT}[store]\nurl_env = "STORE_URL"\n')
+    report = doctor.run(STORE_URL=url)
+    report.check("store", "ok", "PostgreSQL at 127.0.0.1:", "schema version ", "not encrypted")
+    assert all(PASSWORD not in text for _, text in report.findings.values())
 
 
 def test_no_store(doctor: Doctor) -> None:
@@ -489,12 +498,12 @@ def test_an_agent_that_hangs(doctor: Doctor) -> None:
 
 
 def test_the_report_on_a_terminal(doctor: Doctor) -> None:
-    with list_server({}) as server:
+    with list_server({}) as lists:
         doctor.configure(
             ANY_PORT
-            + provider("fine", f"{server.url}/v1", f'api_key = "{SECRET}"')
+            + provider("fine", f"{lists.url}/v1", f'api_key = "{SECRET}"')
             + provider("dead", f"http://127.0.0.1:{closed_port()}/v1")
-            + provider("keyless", f"{server.url}/v1", 'api_key_env = "TEAM_KEY"')
+            + provider("keyless", f"{lists.url}/v1", 'api_key_env = "TEAM_KEY"')
             + '[mcp.lacks]\ncommand = "x"\nenv = { A = "$NOT_SET" }\nmodels = ["*"]\n'
         )
         check_golden("doctor", ["doctor"], doctor.folder, code=1, environ=doctor.environ())
