@@ -7,7 +7,7 @@ import { moveIndex } from "../core/row_window";
 import { connection, gateway, isPaused, outputs, pauseList, removedCount, rows, waitingCount } from "../gateway";
 import { Arrow, durationText, ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
 import { useKeys } from "../parts/keys";
-import { Badge, CodeBlock, CopyButton, EmptyState, useMedia } from "../parts/small";
+import { Badge, CodeBlock, EmptyState, useMedia } from "../parts/small";
 import { VirtualList, type ListControl } from "../parts/virtual_list";
 import { goTo, route, writeHash } from "../router";
 import type { ViewProps } from "./index";
@@ -402,7 +402,6 @@ const FIRST_REQUEST = `{
 function FirstSteps() {
   const key = gateway.value?.needs_client_key ? ` -H "Authorization: Bearer $TOOLWIRE_KEY"` : "";
   const curl = `curl ${location.origin}/v1/chat/completions${key} -d '${FIRST_REQUEST}'`;
-  const agent = gateway.value?.agents[0];
   return (
     <EmptyState title="No exchanges yet">
       <p>
@@ -411,12 +410,7 @@ function FirstSteps() {
       </p>
       <CodeBlock text={curl} label="A first request" />
       <p class="muted">
-        {agent && (
-          <>
-            Or start an agent through it: <code>toolwire run {agent}</code> <CopyButton text={`toolwire run ${agent}`} class="button quiet" />.{" "}
-          </>
-        )}
-        <a href={writeHash("connect")}>Connect</a> has a snippet for each SDK and agent, <a href={writeHash("try")}>Try</a> sends requests from
+        Or start an agent through it, such as <code>toolwire run claude</code>. <a href={writeHash("connect")}>Connect</a> has a snippet for each SDK and agent, <a href={writeHash("try")}>Try</a> sends requests from
         here.
       </p>
     </EmptyState>
