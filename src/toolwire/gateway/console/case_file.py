@@ -16,7 +16,7 @@ CASE_ID = 9000
 """The number of a case that was not reported."""
 
 
-def write_curl(record: ExchangeRecord) -> str:
+def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
     """The client's request as a command. The address and the key are variables of the shell."""
     codec, capture = CODECS.get(record.client_protocol), record.capture
     if codec is None or capture is None:
@@ -26,7 +26,7 @@ def write_curl(record: ExchangeRecord) -> str:
     kept = "&".join(pair for pair in query.split("&") if pair == "alt=sse")
     path = log_path(record) + (f"?{kept}" if kept else "")
     headers = f'-H "{name}: {value}" -H "content-type: application/json"'
-    body = shlex.quote(capture.client_request.decode("utf-8", "replace"))
+    body = shlex.quote(clean(capture.client_request.decode("utf-8", "replace")))
     return f'curl -N "$URL{path}" {headers} -d {body}'
 
 

@@ -64,7 +64,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
         calls=[clean_pair(pair, clean) for pair in pair_calls(record, request, provider_request)],
         losses=[write_loss(loss, is_in_answer, clean) for loss, is_in_answer in losses],
         steps=list(time_steps(record)),
-        curl=clean(write_curl(record)),
+        curl=write_curl(record, clean),
     )
 
 

@@ -1,0 +1,485 @@
+"""The console's API: recent exchanges, both sides of each, live events, downloads, and who may see them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.process import serving
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    CLIENTS,
+    PROVIDER_KEY,
+    PROVIDERS,
+    RawAnswer,
+    RawConnection,
+    ScriptedConnection,
+    Served,
+    answer,
+    ask,
+    body_of,
+    call,
+    frames,
+    open_call,
+    play_script,
+    refusal,
+    stage,
+)
+from toolwire.conformance.case import read_case
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway.console import api
+from toolwire.gateway.console.access import MAX_FAILED_TRIES
+
+API = api.API_PATH
+POST = {"content-type": "application/json", api.CONSOLE_HEADER: "1"}
+TOOL = {
+    "name": "look.up",
+    "description": "Looks up.",
+    "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with stage(tmp_path_factory.mktemp("console")) as staged:
+        yield staged
+
+
+def get(served: Served, path: str, headers: Mapping[str, str] | None = None) -> RawAnswer:
+    return ask(served.port, "GET", API + path, b"", headers)
+
+
+def post(served: Served, path: str, body: object, headers: Mapping[str, str] = POST) -> RawAnswer:
+    return ask(served.port, "POST", API + path, encode_json(body).encode(), headers)
+
+
+def find_id(served: Served, request_id: str) -> str:
+    """The console's id of the exchange that the client knows by this request id."""
+    rows = get(served, "exchanges").json()["exchanges"]
+    return next(row["id"] for row in rows if row["request_id"] == request_id)
+
+
+def detail_of(served: Served, got: RawAnswer) -> api.ExchangeDetail:
+    served.line(got.id)  # it is finished
+    found = get(served, f"exchanges/{find_id(served, got.id)}")
+    assert found.status == 200
+    return msgspec.json.decode(found.data, type=api.ExchangeDetail)
+
+
+# --- both sides ---
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_both_sides_of_an_exchange_are_the_bytes_that_passed(
+    served: Served, client: str, provider: str, stream: bool
+) -> None:
+    scene = served.scene(provider, play_script(provider, stream, "One two."))
+    got = call(served, client, scene.model, stream)
+    found = detail_of(served, got)
+    assert found.row.state == "done"
+    assert found.row.client_protocol == client
+    assert found.row.provider_protocol == provider
+    assert found.client.response.text == got.data.decode()
+    assert len(found.upstream_calls) == 1
+    assert found.upstream_calls[0].request.text.encode() == scene.asked[0].body
+    assert found.output.text == "One two."
+    assert bool(found.client.events) is stream
+    assert found.steps[0].name == "prepare"
+    assert all(event.ms >= 0 for event in (*found.client.events, *found.upstream_calls[0].events))
+
+
+def test_tools_are_kept_renamed_dropped_and_added_with_reasons(served: Served) -> None:
+    says = ScriptedAnswer("", (("look_up", {"q": "x"}),))
+    body = body_of("openai-chat", says)
+
+    def play(connection: ScriptedConnection) -> None:
+        names = [tool["function"]["name"] for tool in connection.scene.asked[-1].json()["tools"]]
+        body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] = names[0]
+        connection.send(answer(200, encode_json(body).encode()))
+
+    scene = served.scene("openai-chat", play)
+    tools = [TOOL, {**TOOL, "name": "plain"}, {"type": "web_search_20250305", "name": "web_search"}]
+    found = detail_of(served, call(served, "anthropic", scene.model, False, tools=tools))
+    states = {row.client_name: row.state for row in found.tools}
+    assert states == {"look.up": "renamed", "plain": "kept", "web_search": "dropped"}
+    renamed, _, dropped = found.tools
+    assert renamed.provider_name != "look.up"
+    assert json.loads(renamed.client_declaration) == TOOL
+    assert json.loads(renamed.provider_declaration)["function"]["name"] == renamed.provider_name
+    assert renamed.reasons
+    assert dropped.reasons
+    [pair] = found.calls
+    assert pair.is_in_answer
+    assert pair.client is not None
+    assert pair.provider is not None
+    assert (pair.client.name, pair.provider.name) == ("look.up", renamed.provider_name)
+    assert json.loads(pair.client.arguments) == json.loads(pair.provider.arguments) == {"q": "x"}
+    losses = {loss.code: loss for loss in found.losses}
+    assert losses["name-rewritten"].path == "/tools/0"
+    assert losses["tool-dropped"].severity == "lost"
+
+
+def test_calls_of_the_history_are_paired_with_their_results(served: Served) -> None:
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "toolu_1", "name": "plain", "input": {"q": 1}},
+            {"type": "tool_use", "id": "toolu_2", "name": "plain", "input": {"q": 2}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "toolu_2", "content": "two", "is_error": True},
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"},
+        ]},
+    ]  # fmt: skip
+    scene = served.scene("gemini", play_script("gemini", False))
+    tools = [{**TOOL, "name": "plain"}]
+    found = detail_of(served, call(served, "anthropic", scene.model, False, messages=history, tools=tools))
+    sides = [(pair.client, pair.provider) for pair in found.calls if not pair.is_in_answer]
+    assert [(client and client.id, client and client.result) for client, _ in sides] == [
+        ("toolu_1", "one"), ("toolu_2", "two"),
+    ]  # fmt: skip
+    assert [client.is_error for client, _ in sides if client] == [False, True]
+    assert all(provider is not None and provider.has_result for _, provider in sides)
+
+
+def test_a_failure_shows_what_the_provider_said(served: Served) -> None:
+    said = refusal("openai-chat", 429, "rate_limit_error", "Slow down, please")
+    scene = served.scene("openai-chat", answer(429, said))
+    found = detail_of(served, call(served, "anthropic", scene.model, False))
+    assert (found.row.state, found.row.status, found.row.failure) == ("failed", 429, "rate")
+    assert "Slow down, please" in found.row.message
+    assert found.upstream_calls[0].status == 429
+    assert "Slow down" in found.upstream_calls[0].response.text
+
+
+def test_a_provider_that_cannot_be_reached_is_an_upstream_call_without_an_answer(tmp_path: Path) -> None:
+    nowhere = '[providers.gone]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:1/v1"\napi_key = "k"\n'
+    with stage(tmp_path, more=nowhere) as served:
+        found = detail_of(served, call(served, "anthropic", "gone/x", False))
+    assert found.upstream_calls[0].status == 0
+    assert found.upstream_calls[0].error
+
+
+def test_an_unknown_or_removed_exchange_is_not_found(served: Served) -> None:
+    for id in ("0-999999", "7-1", "x", "0-1-2", "1e3-4", "../state", ""):
+        if id:
+            assert get(served, f"exchanges/{id}").status == 404
+    assert get(served, "exchanges/0-1/nothing").status == 404
+    assert get(served, "nothing").json()["message"]
+
+
+# --- limits ---
+
+
+def test_the_oldest_exchanges_are_removed(tmp_path: Path) -> None:
+    with stage(tmp_path, more="[console]\nmax_exchanges = 3\n") as served:
+        scene = served.scene("openai-chat", play_script("openai-chat", False))
+        ids = [call(served, "anthropic", scene.model, False).id for _ in range(5)]
+        served.line(ids[-1])
+        listed = get(served, "exchanges").json()
+        assert [row["request_id"] for row in listed["exchanges"]] == ids[:1:-1]
+        assert listed["removed"] == 2
+        assert get(served, "exchanges/0-1").status == 404
+
+
+def test_bodies_are_limited_in_bytes(tmp_path: Path) -> None:
+    with stage(tmp_path, more="[console]\nmax_bytes = 100000\n") as served:
+        scene = served.scene("openai-chat", play_script("openai-chat", False))
+        long = [{"role": "user", "content": "x" * 30_000}]
+        ids = [call(served, "anthropic", scene.model, False, messages=long).id for _ in range(4)]
+        served.line(ids[-1])
+        listed = get(served, "exchanges").json()
+        assert len(listed["exchanges"]) < 4  # each is there on both sides
+        assert listed["exchanges"][0]["request_id"] == ids[-1]
+        huge = [{"role": "user", "content": "x" * 300_000}]
+        last = call(served, "anthropic", scene.model, False, messages=huge)
+        assert last.status == 200
+        served.line(last.id)
+        rows = get(served, "exchanges").json()["exchanges"]
+        kept = [get(served, f"exchanges/{row['id']}").data for row in rows]
+        assert sum(map(len, kept)) < 300_000
+
+
+# --- live ---
+
+
+def events_until(line: RawConnection, mark: str) -> list[tuple[str, Any]]:
+    text = line.read_until(mark.encode()).decode()
+    found = re.findall(r"event: (\w+)\ndata: (.*)\n", text)
+    return [(name, json.loads(data)) for name, data in found]
+
+
+def test_a_running_stream_grows_in_the_live_events(served: Served) -> None:
+    pieces = frames("openai-chat", "Hello there, you two.")
+
+    def play(connection: ScriptedConnection) -> None:
+        connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        connection.chunk(*pieces[:-2])
+        connection.wait_for_release()
+        connection.chunk(*pieces[-2:])
+        connection.send(b"0\r\n\r\n")
+
+    watching = RawConnection(served.port)
+    watching.send("GET", API + "events")
+    watching.start()
+    assert events_until(watching, "hello")
+    scene = served.scene("openai-chat", play)
+    asking = open_call(served, "anthropic", scene.model, True)
+    running = watching.read_until(b"there,").decode()
+    assert '"state":"running"' in running
+    scene.go.set()
+    ended = watching.read_until(b'"state":"done"').decode()
+    assert "two." in running + ended
+    asking.start()
+    asking.disconnect()
+    watching.disconnect()
+
+
+# --- who may see it ---
+
+KEY = "console-key-0123456789"
+CLIENT = "tw-client-key-0123456789"
+
+
+def hashed(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def keys(console: bool) -> tuple[str, str]:
+    """The settings of a server with a client key, and with a key of the console."""
+    more = f'[[server.keys]]\nname = "ci"\nsha256 = "{hashed(CLIENT)}"\n'
+    return "", more + (f'[console]\nsha256 = "{hashed(KEY)}"\n' if console else "")
+
+
+def test_with_client_keys_the_console_is_off(tmp_path: Path) -> None:
+    with stage(tmp_path, *keys(console=False)) as served:
+        for path in ("/", "/console/index.js", API + "state", API + "exchanges"):
+            for headers in ({}, {"authorization": f"Bearer {CLIENT}"}):
+                assert ask(served.port, "GET", path, b"", headers).status in (401, 404)
+
+
+def test_the_consoles_own_key_opens_it_and_client_keys_do_not(tmp_path: Path) -> None:
+    with stage(tmp_path, *keys(console=True)) as served:
+        assert ask(served.port, "GET", "/").status == 200  # the page has nothing to hide
+        for headers in (
+            {},
+            {"authorization": f"Bearer {CLIENT}"},
+            {"x-api-key": CLIENT},
+            {"authorization": f"Bearer {KEY}"},
+        ):
+            assert get(served, "exchanges", headers).status == 401
+        assert post(served, "login", {"key": CLIENT}).status == 401
+        let_in = post(served, "login", {"key": KEY})
+        cookie = let_in.headers["set-cookie"]
+        assert let_in.status == 204
+        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in cookie.split(";")}
+        session = {"cookie": cookie.partition(";")[0]}
+        assert get(served, "exchanges", session).status == 200
+        name, _, value = session["cookie"].partition("=")
+        expires, _, signature = value.partition(".")
+        for forged in (
+            f"{int(expires) + 1}.{signature}",
+            f"{expires}.{'0' * 64}",
+            f"{expires}.",
+            "",
+            f".{signature}",
+            "é",
+        ):
+            assert get(served, "exchanges", {"cookie": f"{name}={forged}"}).status == 401
+        out = post(served, "logout", {}, {**POST, **session})
+        assert "Max-Age=0" in out.headers["set-cookie"]
+
+
+def test_wrong_keys_have_to_wait(tmp_path: Path) -> None:
+    with stage(tmp_path, *keys(console=True)) as served:
+        statuses = [post(served, "login", {"key": f"wrong-{number}"}).status for number in range(MAX_FAILED_TRIES + 1)]
+        assert statuses == [401] * MAX_FAILED_TRIES + [429]
+        last = post(served, "login", {"key": KEY})  # also the right one
+        assert last.status == 429
+        assert int(last.headers["retry-after"]) > 0
+
+
+FOREIGN = [
+    {"host": "evil.example"},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:1"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"x-forwarded-for": "203.0.113.7"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_pages_of_other_sites_are_refused(served: Served, headers: dict[str, str]) -> None:
+    assert get(served, "exchanges", headers).status == 403
+    assert post(served, "translate", {"text": "{}"}, {**POST, **headers}).status == 403
+
+
+@pytest.mark.parametrize("headers", [{"content-type": "application/json"}, {**POST, "content-type": "text/plain"}])
+def test_a_post_needs_what_a_form_cannot_send(served: Served, headers: dict[str, str]) -> None:
+    assert post(served, "translate", {"text": "{}"}, headers).status == 400
+
+
+def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+    page = ask(served.port, "GET", "/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(rb"<script(?![^>]*\bsrc=)|<style|\bon\w+=|style=", page.data)
+    for source in re.findall(rb'(?:src|href)="([^"]+)"', page.data):
+        assert source.startswith(b"/console/")
+        found = ask(served.port, "GET", source.decode())
+        assert found.status == 200
+        assert ask(served.port, "GET", source.decode(), b"", {"if-none-match": found.headers["etag"]}).status == 304
+    for path in ("/console/../app.py", "/console/%2e%2e/api.py", "/console/x.js", "/console/", "/console/api/v1"):
+        assert ask(served.port, "GET", path).status in (400, 404)
+
+
+# --- secrets ---
+
+SECRETS = {
+    "provider": PROVIDER_KEY,
+    "form": "sk-proj-abcdefghijklmnop1234",
+    "password": "hunter2-hunter2",
+    "query": "AIzaSyQueryKey0123456789abcdefghijk",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_planted_secrets_are_nowhere(served: Served, stream: bool) -> None:
+    text = f"key {SECRETS['provider']} and {SECRETS['form']} and password={SECRETS['password']} end"
+    scene = served.scene("openai-chat", play_script("openai-chat", stream, text))
+    body = {
+        "model": scene.model,
+        "max_tokens": 100,
+        "stream": stream,
+        "messages": [{"role": "user", "content": text}],
+        "metadata": {"api_key": SECRETS["password"], "user_id": SECRETS["form"]},
+        "tools": [{**TOOL, "description": text}],
+        "system": text,
+    }
+    headers = {
+        "authorization": f"Bearer {SECRETS['form']}",
+        "cookie": f"session={SECRETS['password']}",
+        "x-claude-code-session-id": "a-session",
+    }
+    path = f"/v1/messages?key={SECRETS['query']}"
+    got = ask(served.port, "POST", path, encode_json(body).encode(), headers)
+    assert got.status == 200
+    served.line(got.id)
+    id = find_id(served, got.id)
+    session = get(served, "sessions").json()["sessions"][0]["id"]
+    shown = [
+        get(served, path).data.decode()
+        for path in (
+            "state", "exchanges", f"exchanges/{id}", f"exchanges/{id}/case", "sessions", f"sessions/{session}",
+            "providers", "models",
+        )
+    ]  # fmt: skip
+    shown.append(post(served, "providers/chat/check", {}).data.decode())
+    for secret in SECRETS.values():
+        for page in shown:
+            assert secret not in page
+            assert secret[:-4] not in page
+
+
+# --- what can be taken away ---
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_an_exchange_can_be_downloaded_as_a_case(served: Served, stream: bool) -> None:
+    scene = served.scene("anthropic", play_script("anthropic", stream, "Fine."))
+    got = call(served, "openai-chat", scene.model, stream)
+    served.line(got.id)
+    found = get(served, f"exchanges/{find_id(served, got.id)}/case")
+    assert "attachment" in found.headers["content-disposition"]
+    [case] = read_case(found.json())
+    assert case.turns[0].client.protocol == "openai-chat"
+    assert case.turns[0].provider.protocol == "anthropic"
+
+
+def test_curl_has_no_key(served: Served) -> None:
+    scene = served.scene("openai-chat", play_script("openai-chat", False))
+    got = call(served, "anthropic", scene.model, False, headers={"x-api-key": "sk-my-own-key-1234567890"})
+    curl = detail_of(served, got).curl
+    assert curl.startswith("curl ")
+    assert "$KEY" in curl
+    assert "sk-my-own" not in curl
+
+
+# --- translations ---
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "source"),
+    [
+        ('{"model":"m","max_tokens":9,"system":"s","messages":[{"role":"user","content":"Hi"}]}', "request", "anthropic"),
+        ('{"contents":[{"role":"user","parts":[{"text":"Hi"}]}]}', "request", "gemini"),
+        ('{"model":"m","input":"Hi","instructions":"Be brief."}', "request", "openai-responses"),
+        ('{"id":"c","object":"chat.completion","model":"m","created":1,"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hi"}}]}', "response", "openai-chat"),
+        ('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "error", "anthropic"),
+    ],
+)  # fmt: skip
+def test_pasted_text_is_recognised_and_translated_to_all(served: Served, text: str, kind: str, source: str) -> None:
+    found = post(served, "translate", {"text": text}).json()
+    assert (found["kind"], found["source"] if kind != "error" else source) == (kind, source)
+    assert [result["protocol"] for result in found["results"]] == list(CLIENTS_AND_UNIFIED)
+    assert not any(result["error"] for result in found["results"])
+
+
+CLIENTS_AND_UNIFIED = ("openai-chat", "openai-responses", "anthropic", "gemini", "unified")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 5000,
+        '{"a":1}',
+        "data: words\n\n",
+        "\ud83d".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+    ],
+)
+def test_text_that_cannot_be_read_is_said(served: Served, text: str) -> None:
+    found = post(served, "translate", {"text": text})
+    assert found.status == 200
+    assert found.json()["error"]
+
+
+def test_bad_bodies_of_the_page_are_refused(served: Served) -> None:
+    for body in (b"", b"{", b"[]", b'{"text": 5}', b"[" * 100_000):
+        assert ask(served.port, "POST", API + "translate", body, POST).status == 400
+    assert ask(served.port, "POST", API + "translate", b'{"text":"' + b"x" * 3_000_000 + b'"}', POST).status == 413
+
+
+# --- several workers ---
+
+
+def test_all_workers_are_shown(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "3") as process:
+        port = process.port
+        body = encode_json({"model": "loopback", "messages": [{"role": "user", "content": "Hi"}]}).encode()
+        asked = [RawConnection(port) for _ in range(6)]  # connections are spread over the workers
+        ids: set[str] = set()
+        for line in asked:
+            line.send("POST", "/v1/chat/completions", body)
+            ids.add(dict(line.start().getheaders())["x-request-id"])
+        rows = ask(port, "GET", API + "exchanges").json()["exchanges"]
+        assert {row["request_id"] for row in rows} == ids
+        assert len({row["id"].partition("-")[0] for row in rows}) > 1
+        for row in rows:  # whichever worker is asked
+            assert ask(port, "GET", f"{API}exchanges/{row['id']}").json()["row"]["request_id"] == row["request_id"]
+        for line in asked:
+            line.disconnect()
