@@ -12,6 +12,7 @@ import email.message
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -253,12 +254,27 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; raises Failed with the end of what it prints."""
     words = [str(word) for word in command]
-    done = subprocess.run(
-        words, cwd=folder, env=_environment(more), capture_output=True, text=True, timeout=seconds, check=False
-    )
-    if done.returncode:
-        raise Failed(f"`{' '.join(words)}` ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
-    return done
+    pipe, environ = subprocess.PIPE, _environment(more)
+    with subprocess.Popen(
+        words, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _kill_with_children(process)
+            out, err = process.communicate()
+            raise Failed(f"`{' '.join(words)}` took more than {seconds:.0f} s:\n{(out + err)[-2000:]}") from None
+    if process.returncode:
+        raise Failed(f"`{' '.join(words)}` ended with {process.returncode}:\n{(out + err)[-2000:]}")
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def _kill_with_children(process: subprocess.Popen[str]) -> None:
+    """Workers of pytest would go on in a folder that is removed."""
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def package(folder: Path, python: str, installs: bool = True) -> None:

@@ -92,3 +92,10 @@ def test_a_command_that_fails_is_told_with_what_it_prints(package: ModuleType) -
 
 def test_continuous_integration_builds_both() -> None:
     assert "package" in (ROOT / ".ci" / "run").read_text().split()
+
+
+def test_a_command_that_takes_too_long_ends_with_its_children(package: ModuleType, tmp_path: Path) -> None:
+    """The pipes of a child that lives on would keep the run waiting."""
+    endless = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'import signal; signal.pause()'])"
+    with pytest.raises(package.Failed, match="took more than 1 s"):
+        package.run([sys.executable, "-c", endless], tmp_path, seconds=1)
