@@ -248,6 +248,18 @@ def test_a_short_or_well_known_client_key_is_not_taken_over() -> None:
         assert [note.place for note in imported.notes] == ["general_settings.master_key"]
 
 
+def test_the_same_key_of_two_servers_gets_two_variables() -> None:
+    """Both may be a placeholder; the real key of one server must not reach the other."""
+    servers = {"deepseek": "https://api.deepseek.com", "volcengine": "https://ark.example.com/api/v3"}
+    providers = [
+        {"name": name, "api_base_url": f"{url}/chat/completions", "api_key": "sk-xxx", "models": ["m"]}
+        for name, url in servers.items()
+    ]
+    config, _ = _convert("claude-code-router", {"Providers": providers})
+    assert "api_key_env" not in config["providers"]["deepseek"]  # DEEPSEEK_API_KEY is the usual one
+    assert config["providers"]["volcengine"]["api_key_env"] == "VOLCENGINE_API_KEY"
+
+
 def test_claude_code_router() -> None:
     config, imported = _convert("claude-code-router")
     keys = config["server"].pop("keys")
@@ -281,7 +293,7 @@ def test_claude_code_router() -> None:
             "models": ["claude-x"],
             "proxy": proxy,
         },
-        "home": {"kind": "ollama", "models": ["qwen3"], "proxy": proxy},
+        "home": {"kind": "ollama", "models": ["qwen3"]},
     }
     assert config["models"] == {
         "claude-*": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from toolwire.gateway.config.importers.draft import (
     NEW_KEY_HINT,
@@ -133,7 +134,7 @@ def _add_provider(name: str, table: InputTable, proxy: str, draft: Draft) -> Con
         settings["models"] = [*models, *(server.models if server is not None else ())]
     if headers:
         settings["headers"] = dict(headers)
-    if proxy:
+    if proxy and not is_loopback(urlsplit(url).hostname or ""):
         settings["proxy"] = proxy
     chosen = draft.add_provider(name, settings)
     if chosen != name:

@@ -164,27 +164,28 @@ class Draft:
         self.providers: dict[str, dict[str, Toml]] = {}
         self.models: dict[str, dict[str, Toml]] = {}
         self.mcp: dict[str, dict[str, Toml]] = {}
-        self._variables: dict[str, str] = {}
-        """Names of environment variables by the secret that they must have."""
+        self._variables: dict[tuple[str, str], str] = {}
+        """Names of environment variables by the secret that they must have, and by the name that fits its server: keys
+        of two servers may be the same placeholder, and a real key must not reach the other server."""
 
     # --- secrets ---
 
     def variable_for(self, secret: str, suggestion: str, place: str) -> str:
         """The name of an environment variable for a secret of the input."""
-        if secret in self._variables:
-            return self._variables[secret]
+        if (secret, suggestion) in self._variables:
+            return self._variables[secret, suggestion]
         base = re.sub(r"[^A-Z0-9]+", "_", suggestion.upper()).strip("_") or "API_KEY"
         base = base if _VARIABLE.fullmatch(base) else f"KEY_{base}"
         name, number = base, 2
         while name in self._variables.values():
             name, number = f"{base}_{number}", number + 1
-        self._variables[secret] = name
+        self._variables[secret, suggestion] = name
         self.notes.append(Note("to do", place, f"set the environment variable {name} to the value of this key"))
         return name
 
     def reserve_variable(self, name: str) -> None:
         """Keep `variable_for` from choosing a name that the input uses itself."""
-        self._variables.setdefault(f"${name}", name)
+        self._variables.setdefault((f"${name}", ""), name)
 
     def find_address(self, variable: str, place: str) -> str:
         """The address in an environment variable, or a placeholder for it."""
