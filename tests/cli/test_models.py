@@ -64,6 +64,7 @@ def test_one_model(configured: Path, name: str) -> None:
 CHOICES = {
     "a part of the name": ("CLAUDE", ["claude-opus-5-5", "claude-9"]),
     "a pattern": ("*-large", ["openai/text-embedding-3-large"]),
+    "a pattern without the provider": ("text-*-large", ["openai/text-embedding-3-large"]),
     "a name": ("gpt-5.5", ["gpt-5.5"]),
 }
 

@@ -82,7 +82,10 @@ def list_models(config: Config, pattern: str, args: argparse.Namespace) -> int:
 
 
 def _is_chosen(name: str, pattern: str) -> bool:
-    return matches_pattern(name, pattern) if is_pattern(pattern) else pattern.lower() in name.lower()
+    """`gpt-*` also matches `provider/gpt-5.5`."""
+    if is_pattern(pattern):
+        return matches_pattern(name, pattern) or matches_pattern(name.partition("/")[2], pattern)
+    return pattern.lower() in name.lower()
 
 
 def model_row(model: ModelInfo) -> tuple[str, ...]:
