@@ -1,10 +1,8 @@
 import { defineConfig } from "vite";
-import { mock } from "./dev/mock.ts";
 
 // The built files are part of the Python package, so that `make serve` and `pip install toolwire` need no Node.
 // Their names have no hashes: they are committed, and the gateway sends an ETag.
 export default defineConfig({
-  plugins: process.env["MOCK"] ? [mock()] : [],
   base: "/console/",
   build: {
     outDir: "../src/toolwire/gateway/console/page",

@@ -111,5 +111,6 @@ describe("lines", () => {
   test("in a comparison, a text of several lines has several", () => {
     expect(prettyLines(parseJson('{"a":"one\\ntwo","b":1}'))).toEqual(["{", '  "a": "one\\n', '    two",', '  "b": 1', "}"]);
     expect(prettyLines(parseJson("no\nJSON"))).toEqual(["no", "JSON"]);
+    expect(prettyLines(parseJson(""))).toEqual([]);
   });
 });

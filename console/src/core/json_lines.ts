@@ -121,7 +121,7 @@ export function foldedPreview(text: string, node: JsonNode, length: number): str
 /** The lines of a document as text, for a comparison. Strings are broken after their newlines. */
 export function prettyLines(json: JsonText): string[] {
   const { text, brokenAt } = json;
-  if (!json.root) return text.split("\n");
+  if (!json.root) return text ? text.split("\n") : [];
   const lines = visibleLines(json, null, Infinity).map((line) => lineText(text, line));
   return brokenAt < 0 ? lines : [...lines, ...text.slice(brokenAt).split("\n")];
 }

@@ -24,7 +24,8 @@ export function StatusBadge({ row }: { row: ExchangeRow }) {
 /** `requested → actual`, or one name if they are the same. */
 export function ModelName({ row }: { row: ExchangeRow }) {
   const { requested_model: requested, model } = row;
-  if (!model || model === requested) return <span title={requested}>{requested || "–"}</span>;
+  if (!model) return <span title={requested}>{requested || "–"}</span>;
+  if (requested === model || requested === `${row.provider}/${model}`) return <span title={requested}>{model}</span>;
   return (
     <span title={`${requested} → ${model}`}>
       {requested && (

@@ -38,8 +38,9 @@ export function Live(_: ViewProps) {
   const all = rows.value;
   const [areFiltersOpen, setFiltersOpen] = useState(false);
   const isWide = useMedia("(min-width: 1280px)");
-  const hasPreview = useMedia("(min-width: 1500px)");
+  const hasPreview = useMedia("(min-width: 1700px)");
   const isTable = useMedia("(min-width: 1000px)");
+  const hasRoom = useMedia("(min-width: 2200px)");
   const list = useRef<ListControl>(null);
   const field = useRef<HTMLInputElement>(null);
   const index = shown.findIndex((row) => row.id === chosenId.value);
@@ -129,7 +130,7 @@ export function Live(_: ViewProps) {
               activeIndex={index}
               control={list}
               keepsPlace
-              renderRow={(row) => <Row row={row} isChosen={row.id === chosenId.value || (index < 0 && row === shown[0])} hasPreview={hasPreview} />}
+              renderRow={(row) => <Row row={row} isChosen={row.id === chosenId.value || (index < 0 && row === shown[0])} hasPreview={hasPreview} hasRoom={hasRoom} />}
             />
           </>
         )}
@@ -158,10 +159,12 @@ interface RowProps {
   row: ExchangeRow;
   isChosen: boolean;
   hasPreview: boolean;
+  /** For a second loss. */
+  hasRoom: boolean;
 }
 
-function Row({ row, isChosen, hasPreview }: RowProps) {
-  const shownLosses = hasPreview ? 2 : 1;
+function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
+  const shownLosses = hasRoom ? 2 : 1;
   return (
     <a
       id={`row-${row.id}`}

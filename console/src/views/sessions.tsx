@@ -1,9 +1,10 @@
+import { useState } from "preact/hooks";
 import type { SessionList, SessionRow } from "../api";
 import { formatCount, formatMoment, formatPercent, formatShort } from "../core/format";
 import { rows } from "../gateway";
 import { useKeys } from "../parts/keys";
 import { useResource } from "../parts/resource";
-import { Badge, EmptyState, ErrorNote } from "../parts/small";
+import { Badge, Choice, EmptyState, ErrorNote } from "../parts/small";
 import { writeHash } from "../router";
 
 export const SOURCES: Record<SessionRow["source"], string> = {
@@ -20,10 +21,28 @@ export function endedCount(): number {
 
 export function Sessions() {
   const { data, error, reload } = useResource<SessionList>("sessions", endedCount());
+  const [isComplete, setComplete] = useState(false);
+  const all = data?.sessions ?? [];
+  const conversations = all.filter((session) => session.turns > 1);
+  // A single request is in the list of exchanges; here it would hide the conversations.
+  const shown = isComplete || !conversations.length ? all : conversations;
   useKeys({ j: () => moveFocus(1), k: () => moveFocus(-1), ArrowDown: () => moveFocus(1), ArrowUp: () => moveFocus(-1) });
   return (
     <div class="page">
-      <h1>Sessions</h1>
+      <div class="title-line">
+        <h1>Sessions</h1>
+        {conversations.length > 0 && conversations.length < all.length && (
+          <Choice
+            label="Show"
+            options={[
+              { value: "conversations", title: `${conversations.length} with several turns` },
+              { value: "all", title: `All ${all.length}` },
+            ]}
+            value={isComplete ? "all" : "conversations"}
+            onChange={(value) => setComplete(value === "all")}
+          />
+        )}
+      </div>
       {error && <ErrorNote error={error} onRetry={reload} />}
       {data?.sessions.length === 0 && (
         <EmptyState title="No sessions yet">
@@ -33,14 +52,14 @@ export function Sessions() {
           </p>
         </EmptyState>
       )}
-      {data && data.sessions.length > 0 && (
+      {shown.length > 0 && (
         <ol class="session-list">
-          {data.sessions.map((session) => (
+          {shown.map((session) => (
             <li key={session.id}>
               <a class="session-row" href={writeHash("session", [session.id])}>
                 <span class="session-title">{session.title || session.id}</span>
                 <span class="session-facts muted">
-                  {formatMoment(session.last_at)} · {session.agent || "unknown client"} · {session.models.join(", ")} · {SOURCES[session.source]}
+                  {[formatMoment(session.last_at), session.agent || "unknown client", session.models.join(", "), session.turns > 1 && SOURCES[session.source]].filter(Boolean).join(" · ")}
                 </span>
                 <span class="session-numbers">
                   <span>

@@ -132,7 +132,7 @@ function Actions({ detail, onCompare }: { detail: ExchangeDetail; onCompare: () 
   const { row } = detail;
   return (
     <div class="actions">
-      <CopyButton text={detail.curl} label="Copy as curl" title="The client's request; the key is a variable of the shell" />
+      {detail.curl && <CopyButton text={detail.curl.replace("$URL", location.origin)} label="Copy as curl" title="The client's request" />}
       <a class="button" href={`${API_PATH}exchanges/${encodeURIComponent(row.id)}/case`} download title="A file that toolwire conformance plays">
         Download case
       </a>

@@ -7,10 +7,14 @@ import { lossHash, tabHash, type TabProps } from "./index";
 export function Overview({ detail }: TabProps) {
   return (
     <div class="overview">
-      <Answer detail={detail} />
-      <Timing detail={detail} />
-      <Losses detail={detail} />
-      <UpstreamCalls detail={detail} />
+      <div class="overview-column">
+        <Answer detail={detail} />
+        <Losses detail={detail} />
+      </div>
+      <div class="overview-column">
+        <Timing detail={detail} />
+        <UpstreamCalls detail={detail} />
+      </div>
     </div>
   );
 }
