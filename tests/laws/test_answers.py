@@ -88,7 +88,10 @@ NOT_ANSWERS = (
         text.encode()
         for text in """{} [] null true 0 "ok" {"status":"ok"} {"detail":"gone"} {"choices":[]} {"choices":null}
         {"output":[]} {"content":[]} {"content":null} {"candidates":[]} {"candidates":null} {"message":null}
-        {"data":[],"object":"list"} {"usage":{}} {"id":"x","model":"m"} {"candidates":{}} {"choices":{}}""".split()
+        {"data":[],"object":"list"} {"usage":{}} {"id":"x","model":"m"} {"candidates":{}} {"choices":{}} {"message":{}}
+        {"choices":[{}]} {"choices":[{"index":0}]} {"choices":[{"message":null}]} {"choices":[{"message":{}}]}
+        {"choices":[{"delta":{}}]} {"candidates":[{}]} {"candidates":[{"index":0}]} {"candidates":[{"content":{}}]}
+        {"type":"message","content":[]} {"object":"response","output":[]} {"response":{}}""".split()
     ),
     b"",
     b" \n",
@@ -102,6 +105,8 @@ FRAMINGS = {
     "frame": b"data: %b\n\n",
     "event": b"event: message\ndata: %b\n\n",
     "done": b"data: %b\n\ndata: [DONE]\n\n",
+    "stop": b'data: %b\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n',
+    "completed": b"event: response.completed\ndata: %b\n\n",
 }
 
 
@@ -132,6 +137,35 @@ def test_a_stream_that_is_not_an_answer_is_a_failure(client: str, provider: str,
         translation, _ = stream(client, provider, FRAMINGS[framing] % body)
         assert translation.failure is not None, body
         assert not translation.ended, body
+
+
+@pytest.mark.parametrize(("provider", "key"), [("openai-chat", "created"), ("openai-responses", "created_at")])
+def test_a_strange_time_does_not_make_an_answer_unreadable(provider: str, key: str) -> None:
+    for time in (1.5, "1700000000", "yesterday", 1e12, -1, None, True, [], {}, 10**30):
+        body = encode({**ANSWERS[provider], key: time})
+        for client in NAMES:
+            translated = Exchange(find_codec(client), find_codec(provider)).translate_response(body)
+            assert translated.failure is None, time
+            assert b"hi" in translated.body
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\n", " \t "])
+def test_a_streamed_call_without_arguments_is_an_empty_object_for_every_client(blank: str) -> None:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+    frames: tuple[dict[str, Any], ...] = (
+        {"type": "message_start", "message": {"id": "msg_1", "model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": blank}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    )
+    data = b"".join(b"event: %b\ndata: %b\n\n" % (frame["type"].encode(), encode(frame)) for frame in frames)
+    _, as_responses = stream("openai-responses", "anthropic", data)
+    assert as_responses.count(b'"arguments":"{}"') >= 2  # the end of the arguments, and the item
+    _, out = stream("openai-chat", "anthropic", data)
+    pieces = re.findall(rb'"arguments":("(?:[^"\\]|\\.)*")', out)
+    assert json.loads("".join(json.loads(piece) for piece in pieces)) == {}
 
 
 @pytest.mark.parametrize("provider", NAMES)

@@ -25,6 +25,12 @@ MODELS = {
 SYSTEM, DEVELOPER = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Say hi."}
 PARTS = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
 ASSISTANT, USER = {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "b"}
+BLANK_USER, BLANK_SYSTEM = {"role": "user", "content": ""}, {"role": "system", "content": ""}
+NO_PARTS = {"role": "user", "content": []}
+GEMINI_USER = [{"role": "user", "parts": [{"text": "b"}]}]
+UPLOAD = {"type": "container_upload", "file_id": "file_1"}
+ASYNC_CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "async": True}
+LATE_RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
 SOUND = {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aaaa", "format": "wav"}}]}
 
 
@@ -37,7 +43,10 @@ def check_accepted(source: str, body: Any) -> None:
             assert added == [loss.code for loss in sent.losses].count("turn-added"), (target, model)
 
 
-@given(st.lists(st.sampled_from([SYSTEM, DEVELOPER, PARTS, ASSISTANT, USER, SOUND]), min_size=1, max_size=5))
+MESSAGES = [SYSTEM, DEVELOPER, PARTS, ASSISTANT, USER, SOUND, BLANK_USER, BLANK_SYSTEM, NO_PARTS]
+
+
+@given(st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=5))
 def test_any_order_of_messages_is_accepted_and_what_is_added_is_told(messages: list[Any]) -> None:
     check_accepted("openai-chat", {"model": "x", "messages": messages})
 
@@ -53,10 +62,36 @@ def test_any_order_of_messages_is_accepted_and_what_is_added_is_told(messages: l
         ("anthropic", {"model": "x", "max_tokens": 99, "messages": [ASSISTANT, USER]}),
         ("gemini", {"contents": [], "systemInstruction": {"parts": [{"text": "Be brief."}]}}),
         ("gemini", {"contents": [{"role": "model", "parts": [{"text": "hi"}]}]}),
+        ("gemini", {"contents": [*GEMINI_USER, {"role": "model"}, *GEMINI_USER]}),
+        ("gemini", {"contents": GEMINI_USER, "generationConfig": {"stopSequences": []}}),
+        ("anthropic", {"model": "x", "max_tokens": 99, "messages": [USER, {"role": "assistant", "content": []}, USER]}),
+        ("anthropic", {"model": "x", "max_tokens": 99, "messages": [USER], "stop_sequences": []}),
+        ("anthropic", {"model": "x", "max_tokens": 99, "messages": [{"role": "user", "content": [UPLOAD]}]}),
+        ("openai-responses", {"model": "x", "input": ""}),
+        ("openai-responses", {"model": "x", "input": [USER, ASYNC_CALL]}),
+        ("openai-responses", {"model": "x", "input": [USER, ASYNC_CALL, ASSISTANT, USER]}),
+        ("openai-responses", {"model": "x", "input": [USER, ASYNC_CALL, ASSISTANT, USER, LATE_RESULT]}),
     ],
 )
 def test_instructions_alone_and_an_assistants_turn_first_are_accepted(source: str, body: Any) -> None:
     check_accepted(source, body)
+
+
+def test_a_late_result_stays_where_it_is_for_a_provider_that_knows_such_calls() -> None:
+    body = {"model": "gpt-5.6", "input": [USER, ASYNC_CALL, ASSISTANT, USER, LATE_RESULT]}
+    sent = translate(body, "request", source="openai-responses", target="openai-responses")
+    assert sent.json() == body
+    assert find_violations("openai-responses", body) == []
+    assert find_violations("openai-responses", {**body, "input": [*body["input"], LATE_RESULT]}) != []
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])
+def test_a_call_whose_result_comes_later_says_so(target: str) -> None:
+    body = {"model": "x", "input": [USER, ASYNC_CALL, ASSISTANT, USER]}
+    sent = translate(body, "request", source="openai-responses", target=target, model=MODELS[target][0])
+    assert "not available yet" in sent.body.decode()
+    assert "result-added" in sent.ledger.codes
+    assert b"is_error" not in sent.body
 
 
 @pytest.mark.parametrize("target", MODELS)

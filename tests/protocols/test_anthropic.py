@@ -1677,7 +1677,8 @@ def test_a_count_that_cannot_be_read_is_named(key: str, value: Any) -> None:
 
 def test_usage_adds_up_and_comes_apart_again() -> None:
     wire = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
-    response = CODEC.read_response({"id": "msg_1", "content": [], "usage": {**wire, "service_tier": "standard"}})
+    usage = {**wire, "service_tier": "standard"}
+    response = CODEC.read_response({"id": "msg_1", "content": [], "stop_reason": "end_turn", "usage": usage})
     assert strip_origins(response.usage) == Usage(35, 7, 20, 5)
     usage = plain(CODEC.write_response(strip_origins(response), ledger(), WriteContext()))["usage"]
     assert {key: value for key, value in usage.items() if value is not None} == wire

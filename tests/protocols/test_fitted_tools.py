@@ -344,3 +344,11 @@ def test_a_policy_that_drops_all_tools_of_a_conversation() -> None:
     options = Options(policy=(Rule(tool=("f",), drop=True),), model=MODELS["anthropic"])
     out = Exchange(find_codec("anthropic"), find_codec("anthropic"), options).translate_request(body).json()
     assert find_violations("anthropic", out) == []
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("mode_word", ["auto", "required"])
+def test_a_choice_that_allows_no_tool_forbids_all(target: str, mode_word: str) -> None:
+    body = responses_request([function("f")], tool_choice={"type": "allowed_tools", "mode": mode_word, "tools": []})
+    sent = send(body, "openai-responses", target)
+    assert mode(sent.json()) == "none"

@@ -30,6 +30,8 @@ ENFORCED: dict[str, Any] = {
     "one of": closed(a={"oneOf": [STRING, {"type": "number"}]}),
     "all of one reference": {**closed(a={"allOf": [{"$ref": "#/$defs/A"}]}), "$defs": {"A": STRING}},
     "nothing said about other keys": {"type": "object", "properties": {"a": STRING}},
+    "invalid keywords": {**closed(a={**STRING, "title": None, "pattern": 5}), "required": ["a", "a"]},
+    "an anchor": {**closed(a={"$ref": "#it"}), "$defs": {"I": {**STRING, "$anchor": "it"}}},
 }
 INSTRUCTED: dict[str, Any] = {
     "dict[str, int]": closed(a={"type": "object", "additionalProperties": {"type": "integer"}}),
@@ -52,6 +54,8 @@ INSTRUCTED: dict[str, Any] = {
     },
     "too many unions": closed(**{f"p{number}": {"type": ["string", "null"]} for number in range(17)}),
     "a reference to nowhere": closed(a={"$ref": "#/$defs/A"}),
+    "a reference to another file": closed(a={"$ref": "https://example.com/a.json"}),
+    "values that are objects": closed(a={"enum": [{"k": 1}, [1]]}),
 }
 
 

@@ -417,3 +417,36 @@ def test_a_page_that_was_read_stays_known(target: str) -> None:
     made, told = sent(body, "anthropic", target)
     assert "The page." in json.dumps(made)
     assert "hosted-as-text" in told
+
+
+# --- answers ---
+
+
+def responses_answer(*output: Any) -> dict[str, Any]:
+    return {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [*output]}
+
+
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "gemini", "unified"])
+def test_a_page_that_was_searched_arrives_or_is_told(target: str) -> None:
+    action = {"type": "find_in_page", "url": URL, "pattern": "needle"}
+    body = responses_answer({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action})
+    told = translate(body, "response", source="openai-responses", target=target)
+    assert "needle" in told.body.decode() + "".join(loss.what for loss in told.losses)
+
+
+def test_what_failed_code_printed_reaches_an_anthropic_client() -> None:
+    parts = [
+        {"executableCode": {"language": "PYTHON", "code": "1/0"}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "ZeroDivisionError"}},
+        {"text": "It failed."},
+    ]
+    body = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]}
+    told = translate(body, "response", source="gemini", target="anthropic")
+    assert told.json()["content"][1]["content"] == {
+        "type": "code_execution_result",
+        "stdout": "",
+        "stderr": "ZeroDivisionError",
+        "return_code": 1,
+        "content": [],
+    }
+    assert any("OUTCOME_FAILED" in loss.what for loss in told.losses)

@@ -45,6 +45,51 @@ def closed(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+# --- references -------------------------------------------------------------------------------------------------------
+
+REFERENCES: dict[str, tuple[Any, str | None]] = {
+    "an anchor": ({"$ref": "#it"}, "#/$defs/I"),
+    "a dynamic anchor": ({"$dynamicRef": "#dyn"}, "#/$defs/D"),
+    "an id": ({"$ref": "item"}, "#/$defs/a~1b"),
+    "the id of the root": ({"$ref": "https://example.com/root#/$defs/I"}, "#/$defs/I"),
+    "a pointer": ({"$ref": "#/$defs/I"}, "#/$defs/I"),
+    "another file": ({"$ref": "other.json#/definitions/x"}, None),
+    "another host": ({"$ref": "https://example.com/other.json"}, None),
+    "an anchor that is not there": ({"$ref": "#nowhere"}, None),
+}
+DEFINITIONS = {
+    "I": {**STRING, "$anchor": "it"},
+    "D": {**STRING, "$dynamicAnchor": "dyn"},
+    "a/b": {**STRING, "$id": "item"},
+}
+
+
+@pytest.mark.parametrize("target", [*OPENAI, "gemini", "anthropic"])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_is_a_pointer_into_the_schema_or_left_out(name: str, target: str) -> None:
+    reference, expected = REFERENCES[name]
+    schema = {
+        "$id": "https://example.com/root",
+        "type": "object",
+        "properties": {"a": reference, "b": STRING},
+        "$defs": DEFINITIONS,
+    }
+    source = "openai-chat" if target == "anthropic" else "anthropic"
+    body = anthropic_request(schema, strict=False)
+    if source == "openai-chat":
+        function = {"name": "f0", "parameters": schema}
+        body = {"model": "m", "messages": body["messages"], "tools": [{"type": "function", "function": function}]}
+    sent = translate(
+        body, "request", source=source, target=target, model="gemini-3.8-flash" if target == "gemini" else "m"
+    )
+    found = json.dumps(sent.json()["tools"])
+    assert find_violations(target, sent.json(), "gemini-3.8-flash" if target == "gemini" else "m") == []
+    assert expected is None or f'"$ref": "{expected}"' in found
+    assert "Ref" not in found
+    assert found.count('"$ref"') == (expected is not None)
+    assert expected == reference.get("$ref") or "schema-rewritten" in sent.ledger.codes
+
+
 # --- strict tools -----------------------------------------------------------------------------------------------------
 
 POINT = closed(["kind"], kind={"const": "point"}, label=STRING)

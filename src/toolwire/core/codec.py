@@ -95,8 +95,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     arguments_must_parse: bool = False
     """Do clients of this protocol parse the arguments of every call, and end if they cannot?"""
-    needs_result_for_every_call: bool = True
-    """Is a call without a result refused?"""
+    takes_async_calls: bool = False
+    """May the result of a call come in any later turn, if the call says so (Responses `async`)? Others refuse a call
+    without a result."""
     call_finish_kinds: frozenset[str] = frozenset({"calls"})
     """Finish kinds that `parse_tool_calls(strict=True)` accepts. Gemini ends an answer with calls with STOP."""
     turns_key: str = "messages"
@@ -362,6 +363,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The most output tokens of a model, where the codec has to know them (Anthropic)."""
     token_count: TokenCountEndpoint | None = None
     make_framing_converter: Callable[[str], FramingConverter | None] = lambda framing: None
+
+
+MAX_HOLLOW_BYTES = 64
+"""A choice of more bytes says something. A smaller one is read in full: it may be hollow (`Response.is_hollow`)."""
 
 
 class ResponsePeek(msgspec.Struct, frozen=True, gc=False):

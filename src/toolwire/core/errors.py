@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
+from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Response
+from toolwire.core.json_values import Malformed
 from toolwire.core.rate_limits import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
@@ -29,6 +30,16 @@ def truncated_stream_failure(missing: str = "") -> Failure:
     """The failure of a stream that ended before its answer did. `missing` names what should have come."""
     message = f"{TRUNCATED_STREAM_MESSAGE}: {missing}" if missing else TRUNCATED_STREAM_MESSAGE
     return Failure("upstream", message, 502, "stream_truncated")
+
+
+NOTHING_SAID = "it has neither content nor a finish reason"
+
+
+def expect_answer(response: Response) -> Response:
+    """The answer that was read. Raises Malformed if there is nothing in it."""
+    if response.is_hollow:
+        raise Malformed(None, f"this is not an answer: {NOTHING_SAID}")
+    return response
 
 
 def failure_kind_for_status(status: int) -> str:

@@ -545,6 +545,13 @@ class Response(Struct, frozen=True, gc=False):
         """The names of the tools that it calls."""
         return tuple([part.name for choice in self.choices for part in choice.parts if type(part) is Call])
 
+    @property
+    def is_hollow(self) -> bool:
+        """Has it neither content nor the provider's word for its end? Such a body is not an answer, though it has the
+        shape of one (Chat `{"choices":[{}]}`)."""
+        ends = [choice.parts or (choice.finish is not None and choice.finish.raw) for choice in self.choices]
+        return self.failure is None and not any(ends)
+
 
 # --- working with nodes ---------------------------------------------------------------------------------------------
 

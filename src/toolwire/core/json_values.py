@@ -386,13 +386,19 @@ def get_number(node: Object, key: str, path: Path) -> Number | None:
 
 
 _MAX_TIMESTAMP = 10**15
+_TIMESTAMP_DIGITS = 15
 
 
 def get_timestamp(node: Object, key: str, path: Path) -> int | None:
-    """Seconds since 1970. Some servers send fractions of a second; a number that is not a date is ignored."""
-    value = get_number(node, key, path)
+    """Seconds since 1970. Some servers send fractions of a second, or text; what is not a date is ignored: it must not
+    make an answer unreadable."""
+    value = node.get(key)
     if value is None or (type(value) is int and 0 <= value < _MAX_TIMESTAMP):
         return value
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _TIMESTAMP_DIGITS:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float, Raw)):
+        return None
     seconds = to_float(value)
     return int(seconds) if abs(seconds) < _MAX_TIMESTAMP else None
 

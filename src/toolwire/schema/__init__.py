@@ -21,7 +21,8 @@ from toolwire.schema.repair import (
     convert_to_openai_strict,
     drop_absent_nulls,
     drop_invalid_keywords,
-    drop_undefined_references,
+    point_references,
+    repair_schema,
     restore_arguments,
 )
 from toolwire.schema.standard import convert_to_standard
@@ -55,9 +56,10 @@ __all__ = [
     "count_optional_and_unions",
     "drop_absent_nulls",
     "drop_invalid_keywords",
-    "drop_undefined_references",
     "ensure_object_root",
     "missing_descriptions",
+    "point_references",
+    "repair_schema",
     "restore_arguments",
     "schema_problems",
     "strict_problems",

@@ -473,6 +473,15 @@ def move_references(schema: Json, move: Callable[[str], str]) -> Json:
     return convert(schema, None)
 
 
+def reference_to(path: Path) -> str:
+    """The reference to the place at this path of a schema."""
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(escape_reference_key(str(key)))
+    return "/".join(["#", *reversed(keys)])
+
+
 def escape_reference_key(key: str) -> str:
     """A key as one segment of a reference."""
     return key.replace("~", "~0").replace("/", "~1").replace("%", "%25")

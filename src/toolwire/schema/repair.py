@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, de
 from msgspec.structs import replace
 
 from toolwire.core.json_values import Json, Malformed, Object, Path, is_too_deep
-from toolwire.schema.combine import ReferenceLookup, string_items, type_names
+from toolwire.schema.combine import ReferenceLookup, reference_to, string_items, type_names
 from toolwire.schema.keywords import (
     REFERENCE_KEYWORDS,
     TYPE_CHECKS,
@@ -207,8 +207,9 @@ def _drop_value(schema: Json, path: Path, what: str, notes: ChangeLog) -> None:
         del holder[keys[0]]
 
 
-def drop_undefined_references(schema: Json) -> ConvertedSchema:
-    """The schema without references that have no target; where one was, any value is accepted."""
+def point_references(schema: Json) -> ConvertedSchema:
+    """The schema with every reference as a JSON Pointer, which all providers can follow: they know neither anchors nor
+    ids, and fetch nothing. Where a reference has no target in the schema, any value is accepted."""
     notes = ChangeLog()
     lookup = ReferenceLookup(schema)
 
@@ -217,12 +218,31 @@ def drop_undefined_references(schema: Json) -> ConvertedSchema:
             return node
         out: Object = convert_inner_schemas(node, path, convert)
         for key in filter(node.__contains__, REFERENCE_KEYWORDS):
-            if lookup.find_target(node[key]) is None:
+            found = lookup.find_target(node[key])
+            if found is None:
                 notes.add((path, key), f"{short_json(node[key], 100)} has no target and was left out")
                 out = {name: value for name, value in out.items() if name != key}
+            elif not _is_pointer(node[key]):
+                pointer = reference_to(found[1])
+                notes.add((path, key), f"{short_json(node[key], 100)} became {short_json(pointer, 100)}")
+                out = {("$ref" if name == key else name): value for name, value in out.items()} | {"$ref": pointer}
         return out
 
     return ConvertedSchema(convert(schema, None), notes.changes())
+
+
+def repair_schema(schema: Json) -> ConvertedSchema:
+    """The schema as valid JSON Schema 2020-12, with references that can be followed."""
+    out = convert_to_standard(schema)
+    for repair in (drop_invalid_keywords, point_references):
+        if isinstance(out.schema, dict):
+            made = repair(out.schema)
+            out = replace(made, changes=(*out.changes, *made.changes))
+    return out
+
+
+def _is_pointer(reference: str) -> bool:
+    return reference == "#" or reference.startswith("#/")
 
 
 # --- OpenAI ---------------------------------------------------------------------------------------------------------
@@ -235,14 +255,13 @@ def convert_to_openai_parameters(schema: Json, model: str = "") -> ConvertedSche
     """The schema as OpenAI accepts it for the parameters of a function. The model does not matter."""
     if is_usual(schema) and "properties" in schema:
         return ConvertedSchema(schema)
-    plain = convert_to_standard(schema)
-    valid = drop_invalid_keywords(plain.schema) if isinstance(plain.schema, dict) else ConvertedSchema(plain.schema)
+    valid = repair_schema(schema)
     notes = ChangeLog()
     root, wrapped = make_object_root(valid.schema, notes)
     if not _has_accepted_root(root):
         root = _complete_root(root, notes)
     out = _complete_nodes(root, notes)
-    return ConvertedSchema(out, (*plain.changes, *valid.changes, *notes.changes()), wrapper_property=wrapped)
+    return ConvertedSchema(out, (*valid.changes, *notes.changes()), wrapper_property=wrapped)
 
 
 def _has_accepted_root(schema: Json) -> bool:
@@ -455,9 +474,6 @@ def convert_to_anthropic_input(schema: Json, model: str = "") -> ConvertedSchema
     """The schema as Anthropic accepts it for the input of a tool: legal names of properties, no union at the root."""
     if is_usual(schema):
         return convert_to_object_root(schema)
-    plain = convert_to_standard(schema)
-    if isinstance(plain.schema, dict):
-        valid = drop_invalid_keywords(plain.schema)
-        plain = replace(valid, changes=(*plain.changes, *valid.changes))
-    made = convert_to_object_root(plain.schema)
-    return replace(made, changes=(*plain.changes, *made.changes)) if plain.changes else made
+    valid = repair_schema(schema)
+    made = convert_to_object_root(valid.schema)
+    return replace(made, changes=(*valid.changes, *made.changes)) if valid.changes else made

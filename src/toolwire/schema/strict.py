@@ -44,6 +44,8 @@ class Strictness(Struct, frozen=True, kw_only=True):
     allows_recursion: bool = False
     allows_any_min_items: bool = False
     """Whether `minItems` may be more than 1."""
+    needs_scalar_values: bool = False
+    """Whether the values of `enum` must not be objects or arrays."""
     needs_object_root: bool = False
     """Whether the root must be an object and not a union."""
     max_levels: int | None = None
@@ -82,6 +84,7 @@ STRICT_ALL_REQUIRED: Final = Strictness(
 STRICT_WITH_OPTIONAL: Final = Strictness(
     keywords=_CORE_KEYWORDS | {"default", "allOf", "minItems"},
     formats=_FORMATS | {"uri"},
+    needs_scalar_values=True,
     max_optional_properties=24,
     max_unions=16,
 )
@@ -145,7 +148,7 @@ def _check_node(node: Object, path: Path, strictness: Strictness, notes: ChangeL
         _check_object(node, path, strictness, notes)
     if "array" in kinds and "items" not in node:
         notes.add(path, "`items` is missing")
-    for key in ("format", "pattern", "minItems", "allOf"):
+    for key in ("format", "pattern", "minItems", "allOf", "enum"):
         if key in node and not _is_enforceable_keyword(key, node[key], strictness):
             notes.add((path, key), f"`{key}` {short_json(node[key], 60)} cannot be enforced")
 
@@ -333,6 +336,8 @@ def _is_enforceable_keyword(key: str, value: Json, strictness: Strictness) -> bo
         return not isinstance(value, str) or not any(part in value for part in _UNENFORCEABLE_PATTERN_SYNTAX)
     if key == "allOf" and isinstance(value, list) and any(isinstance(part, dict) and "$ref" in part for part in value):
         return False
+    if key == "enum" and strictness.needs_scalar_values and isinstance(value, list):
+        return not any(isinstance(item, (dict, list)) for item in value)
     if key == "minItems" and not strictness.allows_any_min_items:
         return value in (0, 1)
     return key in strictness.keywords

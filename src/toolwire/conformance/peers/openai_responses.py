@@ -127,6 +127,7 @@ def check_pairs(body: Object, model: str) -> Iterator[str]:
     kept = bool(body.get("previous_response_id") or body.get("conversation"))
     open_calls: dict[str, str] = {}
     known: dict[str, str] = {}
+    answered: set[str] = set()
     for index, item in numbered_objects(body.get("input")):
         kind = item_type(item)
         kept = kept or kind == "item_reference"
@@ -141,8 +142,10 @@ def check_pairs(body: Object, model: str) -> Iterator[str]:
         elif kind in CALL_BY_OUTPUT and known.get(id) != "tool_search_call" and (id in known or not kept):
             if known.get(id) != CALL_BY_OUTPUT[kind]:
                 yield f"No tool call found for {CALL_BY_OUTPUT[kind].replace('_', ' ')} output with call_id {id}."
-            elif open_calls.pop(id, None) is None:
+            elif id in answered:
                 yield f"input[{index}]: a second output for call_id {id}"
+            open_calls.pop(id, None)
+            answered.add(id)
     for id, kind in open_calls.items():
         yield f"No tool output found for {kind.replace('_', ' ')} {id}."
 

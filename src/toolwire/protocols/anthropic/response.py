@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
+from toolwire.core.errors import expect_answer
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import (
     EMPTY_MAPPING,
@@ -62,7 +63,7 @@ def read_response(body: Object) -> Response:
     parts = read_content(content, _CONTENT_PATH, reading)
     finish = read_finish(body, None, reading)
     usage = get_object(body, "usage", None)
-    return Response(
+    response = Response(
         get_text(body, "id", None) or "",
         get_text(body, "model", None) or "",
         None,
@@ -72,6 +73,7 @@ def read_response(body: Object) -> Response:
         reading.read_origin(body, None, names.MESSAGE_KEYS),
         tuple(reading.unknown_fields),
     )
+    return expect_answer(response)
 
 
 def read_finish(node: Object, path: Path, reading: ReadContext) -> Finish | None:

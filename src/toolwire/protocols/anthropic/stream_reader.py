@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -274,6 +274,10 @@ class StreamReader:
             self._usage_sent = True
 
     def _read_message_stop(self, node: Object, path: Path) -> None:
+        if not self._block_count and self._finish is None:
+            self._ended = True
+            self._events.append(ResponseFailed(truncated_stream_failure(NOTHING_SAID), _SILENT_FRAME))
+            return
         self._start_response()
         self._end_response()
 
@@ -375,10 +379,11 @@ class StreamReader:
             origin = Origin(NAME, source_path(block.part), block.wire)
             self._events.append(PartStart(block.index, Opaque(block.wire["type"], origin), 0, self._frame))
         elif block.delta_kind == "call":
-            if not block.pieces:
+            text = "".join(block.pieces)
+            if not text or text.isspace():
                 self._events.append(ArgumentsDelta(block.index, block.initial_arguments or "{}", self._frame))
             else:
-                cut = not is_object_text("".join(block.pieces))
+                cut = not is_object_text(text)
         self._events.append(PartEnd(block.index, cut, self._frame))
 
 

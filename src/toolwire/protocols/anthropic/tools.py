@@ -55,9 +55,9 @@ from toolwire.schema import (
     STRICT_WITH_OPTIONAL,
     SchemaChange,
     convert_to_anthropic_input,
-    convert_to_standard,
     convert_to_strict,
     count_optional_and_unions,
+    repair_schema,
     strict_problems,
 )
 
@@ -375,7 +375,7 @@ _UNION_KEYS = frozenset({"anyOf", "oneOf", "allOf"})
 
 def make_strict_schema(schema: Json, where: Path, owner: str, ledger: Ledger) -> tuple[Json, str]:
     """A schema that Anthropic accepts with `strict`, and "" or why there is none."""
-    plain = convert_to_standard(schema)
+    plain = repair_schema(schema)
     made = convert_to_strict(plain.schema, STRICT_WITH_OPTIONAL)
     problems = strict_problems(made.schema, STRICT_WITH_OPTIONAL)
     if problems:
@@ -542,8 +542,14 @@ def write_provider_result(part: ProviderResult, ledger: Ledger, in_response: boo
         return None if text is None else {"type": "text", "text": text.text}
     kind = f"{part.tool}_tool_result"
     content: Json
-    if part.error:
+    if part.error and part.tool == "code_execution" and part.text:
+        what = f"the outcome `{part.error}` of the code became a return code"
+        ledger.note("no-counterpart", source_path(part), what)
+        content = {"type": "code_execution_result", "stdout": "", "stderr": part.text, "return_code": 1, "content": []}
+    elif part.error:
         content = {"type": f"{kind}_error", "error_code": part.error}
+        if part.text:
+            ledger.note("part-dropped", source_path(part), f"the text of a failed {part.tool} was left out")
     elif part.tool == "web_search":
         content = [_write_source(source) for source in part.sources]
         if part.text:

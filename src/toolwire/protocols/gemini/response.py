@@ -13,7 +13,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import ResponsePeek, WriteContext
+from toolwire.core.codec import MAX_HOLLOW_BYTES, ResponsePeek, WriteContext
+from toolwire.core.errors import expect_answer
 from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
@@ -77,7 +78,7 @@ def read_response(body: Object) -> Response:
         reading.note_unknown_field(None, "promptFeedback")
     usage = get_object(node, "usageMetadata", None)
     failures = [finish_failure(choice.finish) for choice in choices]
-    return Response(
+    response = Response(
         get_text(node, "responseId", None) or "",
         get_text(node, "modelVersion", None) or "",
         read_create_time(node.get("createTime"), reading),
@@ -87,6 +88,7 @@ def read_response(body: Object) -> Response:
         origin,
         tuple(reading.unknown_fields),
     )
+    return expect_answer(response)
 
 
 def _read_candidate(item: Json, path: Path, number: int, reading: PartReadContext) -> Choice:
@@ -420,9 +422,9 @@ def write_grounding(parts: Iterable[tuple[int, Part]], ledger: Ledger) -> Object
     cited: list[tuple[int, Text]] = []
     for number, part in parts:
         if isinstance(part, ProviderCall) and is_grounding(part):
-            if part.tool == "web_search":
-                queries += search_queries(part.arguments)
-            elif part.arguments:
+            found = search_queries(part.arguments) if part.tool == "web_search" else []
+            queries += found
+            if part.arguments and not found:  # a page was opened or searched, or there was another tool
                 what = f"the arguments of {part.tool} were left out: {part.arguments[:MAX_QUOTED]}"
                 ledger.note("no-counterpart", source_path(part), what)
         elif isinstance(part, ProviderResult) and is_grounding(part):
@@ -525,7 +527,7 @@ _decode_peek, _decode_candidate_peek = partial_decoder(_ResponsePeek), partial_d
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     peek = _decode_peek(data)
-    if peek is None or not peek.candidates:
+    if peek is None or not any(len(candidate) > MAX_HOLLOW_BYTES for candidate in peek.candidates):
         return None
     usage = None if peek.usage_metadata is None else read_usage(peek.usage_metadata, None, PartReadContext())
     called = tuple(_peek_called_tools(peek.candidates)) if data.find(b'"functionCall"') >= 0 else ()

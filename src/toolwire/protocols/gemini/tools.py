@@ -25,7 +25,7 @@ from toolwire.protocols.gemini import names
 from toolwire.protocols.gemini.content import PartReadContext, items_or_single
 from toolwire.protocols.gemini.models import Family, family
 from toolwire.protocols.gemini.names import NAME, intact_wire, is_foreign, is_own, to_snake_case
-from toolwire.schema.keywords import NESTING_KEYWORDS, all_schemas_pass, convert_inner_schemas
+from toolwire.schema.keywords import NESTING_KEYWORDS, REFERENCE_KEYWORDS, all_schemas_pass, convert_inner_schemas
 
 _PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
 _RESPONSE_SLOTS = ("response", "responseJsonSchema")
@@ -258,7 +258,7 @@ def _write_schema(
         if fitted is not schema:
             what = f"undefined properties were left out of `required` in `{standard_key}`"
             ledger.note("schema-rewritten", where, what)
-        defined = dialects.drop_undefined_references(fitted)
+        defined = dialects.point_references(fitted)
         for change in defined.changes:
             ledger.note("schema-rewritten", where, f"`{standard_key}{change.pointer}`: {change.what}")
         return {standard_key: defined.schema}
@@ -280,7 +280,8 @@ def _defines_required(node: Object) -> bool:
         return False  # one of them is not a string
 
 
-_NESTED_PROPERTY_KEYS = NESTING_KEYWORDS | {"required", "$ref"}
+_REFERENCES = frozenset(REFERENCE_KEYWORDS)
+_NESTED_PROPERTY_KEYS = NESTING_KEYWORDS | {"required"} | _REFERENCES
 _NESTED_ROOT_KEYS = NESTING_KEYWORDS - {"properties", "additionalProperties"}
 
 
@@ -298,7 +299,7 @@ def defines_all_required(schema: Json) -> bool:
                 return True
     except (AttributeError, KeyError, TypeError):
         pass  # there are no properties, or something has the wrong type
-    return all_schemas_pass(schema, lambda node: "$ref" not in node and _defines_required(node))
+    return all_schemas_pass(schema, lambda node: _REFERENCES.isdisjoint(node) and _defines_required(node))
 
 
 def _drop_undefined_required(node: Json, path: Path) -> Json:

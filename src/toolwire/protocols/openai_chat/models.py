@@ -138,6 +138,8 @@ def write_user(request: Request, user: str, out: Object, family: Family, ledger:
 
 def write_stop_sequences(request: Request, stop: tuple[str, ...], out: Object, family: Family, ledger: Ledger) -> None:
     where = request.settings.where.get("stop")
+    if not stop and not family.native:
+        return  # OpenAI refuses an empty list
     if not family.stop and not family.native:
         ledger.note("no-counterpart", where, "`stop` was left out", "this model does not accept it")
         return

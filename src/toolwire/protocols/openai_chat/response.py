@@ -6,7 +6,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import ResponsePeek, WriteContext
+from toolwire.core.codec import MAX_HOLLOW_BYTES, ResponsePeek, WriteContext
+from toolwire.core.errors import expect_answer
 from toolwire.core.ir import (
     Call,
     Choice,
@@ -218,7 +219,8 @@ def read_response(body: Object) -> Response:
     created = get_timestamp(body, "created", None)
     usage = read_usage(counts, (None, "usage"), reading) if counts else None
     origin = reading.read_origin(body, None, names.RESPONSE_KEYS)
-    return Response(id, model, created, tuple(choices), usage, failure, origin, tuple(reading.unknown_fields))
+    read = Response(id, model, created, tuple(choices), usage, failure, origin, tuple(reading.unknown_fields))
+    return expect_answer(read)
 
 
 def _read_choice(node: Object, path: Path, reading: ReadContext, position: int) -> Choice:
@@ -344,7 +346,7 @@ _decode_peek, _decode_choice_peek = partial_decoder(_ResponsePeek), partial_deco
 
 def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
-    if found is None or found.error is not None or not found.choices:
+    if found is None or found.error is not None or not any(len(choice) > MAX_HOLLOW_BYTES for choice in found.choices):
         return None
     usage = read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None
     called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()

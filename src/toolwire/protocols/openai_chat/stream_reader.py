@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from toolwire.core import events as ev
 from toolwire.core import sse
-from toolwire.core.errors import truncated_stream_failure
+from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
 from toolwire.core.ir import Call, Failure, Finish, Media, Origin, Part, Reasoning, Refusal, Text, UnknownField
 from toolwire.core.json_values import (
     Json,
@@ -437,8 +437,8 @@ class StreamReader:
     # --- the end ---
 
     def _end_response(self) -> None:
-        if not self._choices:
-            self._fail_stream(truncated_stream_failure())
+        if not self._part_count and not any(choice.finish for choice in self._choices.values()):
+            self._fail_stream(truncated_stream_failure(NOTHING_SAID))
             return
         for index in sorted(self._choices):
             choice = self._choices[index]

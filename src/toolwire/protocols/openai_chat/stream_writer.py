@@ -310,7 +310,7 @@ class StreamWriter:
         return out + self._write_arguments_text(open_part, held) if held else out
 
     def _write_arguments_text(self, open_part: _OpenPart, text: str) -> bytes:
-        open_part.has_arguments = True
+        open_part.has_arguments = open_part.has_arguments or not text.isspace()
         return open_part.write_delta(text)
 
     def _write_arguments(self, event: ev.ArgumentsDelta) -> bytes:
@@ -323,7 +323,7 @@ class StreamWriter:
         return b""
 
     def _write_call_end(self, open_part: _OpenPart) -> bytes:
-        """Write `{}` for a call without arguments: the empty text is not JSON."""
+        """Write `{}` for a call without arguments: neither the empty text nor white space is JSON."""
         out = b""
         has_json_arguments = open_part.part.kind != "custom" or self._legacy
         if has_json_arguments and not open_part.has_arguments and not open_part.incomplete:

@@ -246,6 +246,9 @@ def write_tool_choice(choice: ToolChoice, ledger: Ledger) -> tuple[str, Json]:
     key = "function_call" if legacy else "tool_choice"
     if is_own(origin) and origin.intact:
         return key, origin.wire
+    if mode == "allowed" and not choice.tools:
+        ledger.note("choice-mapped", source_path(choice), "a choice that allows no tool became `none`")
+        return "tool_choice", "none"
     if mode == "one" and choice.tools:
         return key, {"name": choice.tools[0].name} if legacy else _write_tool_name(choice.tools[0])
     if mode == "allowed":

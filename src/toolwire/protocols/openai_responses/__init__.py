@@ -25,6 +25,7 @@ CODEC = Codec(
         max_call_id_length=64,
         tool_kinds=frozenset(SHAPE_BY_KIND),
         has_namespaces=True,
+        takes_async_calls=True,
         allows_tools_in_turns=True,
         result_placement="turns",
         system_placement="both",

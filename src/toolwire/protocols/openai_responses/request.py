@@ -299,6 +299,10 @@ def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
             items.append(intact_wire(part.origin) or writer(part, ledger))
     if run or (not turn.parts and turn.role != "tool"):
         _write_run(run, turn, items, ledger, even_if_empty=len(items) == before)
+    if turn.role == "user" and len(items) == before:
+        # Nothing of it could be written, and the ledger says so. But it asks for the answer, and OpenAI refuses a
+        # request without input.
+        items.append({"type": "message", "role": "user", "content": ""})
 
 
 _ITEM_WRITERS: Mapping[type, Callable[..., Object]] = {Call: write_call, Result: write_result}

@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
 from toolwire.core.envelopes import EMPTY_ENVELOPE
+from toolwire.core.errors import expect_answer
 from toolwire.core.ids import derive_id, is_legal_id
 from toolwire.core.ir import (
     EMPTY_MAPPING,
@@ -88,8 +89,6 @@ def read_response(body: Object) -> Response:
         if body.get("error"):
             return Response(failure=read_error_body(body, 0, None), origin=Origin(NAME, None, body))
         raise Malformed(None, "this is not a Responses answer: `output` is missing")
-    if not body["output"] and body.get("status") is None and body.get("id") is None:
-        raise Malformed(None, "this is not a Responses answer: it has neither `status` nor `id`, and no output")
     parts: list[Part] = []
     for number, item in enumerate(expect_list(body["output"], (None, "output"))):
         at = ((None, "output"), number)
@@ -97,7 +96,7 @@ def read_response(body: Object) -> Response:
     failure = read_failure(body, None)
     finish = None if failure else read_finish(body, Call in map(type, parts), None)
     choices = (Choice(0, tuple(parts), finish),) if parts or finish else ()
-    return Response(
+    response = Response(
         get_text(body, "id", None) or "",
         get_text(body, "model", None) or "",
         get_timestamp(body, "created_at", None),
@@ -107,6 +106,7 @@ def read_response(body: Object) -> Response:
         reading.read_origin(body, None, RESPONSE_KEYS),
         tuple(reading.unknown_fields),
     )
+    return expect_answer(response)
 
 
 def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
@@ -130,7 +130,7 @@ def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Pa
 
 
 def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
-    status = get_text(body, "status", path) or "completed"
+    status = get_text(body, "status", path) or ""
     if status == "incomplete":
         details = get_object(body, "incomplete_details", path) or {}
         reason = get_text(details, "reason", (path, "incomplete_details")) or ""

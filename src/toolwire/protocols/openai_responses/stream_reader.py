@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.errors import read_retry_after, truncated_stream_failure
+from toolwire.core.errors import NOTHING_SAID, read_retry_after, truncated_stream_failure
 from toolwire.core.events import (
     ArgumentsDelta,
     ChoiceEnd,
@@ -221,12 +221,14 @@ class StreamReader:
         self._start_response(get_object(node, "response", path), path)
 
     def _read_terminal_event(self, node: Object, path: Path) -> None:
-        response = get_object(node, "response", path) or {}
+        response = given = get_object(node, "response", path) or {}
         self._start_response(response, path)
         at = (path, "response")
         if response.get("status") is None:
             response = {**response, "status": node["type"].rpartition(".")[2]}
         failure = read_failure(response, at)
+        if failure is None and not given and not self._items:
+            raise Malformed(path, f"this is not an answer: {NOTHING_SAID}")
         if failure is None:
             self._finish_all_items(response, at)
         usage = read_usage(response, at, self._reading)

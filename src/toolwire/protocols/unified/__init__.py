@@ -21,6 +21,7 @@ CODEC = Codec(
         call_id_pattern=re.compile(r"(?s).+"),
         max_call_id_length=ID_LIMIT,
         result_placement="turns",
+        takes_async_calls=True,
         merged_roles=frozenset({"assistant"}),
         system_placement="both",
         result_media_kinds=frozenset({"image", "file", "audio", "video"}),

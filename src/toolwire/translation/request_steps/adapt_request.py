@@ -31,11 +31,11 @@ def adapt_request(
         request, used_ids = normalise_call_ids(request, rules, ledger, features)
     if rare:
         request = _restrict_seals(request, provider, ledger, options, features)
+    if "blank text" in rare:
+        request = turn_content.drop_empty_text(request, rules, ledger)
     request = turn_content.place_system_prompt(request, rules, ledger)
     request = turn_content.fit_response_format(request, rules, ledger)
     request = turn_content.mention_json(request, rules, ledger)
-    if "blank text" in rare:
-        request = turn_content.drop_empty_text(request, rules, ledger)
     if has_calls:
         request = history.pair_results(request, rules, ledger)
     elif rules.merged_roles and not ledger.is_same_protocol:

@@ -34,7 +34,7 @@ from toolwire.core.ir import (
     without_wire,
 )
 from toolwire.core.losses import Ledger
-from toolwire.translation.request_steps.turn_content import RequestFeatures
+from toolwire.translation.request_steps.turn_content import CONTINUE, RequestFeatures
 
 
 class _CallIds(Struct, eq=False):
@@ -146,8 +146,7 @@ def normalise_call_ids(
 # --- the order of turns ---
 
 RESULT_UNAVAILABLE = "The result of this call is not available."
-CONTINUE = "Continue."
-"""The text of a user turn that is put before the first turn of the assistant, or after instructions alone."""
+RESULT_PENDING = "The result of this call is not available yet."
 
 
 class _CallBatch(Struct, eq=False):
@@ -272,6 +271,7 @@ def place_results(
 def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol: bool) -> bool:
     """Is the history already as the target requires it? Most are, so this is one quick pass."""
     waiting: dict[str, None] = {}
+    later: set[str] = set()
     seen: set[str] = set()
     last = ""
     result_role = "tool" if constraints.result_placement == "turns" else "user"
@@ -284,13 +284,16 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
             if waiting and last != "assistant":
                 return False
             for part in parts:
-                if type(part) is Call and not part.is_async:
+                if type(part) is Call:
                     if part.id in seen:
                         return False
                     seen.add(part.id)
-                    waiting[part.id] = None
+                    if part.is_async and constraints.takes_async_calls:
+                        later.add(part.id)
+                    else:
+                        waiting[part.id] = None
         elif not _answers_waiting_calls(
-            parts,
+            parts if not later else tuple([part for part in parts if not _is_late_result(part, later)]),
             waiting,
             same_protocol,
             same_protocol or (role == result_role and (role != "tool" or len(parts) == 1)),
@@ -298,6 +301,10 @@ def is_in_order(turns: tuple[Turn, ...], constraints: Constraints, same_protocol
             return False
         last = role
     return not waiting
+
+
+def _is_late_result(part: Part, later: set[str]) -> bool:
+    return type(part) is Result and part.id in later
 
 
 def _answers_waiting_calls(
@@ -425,12 +432,13 @@ def _complete_results(batch: _CallBatch, constraints: Constraints, ledger: Ledge
     for id, call in batch.calls.items():
         result = batch.results.get(id)
         if result is None:
-            if not constraints.needs_result_for_every_call or call.is_async:
+            if call.is_async and constraints.takes_async_calls:
                 continue
             what = f"the call of `{call.name}` had no result and got one that says so"
             ledger.note("result-added", source_path(call), what)
-            failed = True if constraints.result_error_style == "flag" else None
-            result = Result(id, (Text(RESULT_UNAVAILABLE),), failed, call.name, call.kind, call.namespace)
+            text = RESULT_PENDING if call.is_async else RESULT_UNAVAILABLE
+            failed = True if constraints.result_error_style == "flag" and not call.is_async else None
+            result = Result(id, (Text(text),), failed, call.name, call.kind, call.namespace)
         results.append(result)
     return results
 

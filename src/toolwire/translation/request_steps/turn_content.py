@@ -40,6 +40,9 @@ from toolwire.translation.options import Options
 
 # --- instructions -----------------------------------------------------------------------------------------------------
 
+CONTINUE = "Continue."
+"""The text of a user turn that is added: before the first turn of the assistant, after instructions alone, or instead
+of an empty one."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -233,13 +236,19 @@ def drop_empty_text(request: Request, constraints: Constraints, ledger: Ledger) 
     ]
     kept = [turn for turn in turns if turn.parts or turn.role not in ("user", "assistant", "system", "developer")]
     system = tuple(part for part in request.system if not _is_empty_text(part, ledger))
+    is_last_empty = bool(turns) and turns[-1].role == "user" and not turns[-1].parts
+    is_all_empty = not kept and not system and bool(turns or request.system)
+    if (is_last_empty or is_all_empty) and not ledger.is_same_protocol:
+        where = source_path(turns[-1] if turns else request.system[0])
+        ledger.note("turn-added", where, f"a user turn `{CONTINUE}` was added, because the last turn is empty")
+        kept.append(Turn("user", (Text(CONTINUE),)))
     return with_fields(request, system=system, turns=tuple(kept))
 
 
 def _drop_empty_model_text(request: Request) -> Request:
     turns: list[Turn] = []
     for turn in request.turns:
-        if turn.role == "assistant" and any(map(_says_nothing, turn.parts)):
+        if turn.role == "assistant" and (not turn.parts or any(map(_says_nothing, turn.parts))):
             turn = with_parts(turn, [part for part in turn.parts if not _says_nothing(part)])
             if not turn.parts:
                 continue
@@ -433,4 +442,6 @@ class RequestFeatures(Struct):
 def request_features(request: Request) -> RequestFeatures:
     features = RequestFeatures()
     features.add_turns(request.turns)
+    if not all(turn.parts for turn in request.turns):
+        features.rare.add("blank text")
     return features
