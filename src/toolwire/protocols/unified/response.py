@@ -7,7 +7,7 @@ from itertools import count
 from msgspec.structs import asdict, replace
 
 from toolwire.core.codec import WriteContext
-from toolwire.core.errors import expect_answer
+from toolwire.core.errors import NOTHING_SAID
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Call, Choice, Finish, Media, Part, Reasoning, Response, Seal, Text, Usage, source_path
 from toolwire.core.json_values import (
@@ -231,7 +231,10 @@ def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> R
     choice = _read_choice(reading, node, path)
     if error is None and node.get("message") is None and not ("message" in node and node.get("id")):
         raise Malformed(path, "this is not a unified answer: it has neither `message` nor `error`")
-    response = Response(
+    is_hollow = choice is not None and not choice.parts and choice.finish is None
+    if error is None and is_hollow and not node.get("id"):
+        raise Malformed(path, f"this is not an answer: {NOTHING_SAID}")
+    return Response(
         **read_fields(node, path, names.RESPONSE_FIELDS),
         choices=() if choice is None else (choice,),
         usage=None if usage is None else read_usage(reading, usage, (path, "usage")),
@@ -239,7 +242,6 @@ def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> R
         origin=origin,
         unknown_fields=tuple(reading.unknown_fields),
     )
-    return expect_answer(response)
 
 
 def _read_choice(reading: LenientReadContext, node: Object, path: Path) -> Choice | None:
