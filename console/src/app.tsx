@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { connection, connectNow, gateway, isLoaded, problem, type Connection } from "./gateway";
+import { connection, connectNow, gateway, isLoaded, logOut, problem, type Connection } from "./gateway";
 import { useKeys } from "./parts/keys";
 import { Dialog, EmptyState } from "./parts/small";
 import { goTo, route, writeHash } from "./router";
@@ -50,6 +50,11 @@ export function App() {
           ))}
         </nav>
         <ConnectionStatus />
+        {gateway.value?.can_log_out && connection.value !== "login" && (
+          <button type="button" class="button quiet" onClick={() => void logOut()}>
+            Log out
+          </button>
+        )}
         <button type="button" class="button quiet icon-button" onClick={switchTheme} title="Light, dark or as the system (t)" aria-label={`Theme: ${theme.value}`}>
           <ThemeIcon />
         </button>

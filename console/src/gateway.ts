@@ -2,7 +2,7 @@
 
 import { batch, computed, signal } from "@preact/signals";
 import { API_PATH, type ConsoleState, type ExchangeList, type ExchangeRow, type Hello, type Output } from "./api";
-import { getJson, RequestFailed } from "./client";
+import { getJson, postJson, RequestFailed } from "./client";
 import { joinOutput, mergeRows, newestFirst } from "./core/exchange_rows";
 import { FrameBatch } from "./core/frame_batch";
 
@@ -108,6 +108,18 @@ export function connectNow(): void {
   tries = 0;
   if (connection.value === "login") connection.value = "connecting";
   connect();
+}
+
+/** Forgets what only those who are logged in may see, and asks for the key again. */
+export async function logOut(): Promise<void> {
+  await postJson("logout", {});
+  batch(() => {
+    gateway.value = null;
+    isLoaded.value = false;
+    rows.value = [];
+    outputs.value = new Map();
+  });
+  connectNow();
 }
 
 async function reconnect(): Promise<void> {

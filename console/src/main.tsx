@@ -3,6 +3,8 @@ import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/wire.css";
 import "./styles/views.css";
+import "./styles/forms.css";
+import "./styles/workbench.css";
 import { render } from "preact";
 import { App } from "./app";
 import { connect } from "./gateway";

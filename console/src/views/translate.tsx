@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
-import type { LossRow, MessageKind, TranslateAnswer, TranslateQuestion, TranslateResult } from "../api";
+import type { LossRow, TranslateAnswer, TranslateQuestion, TranslateResult } from "../api";
 import { postJson, RequestFailed } from "../client";
 import { EXAMPLES } from "../core/examples";
 import { formatBytes, formatCountOf } from "../core/format";
@@ -16,6 +16,7 @@ import { writeHash } from "../router";
 import type { ViewProps } from "./index";
 
 type Question = Required<TranslateQuestion>;
+type MessageKind = TranslateAnswer["kind"];
 
 /** Stays while one looks at other views. */
 const question = signal<Question>({ text: "", kind: "", source: "" });
