@@ -458,6 +458,19 @@ def test_text_that_cannot_be_read_is_said(served: Served, text: str) -> None:
     assert found.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ({"text": '{"model":"x","messages":[{"role":"bob"}]}'}, "/messages/0"),
+        ({"text": '{"contents":[{"parts":[{"text":5}]}]}'}, "/contents/0/parts/0/text"),
+        ({"text": '{"messages":5}', "kind": "request", "source": "unified"}, "/messages"),
+    ],
+)
+def test_what_cannot_be_read_has_a_place(served: Served, question: dict[str, str], place: str) -> None:
+    error = post(served, "translate", question).json()["error"]
+    assert error.startswith(f"{place}"), error
+
+
 def test_bad_bodies_of_the_page_are_refused(served: Served) -> None:
     for body in (b"", b"{", b"[]", b'{"text": 5}', b"[" * 100_000):
         assert ask(served.port, "POST", API + "translate", body, POST).status == 400

@@ -192,13 +192,11 @@ const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (char) => `_$
 /** Protocols without an SDK of their own. */
 const NO_SDK: Sdk = {
   python: (request, body) => {
+    const imports = ["import json", ...(request.needsKey ? ["import os"] : []), "from urllib.request import Request, urlopen"].join("\n");
+    const headers = `{"content-type": "application/json"${request.needsKey ? `, "${KEY_HEADER}": ${pythonKey(true)}` : ""}}`;
     const url = writeString(request.origin + requestPath(request));
-    const headers = request.needsKey ? `, headers={"${KEY_HEADER}": ${pythonKey(true)}}` : "";
-    const call = `${url}, json=body${headers}, timeout=600)`;
-    const result = request.isStream
-      ? `with httpx.stream("POST", ${call} as answer:\n    for line in answer.iter_lines():\n        print(line)`
-      : `answer = httpx.post(${call}\nprint(answer.json())`;
-    return `${request.needsKey ? "import os\n\n" : ""}import httpx\n\nbody = ${writeValue(body, PYTHON)}\n${result}\n`;
+    const result = request.isStream ? 'for line in answer:\n        print(line.decode(), end="")' : "print(json.load(answer))";
+    return `${imports}\n\nbody = ${writeValue(body, PYTHON)}\nrequest = Request(${url}, json.dumps(body).encode(), ${headers})\nwith urlopen(request) as answer:\n    ${result}\n`;
   },
   typescript: (request, body) => {
     const headers = `{ "content-type": "application/json"${request.needsKey ? `, "${KEY_HEADER}": ${typescriptKey(true)}!` : ""} }`;

@@ -13,8 +13,8 @@ interface Props {
 export function ModelField({ label, value, placeholder, models, onChange }: Props) {
   const ids = { model: useId(), models: useId() };
   return (
-    <label class="field" for={ids.model}>
-      {label}
+    <div class="field">
+      <label for={ids.model}>{label}</label>
       <input
         id={ids.model}
         list={ids.models}
@@ -31,6 +31,6 @@ export function ModelField({ label, value, placeholder, models, onChange }: Prop
           </option>
         ))}
       </datalist>
-    </label>
+    </div>
   );
 }

@@ -25,6 +25,7 @@ export function Connect() {
   const needsKey = gateway.value?.needs_client_key ?? false;
   const origin = location.origin;
   const protocol = gateway.value?.protocols.find((one) => one.name === sdk);
+  const isUsualAddress = location.port === "8642";
   return (
     <div class="page">
       <h1>Connect</h1>
@@ -57,8 +58,8 @@ export function Connect() {
       <section class="connect-part" aria-label="Agents">
         <h2>Agents</h2>
         <p class="muted">
-          <code>toolwire run</code> starts an agent on this gateway, in a folder of its own: your settings of the agent stay as they are. It uses the gateway at the configured
-          address; if this one has another, say so in the same <code>toolwire.toml</code>.
+          <code>toolwire run</code> starts an agent on this gateway, in a folder of its own: your settings of the agent stay as they are.{" "}
+          {isUsualAddress ? "" : "It looks for a gateway at the address in toolwire.toml (by default 127.0.0.1:8642), and starts a private one if none is there."}
         </p>
         <ul class="agents">
           {AGENTS.map((agent) => (

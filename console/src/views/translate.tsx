@@ -3,7 +3,7 @@ import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import type { LossRow, TranslateAnswer, TranslateQuestion, TranslateResult } from "../api";
 import { postJson, RequestFailed } from "../client";
 import { EXAMPLES } from "../core/examples";
-import { formatBytes, formatCountOf } from "../core/format";
+import { formatBytes, formatCountOf, showInvisible } from "../core/format";
 import { parseJson } from "../core/json_text";
 import { MAX_LINK, packText, unpackText } from "../core/shared_link";
 import { findPlace, lineAndColumn, type TextRange } from "../core/text_place";
@@ -11,7 +11,7 @@ import { gateway } from "../gateway";
 import { DiffView } from "../parts/diff_view";
 import { JsonView } from "../parts/json_view";
 import { LossList } from "../parts/losses";
-import { Choice, copyText, Tabs } from "../parts/small";
+import { Choice, CopyButton, copyText, Tabs } from "../parts/small";
 import { writeHash } from "../router";
 import type { ViewProps } from "./index";
 
@@ -236,6 +236,8 @@ function Result({ result, answer, onShow }: ResultProps) {
           <div class="translate-body">
             {shape === "diff" ? (
               <DiffView title="Differences" left={text} right={result.text} leftTitle={`input (${answer.source})`} rightTitle={result.protocol} />
+) : kind === "stream" ? (
+              <StreamFrames title={`Stream in ${result.protocol}`} text={result.text} />
             ) : (
               <JsonView title={`${KINDS[kind]} in ${result.protocol}`} body={{ text: result.text, size: new Blob([result.text]).size, is_cut: false }} />
             )}
@@ -250,6 +252,32 @@ function Result({ result, answer, onShow }: ResultProps) {
         </>
       )}
     </div>
+  );
+}
+
+const MAX_FRAMES = 1000;
+
+/** The events of a stream, with the numbers that paths of losses have. */
+function StreamFrames({ title, text }: { title: string; text: string }) {
+  const frames = useMemo(() => text.split("\n\n").filter((frame) => frame.trim()), [text]);
+  return (
+    <section class="panel stream-panel" aria-label={title}>
+      <header class="panel-head">
+        <h2>{title}</h2>
+        <span class="muted">{formatCountOf(frames.length, "event")}</span>
+        <span class="grow" />
+        <CopyButton text={text} class="button quiet" />
+      </header>
+      <ol class="stream-frames mono" tabIndex={0} aria-label={`Events of the ${title.toLowerCase()}`}>
+        {frames.slice(0, MAX_FRAMES).map((frame, index) => (
+          <li key={index}>
+            <span class="frame-number">{index}</span>
+            <span class="frame-data">{showInvisible(frame)}</span>
+          </li>
+        ))}
+        {frames.length > MAX_FRAMES && <li>and {frames.length - MAX_FRAMES} more: copy the stream to see them</li>}
+      </ol>
+    </section>
   );
 }
 

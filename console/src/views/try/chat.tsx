@@ -63,8 +63,8 @@ function MessageItem({ entry, isLast, before }: { entry: Entry; isLast: boolean;
       {message.reasoning && <Reasoning text={message.reasoning} />}
       {message.text && <p class="message-text">{message.text}</p>}
       {!message.text && !message.calls.length && <p class="muted">The answer has no text.</p>}
-      {message.calls.map((call) => (
-        <CallCard key={call.id} call={call} isOpen={isLast} />
+      {message.calls.map((call, index) => (
+        <CallCard key={call.id} call={call} number={index + 1} isOpen={isLast} />
       ))}
       {answer && (
         <p class="message-facts muted">
@@ -113,16 +113,16 @@ function ResultsItem({ message, calls }: { message: Message; calls: readonly Cal
 }
 
 /** A call of the model. While it waits, the person writes its result. */
-function CallCard({ call, isOpen }: { call: Call; isOpen: boolean }) {
+function CallCard({ call, number, isOpen }: { call: Call; number: number; isOpen: boolean }) {
   const ids = { result: useId() };
   const result = resultOf(call.id);
   const change = (part: Partial<CallResult>): void => void (results.value = new Map(results.value).set(call.id, { ...result, ...part }));
   return (
-    <section class="call-card" aria-label={`Call of ${call.name}`}>
-      <header>
+    <div class="call-card" role="group" aria-label={`Call ${number}: ${call.name}`}>
+      <p class="call-head">
         <Badge tone="accent">call</Badge> <code class="call-name">{call.name}</code>
-      </header>
-      <pre class="call-arguments" tabIndex={0} role="group" aria-label={`Arguments of ${call.name}`}>
+      </p>
+      <pre class="call-arguments" tabIndex={0} role="group" aria-label={`Arguments of call ${number}`}>
         {prettyLines(parseJson(call.arguments)).join("\n")}
       </pre>
       {isOpen && (
@@ -153,7 +153,7 @@ function CallCard({ call, isOpen }: { call: Call; isOpen: boolean }) {
           </div>
         </div>
       )}
-    </section>
+    </div>
   );
 }
 

@@ -18,7 +18,6 @@ const INSTALL: Readonly<Record<string, readonly [python: string, typescript: str
   "openai-responses": ["pip install openai", "npm install openai"],
   anthropic: ["pip install anthropic", "npm install @anthropic-ai/sdk"],
   gemini: ["pip install google-genai", "npm install @google/genai"],
-  unified: ["pip install httpx", ""],
 };
 const TYPING_MS = 300;
 

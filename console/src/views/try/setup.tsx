@@ -18,7 +18,7 @@ export function Setup({ models }: { models: Resource<ModelList> }) {
       <summary>
         <span>Settings</span>
         <span class="muted setup-summary">
-          {protocol.value?.title} · {model.value || "no model"} · {formatCountOf(tools.value.length, "tool")}
+          {protocol.value?.title}, {model.value || "no model"}, {formatCountOf(tools.value.length, "tool")}
         </span>
       </summary>
       <div class="setup-fields">
@@ -94,23 +94,14 @@ interface ToolProps {
 
 function Tool({ tool, number, onChange, onRemove }: ToolProps) {
   const ids = { name: useId(), description: useId(), parameters: useId(), problem: useId() };
+  const name = tool.name || `tool ${number}`;
   const brokenAt = tool.parameters.trim() ? parseJson(tool.parameters).brokenAt : -1;
   return (
     <details class="tool-draft" open={!tool.name}>
       <summary>
-        <code>{tool.name || `tool ${number}`}</code>
-        <button
-          type="button"
-          class="button quiet"
-          aria-label={`Remove ${tool.name || `tool ${number}`}`}
-          onClick={(event) => {
-            event.preventDefault();
-            onRemove();
-          }}
-        >
-          Remove
-        </button>
+        <code>{name}</code>
       </summary>
+      <div class="tool-fields">
       <label class="field" for={ids.name}>
         Name
         <input id={ids.name} value={tool.name} autocomplete="off" spellcheck={false} onInput={(event) => onChange({ name: event.currentTarget.value })} />
@@ -136,6 +127,10 @@ function Tool({ tool, number, onChange, onRemove }: ToolProps) {
           {brokenAt >= 0 ? `Not JSON from character ${brokenAt + 1} on.` : ""}
         </span>
       </label>
+      <button type="button" class="button" aria-label={`Remove ${name}`} onClick={onRemove}>
+        Remove
+      </button>
+      </div>
     </details>
   );
 }

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.core.codec import Codec
 from toolwire.core.events import OpaqueEvent, ResponseFailed
-from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.json_values import Malformed, Object, decode, expect_object
 from toolwire.core.losses import Loss
 from toolwire.gateway.console.api import LossRow, MessageKind, TranslateAnswer, TranslateQuestion, TranslateResult
 from toolwire.protocols import CODECS
@@ -73,13 +73,32 @@ def describe_problem(data: bytes, kinds: Sequence[MessageKind], codecs: Sequence
         return "this is not a stream of one of the protocols, or it has no event that says something"
     try:
         body = expect_object(decode(data), None)
-        if len(codecs) == 1 and len(kinds) == 1 and kinds[0] != "error":
-            codecs[0].read_request(body) if kinds[0] == "request" else codecs[0].read_response(body)
+        problems = [
+            (bad, codec)
+            for kind in kinds
+            if kind != "error"
+            for codec in codecs
+            if (bad := find_malformed(body, kind, codec)) is not None
+        ]
     except Malformed as bad:
         return str(bad)
     except RecursionError:
         return "the JSON is nested too deeply"
+    # The protocol that could read most of it is the one that was meant.
+    deepest = max(problems, key=lambda one: one[0].path.count("/"), default=None)
+    if deepest is not None and len(kinds) == len(codecs) == 1:
+        return str(deepest[0])
+    if deepest is not None and deepest[0].path.count("/") > 1:
+        return f"{deepest[0]} (read as {deepest[1].name})"
     return "this is JSON, but not a request, an answer or an error of one of the protocols"
+
+
+def find_malformed(body: Object, kind: MessageKind, codec: Codec) -> Malformed | None:
+    try:
+        codec.read_request(body) if kind == "request" else codec.read_response(body)
+    except Malformed as bad:
+        return bad
+    return None
 
 
 def translate_text(data: bytes, kind: MessageKind, source: Codec, target: Codec, now: int) -> TranslateResult:
