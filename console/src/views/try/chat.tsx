@@ -9,7 +9,9 @@ import { writeHash } from "../../router";
 import { clientKey } from "../send_again";
 import { clear, draft, entries, failure, model, resultOf, results, send, sending, stop, takeBack, waitingCalls, type Entry } from "./state";
 
-const STARTERS = ["What is the weather in Paris and London?", "Hello!", "loopback: fail 429"];
+const STARTERS = ["What is the weather in Paris and London?", "Hello!"];
+/** The models that are built in also fail on request. */
+const BUILT_IN_STARTERS = [...STARTERS, "loopback: fail 429"];
 
 export function Chat() {
   const end = useRef<HTMLDivElement>(null);
@@ -44,7 +46,7 @@ function Empty() {
     <div class="chat-empty">
       <p>Each message is a real request to this gateway, in the protocol on the left. Tools run by hand: you write what they return.</p>
       <p class="chips">
-        {STARTERS.map((text) => (
+        {(/^(loopback|demo-)/.test(model.value) ? BUILT_IN_STARTERS : STARTERS).map((text) => (
           <button key={text} type="button" class="button" onClick={() => (draft.value = text)}>
             {text}
           </button>

@@ -5,7 +5,7 @@ import { codeMessages, Problem } from "../../core/conversation";
 import { formatCountOf } from "../../core/format";
 import { gateway } from "../../gateway";
 import { LossList } from "../../parts/losses";
-import { Choice, CodeBlock } from "../../parts/small";
+import { Choice, CopyButton } from "../../parts/small";
 import { isStream, messages, model, nextMessage, protocol, system, tools, translateRequest } from "./state";
 
 const LANGUAGES: readonly { value: Language; title: string }[] = [
@@ -53,6 +53,7 @@ export function Code() {
         <h2>Code</h2>
         <span class="grow" />
         <Choice label="Language" options={LANGUAGES} value={language} onChange={setLanguage} />
+        {code && <CopyButton text={code} class="button quiet" />}
       </header>
       <div class="try-code-body">
         {request.problem && (
@@ -65,7 +66,11 @@ export function Code() {
             <code>{install}</code>
           </p>
         )}
-        {code && <CodeBlock text={code} label={`Code in ${language}`} />}
+        {code && (
+          <pre class="code-text" tabIndex={0} role="region" aria-label={`Code in ${language}`}>
+            {code}
+          </pre>
+        )}
         {request.losses.length > 0 && (
           <details class="try-losses">
             <summary>{formatCountOf(request.losses.length, "change", "changes")} on the way from the unified protocol</summary>

@@ -34,11 +34,16 @@ export function Setup({ models }: { models: Resource<ModelList> }) {
         </label>
         <ModelField label="Model" value={model.value} models={models.data} onChange={(name) => (model.value = name)} />
         {models.error && <ErrorNote error={models.error} onRetry={models.reload} />}
-        {models.data?.problems.map((problem) => (
-          <p key={problem} class="note tone-warn">
-            {problem}
-          </p>
-        ))}
+        {models.data && models.data.problems.length > 0 && (
+          <details class="setup-problems">
+            <summary>{formatCountOf(models.data.problems.length, "provider")} could not be asked for models</summary>
+            {models.data.problems.map((problem) => (
+              <p key={problem} class="note tone-warn">
+                {problem}
+              </p>
+            ))}
+          </details>
+        )}
         {gateway.value?.needs_client_key && (
           <label class="field" for={ids.key}>
             Client key
