@@ -110,16 +110,15 @@ export function connectNow(): void {
   connect();
 }
 
-/** Forgets what only those who are logged in may see, and asks for the key again. */
+/** Ends the session, and forgets all that the page has in memory: exchanges, conversations, a client key. */
 export async function logOut(): Promise<void> {
-  await postJson("logout", {});
-  batch(() => {
-    gateway.value = null;
-    isLoaded.value = false;
-    rows.value = [];
-    outputs.value = new Map();
-  });
-  connectNow();
+  try {
+    await postJson("logout", {});
+    location.reload();
+  } catch (error) {
+    fail(error);
+    void reconnect();
+  }
 }
 
 async function reconnect(): Promise<void> {

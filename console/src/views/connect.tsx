@@ -58,7 +58,7 @@ export function Connect() {
       <section class="connect-part" aria-label="Agents">
         <h2>Agents</h2>
         <p class="muted">
-          <code>toolwire run</code> starts an agent on this gateway, in a folder of its own: your settings of the agent stay as they are.{" "}
+          <code>toolwire run</code> starts an agent{isUsualAddress ? " on this gateway" : ""}, in a folder of its own: your settings of the agent stay as they are.{" "}
           {isUsualAddress ? "" : "It looks for a gateway at the address in toolwire.toml (by default 127.0.0.1:8642), and starts a private one if none is there."}
         </p>
         <ul class="agents">

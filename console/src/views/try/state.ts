@@ -90,7 +90,9 @@ export function stop(): void {
 
 export function clear(): void {
   stop();
+  abort = null; // what comes of it belongs to no conversation
   batch(() => {
+    sending.value = null;
     entries.value = [];
     results.value = new Map();
     failure.value = null;
@@ -149,8 +151,11 @@ async function exchange(chosen: ProtocolInfo, control: AbortController): Promise
   if (clientKey.value) headers[KEY_HEADER] = clientKey.value;
   const response = await fetch(requestPath(asked), { method: "POST", headers, body: request.body, signal: control.signal, credentials: "same-origin" });
   const requestId = response.headers.get("x-request-id") ?? "";
-  sending.value = { requestId, bytes: 0 };
-  const raw = await readText(response, (bytes) => (sending.value = { requestId, bytes }));
+  const progress = (bytes: number): void => {
+    if (abort === control) sending.value = { requestId, bytes };
+  };
+  progress(0);
+  const raw = await readText(response, progress);
   const fail = (message: string): Failure => ({ status: response.status, message, raw, requestId });
   if (!response.ok) return fail(errorMessage(raw) || `The gateway answered with status ${response.status}.`);
   if (raw.length > MAX_ANSWER) return fail("The answer is too long to be read here.");
