@@ -82,8 +82,8 @@ def test_stats(run: Any, filled_store: str) -> None:
     assert (code, err) == (0, "")
     lines = collapse_spaces(out)
     place = {
-        "sqlite": r"store .*/kept/store\.db, schema version 1",
-        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres, schema version 2",
+        "sqlite": r"store .*/kept/store\.db, schema version 2",
+        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres, schema version 3",
     }
     assert re.fullmatch(place[filled_store], lines[0])
     assert re.fullmatch(r"size \d+\.\d KiB of at most 2\.0 GiB", lines[1])
@@ -174,7 +174,7 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 def test_default_file(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("stats")
     assert code == 0
-    assert collapse_spaces(out)[0] == f"store {tmp_path}/state/toolwire/store.db, schema version 1"
+    assert collapse_spaces(out)[0] == f"store {tmp_path}/state/toolwire/store.db, schema version 2"
     assert collapse_spaces(out)[2:] == ["entries 0 of 0 owners", "expired 0", "encrypted no"]
 
 

@@ -120,7 +120,9 @@ class RawProvider:
 
     MARK = re.compile(rb"-(s\d+x)")
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_alive: bool = True) -> None:
+        self.keeps_alive = keeps_alive
+        """May another request follow on a connection?"""
         self._numbers = count(1)
         self._scenes: dict[bytes, Scene] = {}
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -178,13 +180,13 @@ class RawProvider:
         found = self.MARK.search(target.encode() + b" " + headers.get("x-mark", "").encode() + b" " + body)
         if found is None:
             connection.sendall(answer(404, b'{"error":{"message":"no mark"}}'))
-            return True
+            return self.keeps_alive
         scene = self._scenes[found[1]]
         scene.asked.append(ReceivedRequest(method, target, headers, body))
         play = scene.plays[min(len(scene.asked), len(scene.plays)) - 1]
         if isinstance(play, bytes):
             connection.sendall(play)
-            return True
+            return self.keeps_alive
         play(ScriptedConnection(connection, scene))
         with suppress(OSError):  # the other side may have hung up already
             connection.shutdown(socket.SHUT_RDWR)

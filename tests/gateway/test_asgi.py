@@ -65,7 +65,8 @@ class Parent:
 def mounted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, RawProvider]]:
-    wire = RawProvider()
+    # Nobody tells this gateway to stop, so connections that it keeps would still be open when its loop closes.
+    wire = RawProvider(keeps_alive=False)
     file = tmp_path_factory.mktemp("mounted") / "toolwire.toml"
     file.write_text(configuration(wire, 'log_format = "none"'))
     with hosted(Parent(app(file), request.param), "off") as port:

@@ -218,7 +218,7 @@ NOWHERE = [
     ("anthropic", "POST", "/v1/v1/messages", {"anthropic-version": "2023-06-01"}, "/v1/messages"),
     ("anthropic", "POST", "/messages", {"anthropic-version": "2023-06-01"}, "/v1/messages"),
     ("gemini", "POST", "/v2/models/x:generateContent", {"x-goog-api-key": "x"}, ""),
-    ("openai-chat", "GET", "/", {}, ""),
+    ("openai-chat", "GET", "/nothing", {}, ""),
     ("unified", "POST", "/v1/unifie", {}, "/v1/unified"),
 ]
 

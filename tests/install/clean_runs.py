@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESTRICTED = [sys.executable, str(Path(__file__).with_name("restricted.py"))]
-EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry")
+EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry", "yaml")
 SECONDS = 60
 
 

@@ -38,6 +38,10 @@ WORDS: dict[str, tuple[str, ...]] = {
 """Arguments with which a command does something; the others need none."""
 
 
+MODULES = {"pyyaml": "yaml"}
+"""Packages whose module has another name."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     weather = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[A-Z]"}}}
@@ -54,7 +58,8 @@ def _extras() -> dict[str, str]:
     for extra, lines in PROJECT["optional-dependencies"].items():
         for line in lines:
             name = re.split(r"[>;\[]", line)[0]
-            found["opentelemetry" if name.startswith("opentelemetry") else name] = extra
+            module = "opentelemetry" if name.startswith("opentelemetry") else MODULES.get(name, name)
+            found[module] = extra
     return found
 
 

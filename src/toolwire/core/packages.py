@@ -12,6 +12,7 @@ EXTRAS = {
     "httpx2": "mcp",
     "anyio": "mcp",
     "opentelemetry": "otel",
+    "yaml": "import",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import print_problems
+from toolwire.core.packages import install_hint
 from toolwire.gateway.config.importers import (
     IMPORTERS,
     Imported,
@@ -28,7 +29,6 @@ HEADINGS = {
     "not converted": ("lost", "Not converted:"),
 }
 """The colour and the heading of each kind of note."""
-INSTALL_HINT = "pip install 'toolwire[import]'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _parse_file(text: str, name: str) -> object:
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
-        raise CommandError("reading YAML needs the package PyYAML", INSTALL_HINT) from None
+        raise CommandError("reading YAML needs the package PyYAML", install_hint("yaml")) from None
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:

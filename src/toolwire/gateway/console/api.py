@@ -10,7 +10,7 @@ All of it is below `API_PATH`:
     GET  exchanges/{id}/case          a case that `toolwire conformance` can play, as a download
     GET  events                       server-sent events: `hello` (Hello), `exchange` (ExchangeRow), `output` (Output)
     GET  sessions                     SessionList
-    GET  sessions/{id}                SessionDetail
+    GET  sessions/{id}                SessionDetail, by the id of the session or of one of its exchanges
     POST translate                    TranslateQuestion → TranslateAnswer
     GET  providers                    ProviderList
     POST providers/{name}/check       ProviderRow, after the provider was asked for its models
@@ -138,7 +138,7 @@ class ExchangeRow(Struct, frozen=True, kw_only=True):
     bytes_in: int
     bytes_out: int
     session: str
-    """The id of its session; "" if it is not known yet."""
+    """What to ask `sessions/{id}` for; "" if it has no session."""
 
 
 class ExchangeList(Struct, frozen=True, kw_only=True):

@@ -402,7 +402,7 @@ def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
     calls = record.capture.upstream_calls if record.capture is not None else []
     last = record.started
     for number, call in enumerate(calls):
-        between = "prepare" if number == 0 else "pause, tools or translation"
+        between = "prepare" if number == 0 else "prepare the next request"
         yield _step(record, between, "", last, call.started)
         last = call.ended or record.ended or call.head_received or call.started
         outcome = str(call.status) if call.status else call.error

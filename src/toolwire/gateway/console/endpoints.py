@@ -225,13 +225,13 @@ class Console:
         groups = sessions.group_sessions(await self._load_facts())
         if not argument:
             return json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
-        group = next((group for group in groups if group.id == argument), None)
+        group = next((group for group in groups if group.has_id(argument)), None)
         if group is None:
             return error_reply(Failure("not_found", "this session is not here any more", 404))
         bodies = [await self._ask_owner(one.row.id, Question("body", one.row.id)) or b"" for one in group.members]
         size = sum(map(len, bodies))
         turns = await run_by_size(size, lambda: sessions.describe_turns(group, bodies, self.clean_text))
-        return json_reply(SessionDetail(session=sessions.session_row(group, turns), turns=turns))
+        return json_reply(SessionDetail(session=sessions.session_row(group), turns=turns))
 
     async def translate_text(self, request: ClientRequest, argument: str) -> Reply:
         question = await self._read_body(request, TranslateQuestion)

@@ -24,10 +24,11 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
     return (int(worker), int(number)) if is_id else None
 
 
-def exchange_row(record: ExchangeRecord, worker: int, session: str = "") -> ExchangeRow:
+def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
+    id = exchange_id(worker, record.number)
     started, first, ended = record.started, record.first_byte, record.ended
     return ExchangeRow(
-        id=exchange_id(worker, record.number),
+        id=id,
         request_id=safe_name(record.request_id),
         state=exchange_state(record),
         started_at=record.started_at,
@@ -56,7 +57,7 @@ def exchange_row(record: ExchangeRecord, worker: int, session: str = "") -> Exch
         attempts=len(record.attempts),
         bytes_in=record.bytes_in,
         bytes_out=record.bytes_out,
-        session=session,
+        session=id if record.capture is not None else "",
     )
 
 

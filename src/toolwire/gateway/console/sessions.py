@@ -24,7 +24,7 @@ from toolwire.gateway.console.api import (
 )
 from toolwire.gateway.console.rows import exchange_row
 from toolwire.gateway.telemetry.log import read_captured_response
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
 from toolwire.protocols import CODECS
 
 MAX_TITLE = 80
@@ -43,6 +43,8 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     header: str = ""
     digests: Sequence[str] = ()
     """Of the messages up to each one: a session that goes on begins with the digests of the turn before."""
+    segments: Sequence[tuple[str, int]] = ()
+    """The pieces of the request to the provider, in the order in which it is cached: a digest of each, and its size."""
 
 
 class SessionGroup(Struct, frozen=True, kw_only=True):
@@ -50,6 +52,10 @@ class SessionGroup(Struct, frozen=True, kw_only=True):
     source: SessionSource
     members: Sequence[ExchangeFacts]
     """The oldest first."""
+
+    def has_id(self, id: str) -> bool:
+        """Is this the id of the session, or of one of its exchanges?"""
+        return id == self.id or any(one.row.id == id for one in self.members)
 
 
 # --- grouping ---
@@ -77,7 +83,14 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
         conversation=_conversation_id(body),
         header=header,
         digests=digest_turns(request.turns),
+        segments=[(ids.hex_digest(segment.text, 16), len(segment.text)) for segment in _sent_segments(capture)],
     )
+
+
+def _sent_segments(capture: ExchangeCapture) -> list[Segment]:
+    """The pieces of the last request to a provider."""
+    calls = capture.upstream_calls
+    return list_segments(calls[-1].body, calls[-1].protocol) if calls else []
 
 
 def _conversation_id(body: Json) -> str:
@@ -159,7 +172,7 @@ def _session_id(*words: str) -> str:
     return ids.hex_digest("\0".join(words), 16)
 
 
-def session_row(group: SessionGroup, turns: Sequence[SessionTurn] = ()) -> SessionRow:
+def session_row(group: SessionGroup) -> SessionRow:
     rows = [one.row for one in group.members]
     titles = (one.title for one in group.members if one.title)
     return SessionRow(
@@ -172,7 +185,7 @@ def session_row(group: SessionGroup, turns: Sequence[SessionTurn] = ()) -> Sessi
         started_at=rows[0].started_at,
         last_at=rows[-1].started_at,
         tokens=add_tokens([row.tokens for row in rows if row.tokens is not None]),
-        broken_prefixes=sum(turn.prefix_break is not None for turn in turns),
+        broken_prefixes=sum(before is not None and is_broken(before, one) for before, one in pair_turns(group.members)),
     )
 
 
@@ -204,21 +217,47 @@ MAX_COMPARED = 8
 _CHANGING_TEXT = re.compile(r"\d{1,4}[-:./]\d{1,2}|\d{10,13}|[0-9a-f]{8}-[0-9a-f]{4}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 
 
+def pair_turns(members: Sequence[ExchangeFacts]) -> list[tuple[ExchangeFacts | None, ExchangeFacts]]:
+    """Each turn with the turn that it continues: of the last ones, the one with which it has the most in common."""
+    pairs: list[tuple[ExchangeFacts | None, ExchangeFacts]] = []
+    for number, one in enumerate(members):
+        earlier = [
+            before
+            for before in members[max(0, number - MAX_COMPARED) : number]
+            if one.segments and before.segments and _continues(one, before)
+        ]
+        best = max(earlier, key=lambda before: (count_same(before, one), before.row.started_at), default=None)
+        pairs.append((best, one))
+    return pairs
+
+
+def count_same(before: ExchangeFacts, one: ExchangeFacts) -> int:
+    """The size of the pieces at the start that are the same."""
+    same = 0
+    for old, new in zip(before.segments, one.segments, strict=False):
+        if old != new:
+            break
+        same += new[1]
+    return same
+
+
+def is_broken(before: ExchangeFacts, one: ExchangeFacts) -> bool:
+    """Is the request before not the start of this one, or does another model have to read it?"""
+    is_other = (before.row.provider, before.row.model) != (one.row.provider, one.row.model)
+    return is_other or list(one.segments[: len(before.segments)]) != list(before.segments)
+
+
 def describe_turns(group: SessionGroup, bodies: Sequence[bytes], clean: Callable[[str], str]) -> list[SessionTurn]:
     """Each turn with where its prefix broke. `bodies` are the requests to the providers, b"" for unknown ones."""
+    body_of = {one.row.id: body for one, body in zip(group.members, bodies, strict=True)}
     turns: list[SessionTurn] = []
-    earlier: list[tuple[ExchangeFacts, list[Segment]]] = []
-    for one, body in zip(group.members, bodies, strict=True):
-        segments = list_segments(body, one.row.provider_protocol)
-        prefix_bytes, found = 0, None
-        candidates = [pair for pair in earlier[-MAX_COMPARED:] if _continues(one, pair[0])]
-        if segments and candidates:
-            best = max(candidates, key=lambda pair: (count_same_bytes(pair[1], segments), pair[0].row.started_at))
-            prefix_bytes = sum(len(segment.text) for segment in best[1])
-            found = find_break(best, (one, segments), clean)
+    for before, one in pair_turns(group.members):
+        found = None
+        if before is not None and is_broken(before, one):
+            sides = [(side, list_segments(body_of[side.row.id], side.row.provider_protocol)) for side in (before, one)]
+            found = find_break(sides[0], sides[1], clean)
+        prefix_bytes = sum(size for _, size in before.segments) if before is not None else 0
         turns.append(SessionTurn(exchange=one.row, prefix_bytes=prefix_bytes, prefix_break=found))
-        if segments:
-            earlier.append((one, segments))
     return turns
 
 
