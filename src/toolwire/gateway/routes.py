@@ -394,7 +394,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     record.provider, record.provider_protocol, record.model = target.provider.name, codec.name, target.model
     count = await _ask_provider(call, upstream, body)
     if count is not None:
-        return Reply(200, JSON_HEADERS, encode(endpoint.write_count(count)))
+        return Reply(200, upstream.reply_headers, encode(endpoint.write_count(count)))
     record.usage_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -51,6 +53,8 @@ class StreamTranslation:
         self._fold = Fold() if exchange.uses_memory else None
         self._first_seal = ""
         """The first seal that the client got."""
+        self.describe_failure: Callable[[Failure], Failure] = keep_failure
+        """Makes of a failure what the client is told, where the caller knows more about the provider."""
         self.failure: Failure | None = None
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
@@ -155,9 +159,10 @@ class StreamTranslation:
         self._last_delta = self._delta_writer = None
         fault = self._checker.check_event(event)
         if fault is not None:
-            self.failure, event = fault, ResponseFailed(fault)
-        else:
-            self._observe_event(event)
+            event = ResponseFailed(fault)
+        if type(event) is ResponseFailed:
+            event = replace(event, failure=self.describe_failure(event.failure))
+        self._observe_event(event)
         if self._fold is not None:
             self._fold.add_event(event)
         steps = self._steps
@@ -205,3 +210,7 @@ class StreamTranslation:
                 self.finishes += (event.finish.kind,)
             elif isinstance(event, PartStart) and isinstance(event.part, Call):
                 self.called_tools += (event.part.name,)
+
+
+def keep_failure(failure: Failure) -> Failure:
+    return failure

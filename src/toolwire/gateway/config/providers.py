@@ -49,6 +49,12 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     catalogue: str = ""
     docs: str = ""
 
+    @property
+    def needed_variables(self) -> tuple[str, ...]:
+        """The environment variables that make it a provider."""
+        needs_address = self.local or not self.base_url
+        return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
+
 
 class ProviderTable(Struct, frozen=True, kw_only=True):
     """A provider. Missing keys are taken from the well-known server with this name or `kind`."""

@@ -153,16 +153,24 @@ async def _read_error_response(
     if isinstance(data, TransportError):
         return error_replies.transport_error(call, upstream, data)
     if response.status < 400:
-        what = f"the provider `{upstream.provider.name}` answered with a redirect ({response.status})"
-        redirection = Failure("upstream", f"{what}: check its base_url", 502, "redirection")
-        return error_replies.gateway_error(call, redirection, can_fall_back=True)
+        return error_replies.redirect_error(call, upstream, response.status)
     data = redact_key(data, upstream)
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
-    headers = {**error.headers, **client_response_headers(call, upstream, response.headers, prepared.loss_codes)}
-    if not exchange.is_cross_protocol and "json" in response.headers.get("content-type", ""):
-        return error_replies.provider_error(failure, Reply(response.status, headers, data))
-    return error_replies.provider_error(failure, Reply(error.status, headers, error.body))
+    headers = client_response_headers(call, upstream, response.headers, prepared.loss_codes)
+    if exchange.is_cross_protocol or not _is_json_error(response, data):
+        return error_replies.provider_failure(call, upstream, failure, headers)
+    return error_replies.provider_error(failure, Reply(response.status, {**error.headers, **headers}, data))
+
+
+def _is_json_error(response: UpstreamResponse, data: bytes) -> bool:
+    """Does the error say something that a client of the provider's own protocol can read as it is?"""
+    if "json" not in response.headers.get("content-type", ""):
+        return False
+    try:
+        return decode(data) not in ({}, [], None, "")
+    except Malformed:
+        return False
 
 
 def _make_final(failed: AttemptFailed, upstream: Upstream, tools_were_run: bool) -> AttemptFailed:
@@ -216,10 +224,11 @@ async def _read_whole_response(
     if codes:
         record.add_losses(codes, prepared.ledger, translation.ledger)
     sent_headers = client_response_headers(call, upstream, headers, codes)
-    if translation.headers:
-        sent_headers = {**translation.headers, **sent_headers}
+    failure = translation.failure
+    if failure is not None and translation.status != 200:
+        return error_replies.provider_failure(call, upstream, failure, sent_headers)
     reply = Reply(translation.status, sent_headers, translation.body)
-    return reply if translation.failure is None else error_replies.provider_error(translation.failure, reply)
+    return reply if failure is None else error_replies.provider_error(failure, reply)
 
 
 def _describe_unread_response(
@@ -227,7 +236,7 @@ def _describe_unread_response(
 ) -> AttemptFailed:
     if isinstance(error, TransportError):
         return error_replies.transport_error(call, upstream, error)
-    return error_replies.provider_failure(call, error, {})
+    return error_replies.provider_failure(call, upstream, error, {})
 
 
 async def _complete_rounds(
@@ -285,7 +294,7 @@ def _pass_response(
     if response.id:
         return error_replies.provider_error(response.failure, reply)
     # Without an id it is an error that was sent with status 200: the client must see that in the status.
-    return error_replies.provider_failure(call, response.failure, reply.headers)
+    return error_replies.provider_failure(call, upstream, response.failure, reply.headers)
 
 
 async def _start_stream(
@@ -296,6 +305,7 @@ async def _start_stream(
     is_stream = _has_stream_type(response)
     translated = None if is_stream and prepared.is_passthrough else prepared.exchange.start_stream()
     stream: AnswerStream = translated or PassthroughStream(prepared.upstream.codec)
+    stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)
     started = StartedStream(prepared, response, stream, headers)
     if is_stream or translated is None:
         failed = await _wait_for_content(call, started)
@@ -303,7 +313,7 @@ async def _start_stream(
         failed = await _stream_whole_response(call, started, translated)
     if failed is None and stream.failure is not None:
         call.record.usage = stream.usage
-        failed = error_replies.provider_failure(call, stream.failure, headers)
+        failed = error_replies.provider_failure(call, prepared.upstream, stream.failure, headers)
     if failed is not None:
         response.abort()
         return failed

@@ -12,8 +12,9 @@ from toolwire.core.events import ResponseFailed
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger, Loss
+from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, Upstream
-from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.pipeline.headers import JSON_HEADERS, recognise_agent
 from toolwire.gateway.server.admission import RETRY_AFTER
 from toolwire.gateway.upstream.connection import TransportError
 
@@ -49,12 +50,54 @@ OWN_LIMITS = frozenset({"out-of-descriptors", "out-of-memory"})
 """Transport errors that are limits of the gateway itself."""
 ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", "provider_key_missing"}
 """Outcomes of an attempt, besides a status."""
+PROVIDER_HINTS: Mapping[str, str] = {
+    "authentication": "check {key}",
+    "permission": "check what {key} may use",
+    "billing": "check the balance of its account",
+    "quota": "the quota of its account is used up",
+    "not_found": "check the model's name there, `{model}`, and its base_url",
+    "rate": "a limit of its account: {wait}, or add a fallback",
+    **dict.fromkeys(("timeout", "server", "upstream", "overloaded", "deadline"), "{wait}, or add a fallback"),
+}
+"""What to do about a provider's failure, by its kind. Other kinds are about the request itself: the provider's message
+says what is wrong with it. No hint may contain words that agents look for ("context window", "try again in")."""
 
 
-def error_reply(codec: Codec, failure: Failure) -> Reply:
-    """A failure as an error of this protocol."""
+def error_reply(codec: Codec, failure: Failure, upstream: Upstream | None = None) -> Reply:
+    """A failure as an error of this protocol; with an upstream, one about its provider."""
     sent = codec.write_error(failure)
-    return Reply(sent.status, {"content-type": "application/json", **sent.headers}, encode(sent.body))
+    shared = JSON_HEADERS if upstream is None else upstream.reply_headers
+    return Reply(sent.status, {**shared, **sent.headers} if sent.headers else shared, encode(sent.body))
+
+
+def name_provider(upstream: Upstream, failure: Failure) -> Failure:
+    """The failure with a message that also names the provider and its address, and says what to do. What the provider
+    said comes first and stays as it is, because agents look for certain words in it. The message of an overflow is not
+    changed at all: agents read numbers from it."""
+    provider = upstream.provider
+    # A message of ours has the name already.
+    if failure.kind == "context" or failure.code in OWN_LIMITS or f"the provider `{provider.name}`" in failure.message:
+        return failure
+    hint = PROVIDER_HINTS.get(failure.kind, "").format(
+        key=_describe_key(provider),
+        model=upstream.model,
+        wait="try again later" if failure.retry_after is None else f"wait {failure.retry_after:g} seconds",
+    )
+    what = f"from {_describe_provider(upstream)}{f': {hint}' if hint else ''}"
+    return replace(failure, message=f"{failure.message} ({what})")
+
+
+def _describe_provider(upstream: Upstream) -> str:
+    place = f" at {upstream.address_label}" if upstream.address_label else ""
+    return f"the provider `{upstream.provider.name}`{place}"
+
+
+def _describe_key(provider: Provider) -> str:
+    if provider.forward_auth:
+        return "your own key for it"
+    if provider.api_key_env:
+        return f"its key, {provider.api_key_env}"
+    return f"`api_key` of [providers.{provider.name}]"
 
 
 def read_error_reply(codec: Codec, reply: Reply) -> Failure:
@@ -70,10 +113,14 @@ def provider_error(failure: Failure, reply: Reply) -> AttemptFailed:
     return AttemptFailed(failure, reply, failure.kind in RETRYABLE_KINDS, failure.kind in FALLBACK_KINDS)
 
 
-def provider_failure(call: GatewayRequest, failure: Failure, headers: Mapping[str, str]) -> AttemptFailed:
-    """A failure that the provider reported in an answer with status 200: the client gets an error."""
-    error = error_reply(call.client_codec, failure)
-    return provider_error(failure, Reply(error.status, {**headers, **error.headers}, error.body))
+def provider_failure(
+    call: GatewayRequest, upstream: Upstream, failure: Failure, headers: Mapping[str, str]
+) -> AttemptFailed:
+    """A failure of the provider as an error of the client's protocol: of an answer with status 200, or of another
+    protocol. `headers` are those of the provider that the client gets."""
+    failure = name_provider(upstream, failure)
+    error = error_reply(call.client_codec, failure, upstream)
+    return provider_error(failure, Reply(error.status, {**error.headers, **headers}, error.body))
 
 
 def stream_failure_for_agent(call: GatewayRequest, failed: AttemptFailed) -> AttemptFailed:
@@ -96,14 +143,16 @@ def retry_wait(failure: Failure, retries: int) -> float:
     return float(FIRST_RETRY_WAIT * 2**retries * random.uniform(0.5, 1.0))
 
 
-def gateway_error(call: GatewayRequest, failure: Failure, can_fall_back: bool = False) -> AttemptFailed:
-    """An error of the gateway itself, before a provider was asked."""
-    return AttemptFailed(failure, error_reply(call.client_codec, failure), False, can_fall_back)
+def gateway_error(
+    call: GatewayRequest, failure: Failure, upstream: Upstream | None = None, can_fall_back: bool = False
+) -> AttemptFailed:
+    """An error of the gateway itself; with an upstream, about what its provider needs or cannot do."""
+    return AttemptFailed(failure, error_reply(call.client_codec, failure, upstream), False, can_fall_back)
 
 
 def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:
     failure = transport_failure(upstream, error)
-    reply, can_retry = error_reply(call.client_codec, failure), TRANSPORT_ERROR_REPLIES[error.kind][2]
+    reply, can_retry = error_reply(call.client_codec, failure, upstream), TRANSPORT_ERROR_REPLIES[error.kind][2]
     # Without descriptors or memory no other provider can be asked either, and this one must not be blamed.
     return AttemptFailed(failure, reply, can_retry, can_fall_back=error.kind not in OWN_LIMITS)
 
@@ -118,9 +167,14 @@ def transport_failure(upstream: Upstream, error: TransportError) -> Failure:
 
 
 def unreadable_response(call: GatewayRequest, upstream: Upstream, error: Malformed) -> AttemptFailed:
-    what = f"the provider `{upstream.provider.name}` sent something that is not a response of its protocol ({error})"
+    what = f"{_describe_provider(upstream)} sent something that is not a response of its protocol ({error})"
     failure = Failure("upstream", f"{what}: check its base_url and protocols", 502, "invalid_answer")
-    return AttemptFailed(failure, error_reply(call.client_codec, failure), True, True)
+    return AttemptFailed(failure, error_reply(call.client_codec, failure, upstream), True, True)
+
+
+def redirect_error(call: GatewayRequest, upstream: Upstream, status: int) -> AttemptFailed:
+    what = f"{_describe_provider(upstream)} answered with a redirect ({status}): check its base_url"
+    return gateway_error(call, Failure("upstream", what, 502, "redirection"), upstream, can_fall_back=True)
 
 
 def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
@@ -128,12 +182,13 @@ def missing_key_error(call: GatewayRequest, upstream: Upstream) -> AttemptFailed
     provider = upstream.provider
     if provider.is_key_missing:
         what = f"the provider `{provider.name}` has no key: set {provider.api_key_env} and restart the gateway"
-        return gateway_error(call, Failure("authentication", what, 401, "provider_key_missing"), can_fall_back=True)
+        failure = Failure("authentication", what, 401, "provider_key_missing")
+        return gateway_error(call, failure, upstream, can_fall_back=True)
     if call.caller.provider_credential:
         return None
     what = f"the provider `{provider.name}` needs your own key for it: send it as your client usually does"
     hint = "; send the key of this gateway in the header x-toolwire-key" if call.caller.key is not None else ""
-    return gateway_error(call, Failure("authentication", what + hint, 401))
+    return gateway_error(call, Failure("authentication", what + hint, 401), upstream)
 
 
 def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable_summary: bool) -> AttemptFailed:
@@ -146,7 +201,7 @@ def missing_turns_error(call: GatewayRequest, upstream: Upstream, has_unreadable
         what = "this request holds a compacted history that can only be read by the provider that made it"
         hint = f"ask that provider, or send `{upstream.provider.name}` the conversation from before the compaction"
         code = "invalid_encrypted_content"
-    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, code))
+    return gateway_error(call, Failure("invalid", f"{what}; {hint}", 400, code), upstream)
 
 
 def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:
@@ -181,4 +236,5 @@ def loss_refused_error(call: GatewayRequest, upstream: Upstream, lost: Sequence[
     listed = "; ".join(f"{loss.code} at {loss.path or 'the body'}: {loss.what}" for loss in lost[:5])
     more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
     what = f"the provider `{upstream.provider.name}` cannot get all of this request, and losses are not allowed here"
-    return gateway_error(call, Failure("invalid", f"{what}: {listed}{more}", 400, "loss_refused", lost[0].path))
+    failure = Failure("invalid", f"{what}: {listed}{more}", 400, "loss_refused", lost[0].path)
+    return gateway_error(call, failure, upstream)

@@ -19,7 +19,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.pipeline.answer_objects import WatchedResponse
-from toolwire.gateway.pipeline.headers import Headers, HeaderTable, fixed_headers
+from toolwire.gateway.pipeline.headers import Headers, HeaderTable, SharedHeaders, fixed_headers, provider_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
 from toolwire.gateway.server.access import AccessControl, Caller
@@ -57,9 +57,11 @@ class Upstream(Struct, frozen=True, eq=False):
     address: Address | None
     """None for the embedded model."""
     address_label: str
-    """Host and port, for the log."""
+    """Host and port, for errors and the log."""
     path: str
     headers: Mapping[str, str]
+    reply_headers: SharedHeaders
+    """The headers of every reply to a client that is about it."""
     options: Options
     """The options of its translations that are the same for every request."""
     state_options: Options
@@ -164,6 +166,7 @@ class Runtime:
             address_label=label,
             path=path,
             headers=headers,
+            reply_headers=provider_headers(provider),
             options=options,
             state_options=replace(options, has_memory=True),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,

@@ -1,5 +1,5 @@
 """HTTP headers: those sent to providers (`Authorization` and the like come from `fixed_headers`), those returned to
-clients (`x-toolwire-losses`), and the coding agent that a user agent names (`agents.toml`)."""
+clients (`x-toolwire-provider`, `x-toolwire-losses`), and the coding agent that a user agent names (`agents.toml`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 from toolwire import __version__
 from toolwire.core.codec import Codec
@@ -19,8 +20,29 @@ if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import GatewayRequest, Upstream
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
-"""A reply without further headers has this very object, so that the server knows it by its identity."""
+PROVIDER_HEADER = "x-toolwire-provider"
+_ASCII_PUNCTUATION = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
+class SharedHeaders(dict[str, str]):
+    """Headers that many replies have without further ones, with their lines as they are sent. They never change."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+JSON_HEADERS = SharedHeaders({"content-type": "application/json"})
+
+
+def provider_headers(provider: Provider) -> SharedHeaders:
+    """The headers of every answer that is from a provider, and of every error about it. Characters of its name that a
+    header cannot have are percent-encoded."""
+    return SharedHeaders({**JSON_HEADERS, PROVIDER_HEADER: quote(provider.name, safe=_ASCII_PUNCTUATION)})
+
+
 REQUEST_ID_HEADER = "x-request-id"
 HOPS_HEADER = "x-toolwire-hops"
 """The gateways that a request came through. A gateway that finds itself in it is its own provider."""
@@ -75,7 +97,7 @@ def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: byt
 def client_response_headers(
     call: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
 ) -> Mapping[str, str]:
-    """The provider's headers that a client gets, and the losses of the translation."""
+    """The provider's headers that a client gets, its name, and the losses of the translation."""
     codec, client = upstream.codec, call.client_codec
     if codec.name == client.name:
         headers: Mapping[str, str] = call.runtime.returned_headers[codec.name].select(upstream_headers)
@@ -84,7 +106,8 @@ def client_response_headers(
         headers = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS
     if loss_codes:
         headers = {**headers, LOSSES_HEADER: _write_losses_header(loss_codes)}
-    return {**JSON_HEADERS, **headers} if headers else JSON_HEADERS
+    # The gateway's own come last: another Toolwire as provider names its provider.
+    return {**headers, **upstream.reply_headers} if headers else upstream.reply_headers
 
 
 @lru_cache(maxsize=128)

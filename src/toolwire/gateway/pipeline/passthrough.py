@@ -22,7 +22,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     Upstream,
     UpstreamResponse,
 )
-from toolwire.gateway.pipeline.headers import client_response_headers, request_id_headers
+from toolwire.gateway.pipeline.headers import PROVIDER_HEADER, client_response_headers, request_id_headers
 from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
@@ -100,13 +100,13 @@ async def _send_request(
     upstream = upstream if session is None else replace(upstream, path=session.target)
     response = await send_request(call, upstream, body, request.method)
     if isinstance(response, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
+        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     headers = await objects.uploads.adapt_headers(
         call, match, upstream, session, _passed_headers(call, upstream, response)
     )
     if isinstance(headers, Failure):
         response.abort()
-        return error_replies.error_reply(codec, headers)
+        return error_replies.error_reply(codec, headers, upstream)
     return await _return_response(call, request, match, objects, upstream, response, headers)
 
 
@@ -124,7 +124,7 @@ async def _return_response(
     if response.status >= 300:
         data = await response.read(MAX_RESPONSE)
         if isinstance(data, TransportError):
-            return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
+            return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
         return Reply(response.status, headers, redact_key(data, upstream))
     if objects.guards(provider) and (endpoint.objects == "create" or endpoint.names_objects):
         return await _note_objects(call, match, objects, upstream, response, headers)
@@ -149,7 +149,7 @@ async def _note_objects(
     if isinstance(data, TransportError):
         data = error_replies.transport_failure(upstream, data)
     if isinstance(data, Failure):
-        return error_replies.error_reply(call.client_codec, data)
+        return error_replies.error_reply(call.client_codec, data, upstream)
     return Reply(response.status, headers, data)
 
 
@@ -163,10 +163,10 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
         return error_replies.error_reply(codec, body)
     response = await send_request(call, upstream, body)
     if isinstance(response, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response))
+        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
-        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data))
+        return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
     if response.status in (404, 405, 501):
         return None
     headers = client_response_headers(call, upstream, response.headers, ())
@@ -257,7 +257,8 @@ def _refuse_endpoint(
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
     is_returned = call.runtime.returned_headers[upstream.codec.name].contains
-    return {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
+    passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
+    return passed | {PROVIDER_HEADER: upstream.reply_headers[PROVIDER_HEADER]}
 
 
 async def _relay_response(

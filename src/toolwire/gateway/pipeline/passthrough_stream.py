@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import (
@@ -20,6 +21,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import FrameTooLong, SseSplitter, split_after_frames
+from toolwire.translation.streaming import keep_failure
 from toolwire.translation.tool_rounds import Rounds
 
 _split_any_frames = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+", re.DOTALL).findall
@@ -47,6 +49,8 @@ class PassthroughStream:
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
+        self.describe_failure: Callable[[Failure], Failure] = keep_failure
+        """For failures that are written here. What the provider says itself passes unchanged."""
         self.failure: Failure | None = None
         self.has_content = False
         self.has_complete_call = False
@@ -89,7 +93,7 @@ class PassthroughStream:
             self._last_event = events[-2]
         self._partial_frame = b""
         failure, self.failure = self.failure, None
-        return b"" if failure is None else self.fail(failure)
+        return b"" if failure is None else self.fail(self.describe_failure(failure))
 
     def _add_events(self, events: list[Event]) -> None:
         for event in events:
@@ -123,7 +127,7 @@ class PassthroughStream:
             rest, self._partial_frame = self._partial_frame, b""
             return rest
         self.failure = None
-        return self.fail(failure)
+        return self.fail(self.describe_failure(failure))
 
     def fail(self, failure: Failure) -> bytes:
         """The stream broke. The partial frame that was held back is not sent."""

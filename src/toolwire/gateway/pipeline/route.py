@@ -16,6 +16,7 @@ from toolwire.core.json_values import Object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.config.problems import nearest_name
+from toolwire.gateway.config.providers import UNSUPPORTED_SERVERS, known_servers
 from toolwire.protocols import find_codec
 
 MAX_CACHED_ROUTES = 2048
@@ -92,11 +93,11 @@ class Router:
             message = f"the request does not name a model. {self._suggest_models(name, key)}"
             return Failure("invalid", message, 400, "missing_required_parameter", "model")
         if key is not None and not is_allowed(key, name):
-            problem = f"the key `{key.name}` may not use the model `{name}`"
+            problem = f"the key `{key.name}` may not use the model `{name}`: the `models` of the key do not include it"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
         if not targets:
-            message = f"unknown model `{name}`. {self._suggest_models(name, key)}"
+            message = f"unknown model `{name}`. {self._explain_owner(name, key)}{self._suggest_models(name, key)}"
             return Failure("not_found", message, 0, "model_not_found", "model")
         return tuple({(target.provider.name, target.model, target.protocol): target for target in targets}.values())
 
@@ -126,6 +127,25 @@ class Router:
         serving = (provider for pattern, provider in self._served_patterns if matches_pattern(name, pattern))
         return next((Target(provider, name) for provider in serving), None)
 
+    def _explain_owner(self, name: str, key: ClientKey | None) -> str:
+        """Whose model this is, and how to get it, if its name is one of a well-known server. Else ""."""
+        prefix, _, rest = name.partition("/")
+        if rest and prefix in UNSUPPORTED_SERVERS:
+            return f"{UNSUPPORTED_SERVERS[prefix]}. "
+        server, family = _find_owner(name)
+        if not server:
+            return ""
+        row = known_servers()[server]
+        configured = next((one for one in self.config.providers.values() if one.kind == server), None)
+        direct = f"{configured.name}/{rest if family == f'{server}/*' else name}" if configured is not None else ""
+        if not direct:
+            todo = f"set {' and '.join(row.needed_variables)} and restart the gateway, or add a route under [models]"
+        elif is_allowed(key, direct):
+            todo = f"ask for `{direct}`, or add a route under [models]"
+        else:
+            todo = "add a route under [models]"
+        return f"{family} models are {row.title}'s: {todo}. "
+
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
         """The models that the client can use, the most similar name first."""
         rules = [rule.name for rule in self.config.models]
@@ -138,6 +158,15 @@ class Router:
         shown = ([near] if near else []) + [name for name in usable if name != near]
         more = f" and {len(shown) - MAX_SUGGESTIONS} more" if len(shown) > MAX_SUGGESTIONS else ""
         return f"Available: {', '.join(shown[:MAX_SUGGESTIONS])}{more}" if shown else "No model is configured"
+
+
+def _find_owner(name: str) -> tuple[str, str]:
+    """The well-known server that has a model of this name, and the pattern that says so; ("", "") if there is none."""
+    prefix, _, rest = name.partition("/")
+    if rest and prefix in known_servers():
+        return prefix, f"{prefix}/*"
+    families = [(server, pattern) for server, row in known_servers().items() for pattern in row.models]
+    return next((family for family in families if matches_pattern(name, family[1])), ("", ""))
 
 
 def _is_shown(provider: Provider) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
-from toolwire.gateway.pipeline.headers import JSON_HEADERS, REQUEST_ID_HEADER
+from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, SharedHeaders
 from toolwire.gateway.server.admission import Ticket, memory_failure
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import body_too_large, decompress_body
@@ -246,11 +246,6 @@ BODILESS_STATUSES = (204, 304)
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 
-_JSON_HEADS = {
-    status: f"{line}\r\ncontent-type: {JSON_HEADERS['content-type']}\r\n{REQUEST_ID_HEADER}: "
-    for status, line in STATUS_LINES.items()
-}
-"""The start of responses without further headers."""
 _NON_TOKEN_CHARACTER = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINGER_RESET = struct.pack("ii", 1, 0)
@@ -427,10 +422,10 @@ class HttpRequest(ClientRequest):
         if status in BODILESS_STATUSES:
             await super().send_reply(reply, request_id, id_header, extra_headers)
             return
-        has_common_head = reply.headers is JSON_HEADERS and not extra_headers and request_id
+        shared, line = reply.headers, STATUS_LINES.get(status)
         keeps_open = self.keep_alive and self._is_body_complete and not self._connection.is_closing
-        start = _JSON_HEADS.get(status) if has_common_head and keeps_open and not self._is_http_1_0 else None
-        if start is None:
+        is_common = keeps_open and line is not None and not extra_headers and request_id and not self._is_http_1_0
+        if not is_common or type(shared) is not SharedHeaders:
             headers = {**reply.headers, **extra_headers}
             if request_id:
                 headers[REQUEST_ID_HEADER] = headers[id_header] = request_id
@@ -438,7 +433,8 @@ class HttpRequest(ClientRequest):
             head = self._write_head(status, headers, "")
         else:
             second_id = "" if id_header == REQUEST_ID_HEADER else f"{id_header}: {request_id}\r\n"
-            head = f"{start}{request_id}\r\n{second_id}content-length: {len(body)}\r\n\r\n".encode()
+            start = f"{line}\r\n{shared.lines}{REQUEST_ID_HEADER}: {request_id}\r\n"
+            head = f"{start}{second_id}content-length: {len(body)}\r\n\r\n".encode()
         self.bytes_sent += len(body)
         self._end_response(head, b"" if self.method == "HEAD" else body)
 
