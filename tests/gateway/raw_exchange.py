@@ -327,11 +327,12 @@ class Served:
 
 @contextmanager
 def stage(folder: Path, server: str = "", more: str = "", forward: bool = False, host: str = "own") -> Iterator[Served]:
-    """A provider and a gateway before it, until the end of the block; `{secure}` in `more` is the provider's address as
-    if it spoke TLS. The gateway runs in its own server, or in one of others by the standard."""
+    """A provider and a gateway before it, until the end of the block; `{plain}` in `more` is the provider's address, and
+    `{secure}` the same as if it spoke TLS. The gateway runs in its own server, or in one of others by the standard."""
     wire = RawProvider()
     file = folder / "toolwire.toml"
-    text = configuration(wire, server, more.replace("{secure}", wire.url.replace("http:", "https:")), forward)
+    more = more.replace("{plain}", wire.url).replace("{secure}", wire.url.replace("http:", "https:"))
+    text = configuration(wire, server, more, forward)
     file.write_text(text)
     live = LiveConfig(file, {"HOME": os.devnull}, lambda found: None)
     lines: queue.Queue[str] = queue.Queue()

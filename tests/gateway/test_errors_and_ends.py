@@ -426,8 +426,36 @@ def test_what_is_no_answer_is_a_bad_gateway(
     got = call(served, client, scene.model, stream)
     assert got.status == 502, got.data
     message = error_of(client, got)["message"]
-    assert f"`{scene.model.partition('/')[0]}`" in message or "the provider's stream" in message
+    assert f"`{scene.model.partition('/')[0]}`" in message
     assert "Welcome" not in message
+
+
+NOT_ANSWERS = (
+    '{"status":"ok"} {} {"detail":"gone"} {"choices":[]} {"choices":null} {"output":[]} {"content":[]} {"content":null}'
+    ' {"candidates":[]} {"candidates":null} {"message":null} {"usage":{}} {"id":"x","model":"m"} null []'
+).split()
+FRAMINGS = {
+    "json": ("application/json", "%s"),
+    "frame": ("text/event-stream", "data: %s\n\n"),
+    "done": ("text/event-stream", "data: %s\n\ndata: [DONE]\n\n"),
+}
+
+
+@STREAMS
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pairs
+def test_a_200_that_is_not_an_answer_is_an_error(
+    served: Served, client: str, provider: str, framing: str, stream: bool
+) -> None:
+    """Agents would take it for the end of the turn."""
+    kind, frame = FRAMINGS[framing]
+    for body in NOT_ANSWERS:
+        scene = served.scene(provider, answer(200, (frame % body).encode(), kind))
+        got = call(served, client, scene.model, stream)
+        assert got.status == 502, (body, got.data)
+        name = scene.model.partition("/")[0]
+        assert f"the provider `{name}` at 127.0.0.1:" in error_of(client, got)["message"]
+        assert got.headers["x-toolwire-provider"] == name
 
 
 @pytest.mark.parametrize("status", [404, 500, 502])

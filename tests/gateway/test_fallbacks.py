@@ -107,6 +107,7 @@ def test_the_next_provider_is_asked(
     assert (len(scene.asked), len(behind.asked)) == (1, 1)
     tried = got.headers["x-toolwire-attempts"].split(", ")
     assert tried == [f"{_name(first)}={status}", f"{_name(second)}=ok"]
+    assert got.headers["x-toolwire-provider"] == _name(second)
     line = served.line(got.id)
     assert [row[0] for row in line["attempts"]] == [_name(first), _name(second)]
     assert (line["provider"], line["provider_protocol"]) == (_name(second), second)
@@ -202,6 +203,7 @@ def test_when_all_fail_the_first_refusal_is_told(served: Served, client: str) ->
     assert "First." in error_of(client, got)["message"]
     assert got.headers["retry-after"] == "3"
     assert got.headers["x-toolwire-attempts"] == "chat=429, anthropic=529"
+    assert got.headers["x-toolwire-provider"] == "chat"
 
 
 def test_a_providers_words_do_not_get_into_headers(served: Served) -> None:

@@ -14,6 +14,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.config.providers import known_servers
 from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
 from toolwire.gateway.pipeline.route import (
     MAX_CACHED_ROUTES,
@@ -361,3 +362,68 @@ def test_routes_survive_a_new_file(tmp_path: Path) -> None:
     assert live.reload_if_changed(force=True)
     assert live.current.server.port == 7
     assert shown(Router(live.current).route("new", None)) == ["loopback:loopback"]
+
+
+# --- whose model it is ------------------------------------------------------------------------------------------------
+
+ROUTE_HINT = "and restart the gateway, or add a route under [models]."
+OWNERS = {
+    "claude-opus-5": f"claude-* models are Anthropic's: set ANTHROPIC_API_KEY {ROUTE_HINT}",
+    "models/gemini-3-pro": f"gemini-* models are Google Gemini's: set GEMINI_API_KEY {ROUTE_HINT}",
+    "gpt-6": f"gpt-* models are OpenAI's: set OPENAI_API_KEY {ROUTE_HINT}",
+    "o3-mini": f"o3* models are OpenAI's: set OPENAI_API_KEY {ROUTE_HINT}",
+    "codex-mini-latest": f"codex-* models are OpenAI's: set OPENAI_API_KEY {ROUTE_HINT}",
+    "deepseek-chat": f"deepseek-* models are DeepSeek's: set DEEPSEEK_API_KEY {ROUTE_HINT}",
+    "grok-5": f"grok-* models are xAI's: set XAI_API_KEY {ROUTE_HINT}",
+    "codestral-latest": f"codestral-* models are Mistral's: set MISTRAL_API_KEY {ROUTE_HINT}",
+    "groq/llama-4": f"groq/* models are Groq's: set GROQ_API_KEY {ROUTE_HINT}",
+    "openrouter/qwen/qwen4": f"openrouter/* models are OpenRouter's: set OPENROUTER_API_KEY {ROUTE_HINT}",
+    "ollama/llama4": f"ollama/* models are Ollama's: set OLLAMA_BASE_URL {ROUTE_HINT}",
+    "azure/mine": f"azure/* models are Azure OpenAI's: set AZURE_OPENAI_API_KEY and AZURE_OPENAI_BASE_URL {ROUTE_HINT}",
+    "bedrock/anthropic.claude": "Amazon Bedrock needs signed requests, which is out of scope.",
+}
+
+
+def make_router(folder: Path, text: str) -> Router:
+    file = folder / "toolwire.toml"
+    file.write_text(text)
+    return Router(load_config(file, {"K": "k"}))
+
+
+@pytest.mark.parametrize("model", OWNERS)
+def test_an_unknown_model_says_whose_it_is_and_what_to_do(tmp_path: Path, model: str) -> None:
+    found = make_router(tmp_path, "").route(model, None)
+    assert isinstance(found, Failure)
+    name = model.removeprefix("models/")
+    assert found.message.startswith(f"unknown model `{name}`. {OWNERS[model]} Available: ")
+
+
+def test_every_well_known_server_can_be_named(tmp_path: Path) -> None:
+    router = make_router(tmp_path, "")
+    for name, row in known_servers().items():
+        found = router.route(f"{name}/m", None)
+        assert isinstance(found, Failure)
+        assert f"{row.title}'s: set {row.needed_variables[0]} " in found.message
+
+
+def test_a_model_of_a_configured_server_that_does_not_serve_it(tmp_path: Path) -> None:
+    text = '[providers.work]\nkind = "anthropic"\napi_key_env = "K"\nmodels = []\n'
+    router = make_router(tmp_path, text)
+    found = router.route("claude-opus-5", None)
+    assert isinstance(found, Failure)
+    assert "Anthropic's: ask for `work/claude-opus-5`, or add a route under [models]." in found.message
+    direct = router.route("anthropic/claude-opus-5", None)
+    assert isinstance(direct, Failure)
+    assert "Anthropic's: ask for `work/claude-opus-5`" in direct.message
+
+
+def test_a_key_is_not_shown_what_it_may_not_use(tmp_path: Path) -> None:
+    text = '[providers.secret]\nkind = "anthropic"\napi_key_env = "K"\nmodels = []\n'
+    key = ClientKey(name="ci", sha256="0" * 64, models=("claude-*",))
+    router = make_router(tmp_path, text)
+    for model in ("claude-opus-5", "gpt-6"):
+        found = router.route(model, key)
+        assert isinstance(found, Failure)
+        assert "secret" not in found.message
+        assert "OPENAI_API_KEY" not in found.message
+        assert found.message.endswith("Available: claude-*")

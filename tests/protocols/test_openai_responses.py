@@ -1317,7 +1317,7 @@ ERRORS: list[tuple[Any, int, str, str]] = [
     ({"error": "plain"}, 404, "not_found", "plain"),
     ("<html>bad gateway</html>", 502, "upstream", "<html>bad gateway</html>"),
     ([1, 2], 418, "invalid", "[1,2]"),
-    (None, 529, "overloaded", "the provider gave no reason"),
+    (None, 529, "overloaded", "the provider answered with status 529 and no explanation"),
 ]  # fmt: skip
 
 

@@ -1242,10 +1242,11 @@ ERRORS: list[tuple[Any, int, dict[str, str], Failure]] = [
     ),
     ({"error": {"message": 5}}, 418, {}, Failure("invalid", "the provider failed without a reason", 418)),
     ({"message": "m"}, 500, {"retry-after": "soon"}, Failure("server", "m", 500)),
-    ("<html>\n no </html>", 503, {}, Failure("overloaded", "<html> no </html>", 503)),
-    (None, 502, {}, Failure("upstream", "the provider answered with status 502 and no reason", 502)),
-    ([], 599, {}, Failure("server", "the provider answered with status 599 and no reason", 599)),
-    ({"error": "text"}, 400, {}, Failure("invalid", "the provider answered with status 400 and no reason", 400)),
+    ("<html>\n no </html>", 503, {}, Failure("overloaded", "<html>\n no </html>", 503)),
+    (None, 502, {}, Failure("upstream", "the provider answered with status 502 and no explanation", 502)),
+    ([], 599, {}, Failure("server", "the provider answered with status 599 and no explanation", 599)),
+    ({"error": "text"}, 400, {}, Failure("invalid", "text", 400)),
+    ({"detail": "gone"}, 404, {}, Failure("not_found", "gone", 404)),
 ]
 
 

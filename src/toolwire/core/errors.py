@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Response
-from toolwire.core.json_values import Malformed
+from toolwire.core.json_values import Json, Malformed, encode_text
 from toolwire.core.rate_limits import read_duration
 
 TRUNCATED_STREAM_MESSAGE = "the provider's stream ended before its answer did (connection error)"
@@ -21,6 +21,8 @@ FAILURE_KIND_BY_STATUS: Mapping[int, str] = MappingProxyType(
 """The kind of failure for a status, where the body says nothing more exact."""
 
 
+MAX_UNSHAPED_ERROR = 2000
+"""Characters of an error that does not have the shape of its protocol, such as the page of a proxy."""
 GATEWAY_CODES = frozenset({"store_unavailable", "provider_key_missing"})
 """Codes of the gateway's own errors that clients get as they are, in place of the vendor's code for that kind: the
 vendor's would say that the provider is the one that failed."""
@@ -40,6 +42,20 @@ def expect_answer(response: Response) -> Response:
     if response.is_hollow:
         raise Malformed(None, f"this is not an answer: {NOTHING_SAID}")
     return response
+
+
+def read_unshaped_error(body: Json, status: int) -> str:
+    """What an error says that does not have the shape of its protocol: a text, the page of a proxy, nothing, or the JSON
+    of another server, such as FastAPI's `detail`."""
+    fields = (body.get("message"), body.get("detail"), body.get("error")) if isinstance(body, dict) else (body,)
+    text = next((field for field in fields if isinstance(field, str) and field.strip()), "")
+    has_more = any(body.values()) if isinstance(body, dict) else bool(body) and not isinstance(body, str)
+    if not text and has_more:
+        text = encode_text(body)
+    without = (
+        f"the provider answered with status {status} and no explanation" if status else "the provider gave no reason"
+    )
+    return text.strip()[:MAX_UNSHAPED_ERROR] or without
 
 
 def failure_kind_for_status(status: int) -> str:

@@ -390,9 +390,10 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     answer = await request_summary(call, targets, pipeline, body)
     if isinstance(answer, AttemptFailed):
         return answer.reply
+    summary, provider_headers = answer
     keys = call.runtime.envelope_keys_of(call.caller.key)
-    response = context.unwrap(write_compact_response(answer, items, call.id_seed, int(call.now), keys))
-    return Reply(200, JSON_HEADERS, encode(response))
+    response = context.unwrap(write_compact_response(summary, items, call.id_seed, int(call.now), keys))
+    return Reply(200, provider_headers, encode(response))
 
 
 # --- bodies of requests to conversations ------------------------------------------------------------------------------

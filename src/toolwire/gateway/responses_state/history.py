@@ -15,7 +15,6 @@ from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequest, Reply, StartedStream
-from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.responses_state.background import fail_if_abandoned
@@ -360,12 +359,13 @@ async def answer_with_compaction(
     answer = await request_summary(call, targets, pipeline, expand_request(body, history.items, history.referenced))
     if isinstance(answer, AttemptFailed):
         return answer
+    summary, provider_headers = answer
     response = write_summary_response(
-        body, answer, call.id_seed, int(call.now), call.runtime.envelope_keys_of(call.caller.key)
+        body, summary, call.id_seed, int(call.now), call.runtime.envelope_keys_of(call.caller.key)
     )
     if isinstance(response, Failure):
         return error_replies.gateway_error(call, response)
-    reply = await recorder.save_reply(Reply(200, JSON_HEADERS, encode(response)))
+    reply = await recorder.save_reply(Reply(200, provider_headers, encode(response)))
     if not stream:
         return reply
     headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
@@ -374,8 +374,8 @@ async def answer_with_compaction(
 
 async def request_summary(
     call: GatewayRequest, targets: tuple[Target, ...], pipeline: Pipeline, body: Object
-) -> Object | AttemptFailed:
-    """Ask the model for a summary; returns its response."""
+) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
+    """Ask the model for a summary; returns its response, and the headers for the client."""
     replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
     call.stream, call.recorder, call.gateway_tools = False, None, None
     answer = await pipeline.request_answer(call, targets)
@@ -384,7 +384,7 @@ async def request_summary(
     if isinstance(answer, StartedStream):
         raise TypeError("the pipeline streams the answer to a request with `stream: false`")
     try:
-        return expect_object(decode(answer.body, max_bytes=len(answer.body)), None)
+        return expect_object(decode(answer.body, max_bytes=len(answer.body)), None), answer.headers
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("upstream", str(bad), 502))
 

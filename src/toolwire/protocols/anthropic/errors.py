@@ -13,6 +13,7 @@ from toolwire.core.errors import (
     failure_kind_for_status,
     is_context_overflow,
     read_retry_after,
+    read_unshaped_error,
     write_retry_after,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure
@@ -62,9 +63,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     retry_after = read_retry_after(headers)
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
-        text = error if isinstance(error, str) else body if isinstance(body, str) else ""
-        message = text.strip()[:2000] or f"the provider answered with status {status} and no explanation"
-        kind = failure_kind_for_status(status)
+        message, kind = read_unshaped_error(body, status), failure_kind_for_status(status)
         status = status or STATUS_BY_FAILURE_KIND[kind]
         return Failure(kind, message, status, retry_after=retry_after, origin=reading.whole_origin(body, None))
     error_type, message = _text_field(error, "type"), _text_field(error, "message")

@@ -12,6 +12,7 @@ from toolwire.core.errors import (
     failure_kind_for_status,
     is_context_overflow,
     read_retry_after,
+    read_unshaped_error,
     word_overflow,
     write_retry_after,
 )
@@ -70,12 +71,8 @@ def read_error(body: Json, status: int, headers: Mapping[str, str], path: Path =
     origin = Origin(NAME, path, body)
     retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
-        message = error if isinstance(error, str) else ""
-        if not isinstance(error, str) and body is not None:
-            message = (body if isinstance(body, str) else encode_text(body)).strip()[:2000]
         kind = failure_kind_for_status(status) if status >= 400 else "upstream"
-        message = message or f"the provider answered with status {status}"
-        return Failure(kind, message, status, retry_after=retry_after, origin=origin)
+        return Failure(kind, read_unshaped_error(node, status), status, retry_after=retry_after, origin=origin)
     status_name = str(error.get("status") or "")
     code = error.get("code")
     if not status and isinstance(code, int):

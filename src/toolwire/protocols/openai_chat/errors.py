@@ -14,6 +14,7 @@ from toolwire.core.errors import (
     is_context_overflow,
     read_retry_after,
     read_retry_after_message,
+    read_unshaped_error,
     word_overflow,
     write_retry_after,
 )
@@ -68,13 +69,11 @@ def read_failure(body: Json, status: int, headers: Mapping[str, str] = EMPTY_MAP
     """A failure from a body of any shape."""
     error = _find_error_object(body)
     message = _text_field(error, "message") or _text_field(error, "detail") or _text_field(error, "error")
-    if not message:
-        message = body.strip()[:500] if isinstance(body, str) and body.strip() else ""
     code, type_ = _text_field(error, "code"), _text_field(error, "type")
     if not 400 <= status < 600:
         numbers = (_read_number(error.get(key)) for key in ("status_code", "status", "code"))
         status = next((number for number in numbers if 400 <= number < 600), 0)
-    message = message or (f"the provider answered with status {status}" if status else "the provider failed")
+    message = message or read_unshaped_error(body, status)
     retry_after = read_retry_after(headers)
     return Failure(
         _failure_kind(code, type_, message, status),

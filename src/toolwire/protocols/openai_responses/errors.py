@@ -14,11 +14,12 @@ from toolwire.core.errors import (
     is_context_overflow,
     read_retry_after,
     read_retry_after_message,
+    read_unshaped_error,
     word_overflow,
     write_retry_after,
 )
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Failure, Origin
-from toolwire.core.json_values import Json, Object, Path, encode_text
+from toolwire.core.json_values import Json, Object, Path
 from toolwire.protocols.openai_responses.names import NAME, intact_wire, is_own
 
 ERROR_BY_KIND: Mapping[str, tuple[str, str]] = {
@@ -94,9 +95,8 @@ def read_error_body(body: Json, status: int, path: Path, retry_after: float | No
     node = body.get("error") if isinstance(body, dict) else None
     if not isinstance(node, dict):
         node = body if isinstance(body, dict) else {}
-    texts: tuple[Json, ...] = (node.get("message"), node.get("detail"), node.get("error"), body)
-    without = encode_text(body) if body else "the provider gave no reason"
-    message = next((text for text in texts if isinstance(text, str) and text), without)
+    texts = (_text_field(node, "message"), _text_field(node, "detail"), _text_field(node, "error"))
+    message = next(filter(None, texts), "") or read_unshaped_error(body, status)
     code, param = _text_field(node, "code"), _text_field(node, "param")
     kind = _failure_kind(code, _text_field(node, "type"), status, message)
     retry_after = read_retry_after_message(message) if retry_after is None else retry_after

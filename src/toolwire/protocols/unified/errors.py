@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from toolwire.core.codec import ErrorReply
-from toolwire.core.errors import CONTEXT_CODE, failure_kind_for_status, read_retry_after, write_retry_after
+from toolwire.core.errors import (
+    CONTEXT_CODE,
+    failure_kind_for_status,
+    read_retry_after,
+    read_unshaped_error,
+    write_retry_after,
+)
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND, Call, Failure, Finish, Origin
 from toolwire.core.json_values import Json, Malformed, Object, Path, decode, describe_json_type, to_float
 from toolwire.protocols.unified.names import ERROR_TYPE_BY_KIND, KIND_BY_ERROR_TYPE, NAME, intact_wire, write_call_id
@@ -30,8 +36,7 @@ def read_error(body: Json, status: int, headers: Mapping[str, str]) -> Failure:
     error = body.get("error") if isinstance(body, dict) else None
     retry_after = read_retry_after(headers)
     if not isinstance(error, dict):
-        text = body if isinstance(body, str) else _text_field(body, "message") if isinstance(body, dict) else ""
-        message = " ".join(text[:2000].split())[:500] or f"the provider answered with status {status} and no reason"
+        message = read_unshaped_error(body, status)
         origin = Origin(NAME, None, body, intact=False)
         return Failure(_failure_kind(status), message, status, retry_after=retry_after, origin=origin)
     failure = read_failure(error, (None, "error"), status)
