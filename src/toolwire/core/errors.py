@@ -45,8 +45,8 @@ def expect_answer(response: Response) -> Response:
 
 
 def read_unshaped_error(body: Json, status: int) -> str:
-    """What an error says that does not have the shape of its protocol: a text, the page of a proxy, nothing, or the JSON
-    of another server, such as FastAPI's `detail`."""
+    """What an error says that does not have the shape of its protocol: a text, the page of a proxy, nothing, or JSON of
+    another server, such as FastAPI's `detail`."""
     fields = (body.get("message"), body.get("detail"), body.get("error")) if isinstance(body, dict) else (body,)
     text = next((field for field in fields if isinstance(field, str) and field.strip()), "")
     has_more = any(body.values()) if isinstance(body, dict) else bool(body) and not isinstance(body, str)

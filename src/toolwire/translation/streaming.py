@@ -54,7 +54,8 @@ class StreamTranslation:
         self._first_seal = ""
         """The first seal that the client got."""
         self.describe_failure: Callable[[Failure], Failure] = keep_failure
-        """Makes of a failure what the client is told, where the caller knows more about the provider."""
+        """Makes of a failure what the client is told, where the caller knows more about the provider. What a provider
+        of the client's own protocol says is not changed."""
         self.failure: Failure | None = None
         self.usage: Usage | None = None
         self.finishes: tuple[str, ...] = ()
@@ -160,7 +161,7 @@ class StreamTranslation:
         fault = self._checker.check_event(event)
         if fault is not None:
             event = ResponseFailed(fault)
-        if type(event) is ResponseFailed:
+        if type(event) is ResponseFailed and (self._exchange.is_cross_protocol or event.failure.origin is None):
             event = replace(event, failure=self.describe_failure(event.failure))
         self._observe_event(event)
         if self._fold is not None:
