@@ -303,9 +303,23 @@ def _data(part: dict[str, Any]) -> Any:
     return (call["name"], call["args"]) if call else (part.get("text"), bool(part.get("thought")))
 
 
+# --- reasoning_content -----------------------------------------------------------------------------------------------
+
+
+def _reasoning_content(body: dict[str, Any], mine: list[SignedAnswer]) -> Iterator[str]:
+    """DeepSeek wants its plain thinking back, with the calls that it led to; `deepseek-reasoner`, its older model, did
+    not."""
+    made = {call["id"]: answer for answer in mine for call in answer.parts[0].get("tool_calls") or ()}
+    for index, message in enumerate(body["messages"]):
+        answers = [made[call["id"]] for call in message.get("tool_calls") or () if call["id"] in made]
+        wanted = answers[0].parts[0].get("reasoning_content") if answers else None
+        if wanted and answers[0].model.startswith("deepseek-v") and message.get("reasoning_content") != wanted:
+            yield f"messages[{index}]: The `reasoning_content` in the thinking mode must be passed back to the API."
+
+
 _CHECKS: dict[str, Callable[[dict[str, Any], list[SignedAnswer]], Iterator[str]]] = {
     "anthropic": _thinking,
     "openai-responses": _reasoning,
     "gemini": _signatures,
-    "openai-chat": lambda body, mine: iter(()),
+    "openai-chat": _reasoning_content,
 }

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway.clients import Generate, Messages, Responses, Result, Task
+from gateway.conftest import configuration, served
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.state_clients import (
     MODEL,
@@ -254,3 +256,59 @@ def test_a_client_that_sends_reasoning_back(
     assert talk.asked[1].text.count("Paris, then.") == 1
     if target != "openai-chat":
         assert sent_signatures(talk, 1) == expected_signatures(talk, target, 1)
+
+
+# --- thinking that DeepSeek wants back --------------------------------------------------------------------------------
+
+
+def _forget_items(client: Responses) -> None:
+    client.input = [item for item in client.input if getattr(item, "type", "") != "reasoning"]
+
+
+def _forget_blocks(client: Messages) -> None:
+    kept = [block for block in client.messages[-1]["content"] if block.type != "thinking"]
+    client.messages[-1]["content"] = kept
+
+
+def _forget_thoughts(client: Generate) -> None:
+    for content in client.chat.get_history():
+        content.parts = [part for part in content.parts or () if not part.thought and part.text != ""]
+        for part in content.parts:
+            part.thought_signature = None
+
+
+FORGETFUL: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
+    "openai-responses": (Responses, _forget_items),
+    "anthropic": (Messages, _forget_blocks),
+    "gemini": (Generate, _forget_thoughts),
+}
+
+
+@pytest.fixture(scope="module")
+def deepseek(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway in front of a server that has DeepSeek's quirks."""
+    file = tmp_path_factory.mktemp("deepseek") / "toolwire.toml"
+    server = f'protocols = ["openai-chat"]\nbase_url = "{provider.url}/v1"\napi_key = "{KEYS["openai-chat"]}"'
+    file.write_text(f"{configuration(provider.url)}[providers.deepseek]\n{server}\n")
+    with served(file) as url:
+        yield url
+
+
+@STREAMS
+@pytest.mark.parametrize("protocol", FORGETFUL)
+def test_deepseek_gets_its_thinking_back_from_clients_that_leave_it_out(
+    deepseek: str, provider: Provider, protocol: str, stream: bool
+) -> None:
+    """As Cline and Continue do, whose protocols could carry it. DeepSeek would answer with 400."""
+    make, forget = FORGETFUL[protocol]
+    talk = provider.script(*THREE, signed=True)
+    results = {city: Result("Sunny.") for city in ("Paris", "Oslo", "Rome")}
+    client = make(deepseek, "deepseek/deepseek-v4", stream, Task(f"Weather? {talk.mark}", results, thinking=True))
+    for _ in range(2):
+        turn = client.turn()
+        forget(client)
+        client.answer([(call, results[call.arguments["city"]]) for call in turn.calls])
+    assert client.turn().text == "Done."
+    assert not talk.refused
+    thoughts = [message.get("reasoning_content") for message in talk.asked[2].body["messages"]]
+    assert [thought for thought in thoughts if thought] == ["Paris, then.", "And Rome."]

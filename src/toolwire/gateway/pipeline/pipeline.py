@@ -34,7 +34,7 @@ from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.relay import relay_answer
-from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target
+from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target, codec_with_quirks
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import (
@@ -76,6 +76,13 @@ class Pipeline:
             codec.name for codec in codecs if self._may_hide_tool_calls or not codec.constraints.seal_slots
         )
         """Protocols whose clients cannot carry all signatures and hidden calls themselves."""
+        self._reasoning_back_providers = frozenset(
+            provider.name
+            for provider in runtime.config.providers.values()
+            for protocol in (provider.protocols if service.repository.is_enabled else ())
+            if codec_with_quirks(protocol, provider.quirks).constraints.needs_reasoning_returned
+        )
+        """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
 
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
@@ -253,7 +260,9 @@ class Pipeline:
         """Add stored turns, the store for signatures, and MCP tools. None: continue; else this is the answer
         already."""
         service = self._responses_service
-        if call.client_codec.name in self._stored_seal_protocols:
+        if call.client_codec.name in self._stored_seal_protocols or any(
+            target.provider.name in self._reasoning_back_providers for target in targets
+        ):
             call.signature_store = ExchangeSignatures(service.signatures, owner_of(call.caller.key))
         if self._may_hide_tool_calls:
             call.expect_hidden_calls = True
