@@ -827,6 +827,32 @@ def test_a_request_of_an_agent_is_read_whole() -> None:
     assert codes(book) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ([{"a": 1}], {"_raw": '[{"a":1}]'}),
+        ([], {"_raw": "[]"}),
+        ("echo", {"_raw": "echo"}),
+        ('{"a": 1', {"_raw": '{"a": 1'}),
+        ('{"a": 1}', {"a": 1}),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"cache_control": {"type": "ephemeral"}}], ids=["plain", "cached"])
+def test_malformed_arguments_in_a_history_become_an_object(given: Any, sent: Any, more: dict[str, Any]) -> None:
+    """As Pi sends them back; Anthropic refuses them, and the session would end."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": given, **more}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no object"}
+    told = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    written = plain(CODEC.write_request(CODEC.read_request(body(messages=told, tools=tools)), book := ledger()))
+    assert written["messages"][1]["content"] == [{**call, "input": sent}]
+    assert codes(book) == (["arguments-wrapped"] if "_raw" in sent else [])
+
+
 MALFORMED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no messages": ({"model": "m"}, "the body", "`messages` is missing"),
     "messages": (body(messages={}), "/messages", "expected an array, got an object"),
@@ -855,9 +881,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], str, str]] = {
         "`text` is missing",
     ),
     "input": (
-        body(messages=[{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": "{}"}]}]),
+        body(messages=[{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": 5}]}]),
         "/messages/0/content/0/input",
-        "expected an object, got a string",
+        "expected an object, got a whole number",
     ),
     "a result": (
         body(

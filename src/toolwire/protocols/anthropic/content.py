@@ -138,13 +138,19 @@ def _read_call(block: Object, path: Path, reading: ReadContext) -> Part:
     id, name, arguments = block.get("id"), block.get("name"), block.get("input")
     if len(block) == 4 and id.__class__ is name.__class__ is str and arguments.__class__ is dict:
         return Call(id, name, encode_text(arguments), origin=Origin(NAME, path, block))
-    arguments = get_object(block, "input", path)
+    origin = reading.read_origin(block, path, known_call_keys(block, names.TOOL_USE_KEYS))
+    if isinstance(arguments, (list, str)):
+        # Pi and others put a model's malformed arguments into their history, and Anthropic refuses all but an object.
+        text = arguments if isinstance(arguments, str) else encode_text(arguments)
+        origin = replace(origin, intact=False)
+    else:
+        text = "" if (given := get_object(block, "input", path)) is None else encode_text(given)
     return Call(
         get_text(block, "id", path) or "",
         require_text(block, "name", path),
-        "" if arguments is None else encode_text(arguments),
+        text,
         cache=read_cache(block, path, reading),
-        origin=reading.read_origin(block, path, known_call_keys(block, names.TOOL_USE_KEYS)),
+        origin=origin,
     )
 
 

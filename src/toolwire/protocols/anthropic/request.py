@@ -430,7 +430,7 @@ def _write_service_tier(request: Request, out: Object, ledger: Ledger) -> None:
 
 
 def read_turns(body: Object, reading: ReadContext) -> tuple[tuple[Turn, ...], bool]:
-    """The turns, and whether all can be written back verbatim: see `disown_unsealed_parts`."""
+    """The turns, and whether all can be written back verbatim: see `disown_unsealed_parts` and `_is_repaired`."""
     messages = get_list(body, "messages", None)
     if messages is None:
         raise Malformed(None, "`messages` is missing")
@@ -451,8 +451,15 @@ def read_turns(body: Object, reading: ReadContext) -> tuple[tuple[Turn, ...], bo
         origin = Origin(NAME, path, node) if len(node) == 2 else reading.read_origin(node, path, names.TURN_KEYS)
         if role == "assistant" and (disowned := disown_unsealed_parts(parts)) is not None:
             parts, origin, intact = disowned, replace(origin, intact=False), False
+        elif role == "assistant" and any(type(part) is Call and _is_repaired(part.origin) for part in parts):
+            origin, intact = replace(origin, intact=False), False
         turns.append(Turn(role, parts, "", "", origin))
     return tuple(turns), intact
+
+
+def _is_repaired(origin: Origin | None) -> bool:
+    """Did the reader take something that Anthropic refuses, such as arguments that are not an object?"""
+    return origin is not None and not origin.intact
 
 
 def _refuse_turn(message: Json, path: Path) -> NoReturn:
