@@ -13,12 +13,33 @@ from pathlib import Path
 
 from agents.install import BIN
 from gateway.declared_tools import Use
-from gateway.provider import Received, Script, ScriptedAnswer
+from gateway.provider import PROTOCOLS, Received, Script, ScriptedAnswer
 
 PROBE = (sys.executable, str(Path(__file__).with_name("mcp_probe.py")))
 """The command of the MCP server that agents are given."""
 PATIENCE = 120
 """Seconds after which an agent that has not come to its end is stopped, and the test has failed."""
+ADAPTERS = {
+    "chat": ("openai-chat", "gpt-4.1"),
+    "responses": ("openai-responses", "gpt-5.5"),
+    "messages": ("anthropic", "claude-opus-5-5"),
+    "generate": ("gemini", "gemini-3.8-flash"),
+}
+"""For agents that speak several protocols: a protocol and one of its vendor's models. Tools, prompt and settings depend
+on the model's name."""
+OTHER_PROVIDER = {
+    "openai-chat": ("anthropic",),
+    "openai-responses": ("gemini",),
+    "anthropic": ("openai-chat",),
+    "gemini": ("openai-responses",),
+}
+"""Another provider for each protocol, so that an agent which speaks all four meets all four in few runs."""
+OLD_CLAUDE = "claude-sonnet-4-5"
+"""A model for which agents ask Anthropic to think with a budget; the provider's own model refuses that."""
+UNSCRIPTED_SCENES = frozenset(
+    {"task", "unreadable-calls", "unreadable-calls-whole", "cut-character", "compaction", "deepseek", "old-thinking"}
+)
+"""For agents whose sessions are played to see that they survive. The others play everything."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +53,21 @@ class Agent:
     """The name of the model that it is told."""
     headless: Callable[[str], list[str]]
     """Its arguments for a prompt, without a person and without questions."""
-    again: Callable[[str], list[str]]
-    """Its arguments for a further prompt in the session before."""
     shell: Callable[[str], Use]
     """A shell command; its working directory is the workspace."""
     read: Callable[[Path], Use]
     write: Callable[[Path, str], Use]
     """Makes a new file that holds a text."""
-    look: Callable[[Path], Use] | None
+    again: Callable[[str], list[str]] | None = None
+    """Its arguments for a further prompt in the session before."""
+    look: Callable[[Path], Use] | None = None
     """Shows the model a picture from the disk; None where the agent has no tool for that."""
-    echo: Callable[[str], Sequence[Use]]
+    echo: Callable[[str], Sequence[Use]] | None = None
     """The probe's tool `echo`, with a word; where a search for it has to come first, that comes first."""
-    with_probe: Callable[[Path], list[str]]
+    with_probe: Callable[[Path], list[str]] | None = None
     """Give it the MCP server: files into the workspace, or arguments, which are the answer."""
+    with_old_thinking: Callable[[Path], list[str]] | None = None
+    """Make it ask the old Claude to think with a budget: files into the workspace, or arguments, which are the answer."""
     compact_early: Callable[[Path], list[str]] | None = None
     """Make it shorten its history after the first call: files into the workspace, or arguments, which are the answer."""
     options: tuple[str, ...] = ()
@@ -54,12 +77,22 @@ class Agent:
     environ: Mapping[str, str] = field(default_factory=dict)
     forgets: bool = False
     """Does a session that is taken up again come back without its seals?"""
+    repairs_arguments: bool = False
+    """Does it run a call whose arguments it has repaired itself, where the gateway passes them on as they came?"""
+    loses_seals: bool = False
+    """Does it send no reasoning back, to its own vendor neither? Gemini gets placeholders for its signatures then."""
     retells: bool = False
     """Does it tell the beginning of a session otherwise when it goes on? Thoughts that are bound to it stay away then."""
     tells_codes: bool = True
     """Does the model hear with what exit code a shell command ended?"""
     furnish: Callable[[Path], object] = lambda home: None
     """Files that are in its user's home before it starts."""
+    scenes: frozenset[str] | None = None
+    """The scenes that it plays; None for all."""
+    targets: tuple[str, ...] = PROTOCOLS
+    """The providers with which it plays them."""
+    quick_targets: tuple[str, ...] = PROTOCOLS
+    """The providers of its round trips."""
 
 
 @dataclass(frozen=True)

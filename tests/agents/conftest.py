@@ -61,6 +61,8 @@ def configuration(url: str, target: str, port: int, more: str = "") -> str:
         base = url if protocol in ("anthropic", "gemini") else f"{url}/v1"
         lines.append(f'[providers.p-{protocol}]\nprotocols = ["{protocol}"]\nbase_url = "{base}"')
         lines.append(f'api_key = "{KEYS[protocol]}"')
+    lines.append(f'[providers.deepseek]\nprotocols = ["openai-chat"]\nbase_url = "{url}/v1"')
+    lines.append(f'api_key = "{KEYS["openai-chat"]}"\n[models."deepseek*"]\nprovider = "deepseek"')
     if target == "openai-chat":  # Qwen's models run on servers that accept fields which OpenAI refuses
         lines.append('[models."qwen*"]\nprovider = "p-openai-chat"')
     lines.append(f'[models."*"]\nprovider = "p-{target}"\nmodel = "{MODELS[target]}"')

@@ -51,7 +51,7 @@ def missing() -> str:
 def install(npm: str) -> None:
     """All of them. On a terminal npm shows its own progress; elsewhere it is silent for minutes, so the size is told."""
     wanted = ", ".join(f"{name} {version}" for name, version in versions().items())
-    sys.stderr.write(f"Installing into tests/agents/node_modules, once (1.6 GB): {wanted}\n")
+    sys.stderr.write(f"Installing into tests/agents/node_modules, once (2.2 GB): {wanted}\n")
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
     # Not `ci`: a registry need not hold the packages of every other platform, and `ci` wants them all in the lock file.
     for command in (["install", "--no-save", "--ignore-scripts", *quiet], ["rebuild", *SCRIPTED, *quiet]):

@@ -6,18 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.agent import PROBE, Agent
+from agents.agent import ADAPTERS, PROBE, Agent
 from gateway.declared_tools import Use, find_declared_tool
 from gateway.provider import Received, ScriptedAnswer
-
-ADAPTERS = {
-    "chat": ("openai-chat", "gpt-4.1"),
-    "responses": ("openai-responses", "gpt-5.5"),
-    "messages": ("anthropic", "claude-opus-5-5"),
-    "generate": ("gemini", "gemini-3.8-flash"),
-}
-"""A protocol and one of its vendor's models: tools, prompt and settings depend on the model's name."""
-
 
 QUICK = {
     "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",

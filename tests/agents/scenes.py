@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.agent import Agent, AgentResult
+from agents.agent import OLD_CLAUDE, Agent, AgentResult
 from agents.mcp_probe import MANY_FILE
 from agents.received import images, pairs
 from gateway.declared_tools import Unreadable, find_declared_tool
@@ -48,6 +48,8 @@ class Scene:
     model: str = ""
     """Another model than the agent's own."""
     signed: bool = True
+    targets: tuple[str, ...] = PROTOCOLS
+    """The providers with which it can be played."""
 
 
 def ended_well(talk: Script, ran: AgentResult, requests: int) -> None:
@@ -140,14 +142,17 @@ def _failed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> No
 
 
 def _probe(agent: Agent, workspace: Path) -> list[Step]:
+    assert agent.echo is not None
     return [*(Step(ScriptedAnswer(calls=(use,))) for use in agent.echo(WORD)), Step(ScriptedAnswer(DONE))]
 
 
 def _with_probe(agent: Agent, workspace: Path) -> list[str]:
+    assert agent.with_probe is not None
     return agent.with_probe(workspace)
 
 
 def _probed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+    assert agent.echo is not None
     rounds = len(agent.echo(WORD))
     ended_well(talk, ran, rounds + 1)
     found = pairs(talk.asked[-1])
@@ -226,9 +231,10 @@ def _said_so(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> N
 
 
 def _overflow_once(agent: Agent, workspace: Path) -> list[Step]:
-    """After a call the prompt is too long; then a summary is asked for, which Qwen Code wants in a form of its own."""
+    """After a call the prompt is too long; then a summary is asked for, which Qwen Code wants in a form of its own. Pi
+    goes on with nothing but the summary."""
     call = agent.shell("echo made-$((40+2)) | tee made.txt")
-    summary = [Step(_summary)] if agent.name == "qwen" else []
+    summary = [Step(_summary)] if agent.name in ("qwen", "pi") else []
     rest = [Step(ScriptedAnswer(DONE)) for _ in range(8)]
     return [Step(ScriptedAnswer("I shall make it.", (call,))), Step(fails="context"), *summary, *rest]
 
@@ -240,7 +246,7 @@ def _compacted(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) ->
         assert len(talk.asked) == 3, str(ran)
         assert "<state_snapshot>" in talk.asked[2].raw
     else:
-        ended_well(talk, ran, 4)
+        ended_well(talk, ran, 3 if agent.name == "cline" else 4)  # Cline makes its summary without the model
     assert (workspace / "made.txt").read_text() == "made-42\n"
 
 
@@ -308,10 +314,87 @@ def _called_again(agent: Agent, workspace: Path, talk: Script, ran: AgentResult)
     assert len(pairs(talk.asked[2])) == 2
 
 
+FORMS: tuple[Callable[[str], str], ...] = (
+    lambda text: text.replace("half.txt", 'half.txt"'),
+    lambda text: text[: len(text) // 2],
+    lambda text: f"[{text}]",
+    lambda text: "echo half > half.txt",
+)
+"""Arguments as models spoil them: a quotation mark too many, no end, a list, and bare words."""
+
+
+def _unreadable_calls(agent: Agent, workspace: Path, whole: bool = False) -> list[Step]:
+    call = agent.shell("echo half > half.txt")
+    spoiled = [replace(call, arguments=Unreadable(form(json.dumps(call.arguments)))) for form in FORMS]
+    tries = [Step(ScriptedAnswer(f"Try {at}.", (one,)), whole=whole) for at, one in enumerate(spoiled)]
+    good = Step(ScriptedAnswer("So it works.", (agent.shell("echo works"),)))  # Cline ends after three failures
+    return [*tries[:2], good, *tries[2:], *_shell(agent, workspace)]
+
+
+def _unreadable_whole(agent: Agent, workspace: Path) -> list[Step]:
+    return _unreadable_calls(agent, workspace, whole=True)
+
+
+def _survived(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+    """No call ran with half of its arguments; each was answered, and the next one was made."""
+    ended_well(talk, ran, len(FORMS) + 3)
+    assert (workspace / "made.txt").read_text() == "made-42\n"
+    as_it_came = agent.protocol in ("openai-chat", talk.asked[0].protocol)
+    assert (agent.repairs_arguments and as_it_came) or not (workspace / "half.txt").exists()
+    assert len(pairs(talk.asked[-1])) == len(FORMS) + 2
+
+
+# --- a task, and thinking that a provider wants back or asked for in its own way --------------------------------------
+
+
+def _task(agent: Agent, workspace: Path) -> list[Step]:
+    both = agent.read(workspace / "note.txt"), agent.shell("echo second-$((2+2))")
+    return [
+        Step(ScriptedAnswer("I look.", both, thinking="Two things at once.")),
+        Step(ScriptedAnswer("I write.", (agent.write(workspace / "new.txt", TEXT),), thinking="Now I know the word.")),
+        Step(ScriptedAnswer(calls=(agent.shell("cat new.txt | wc -l"),))),
+        Step(ScriptedAnswer(DONE)),
+    ]
+
+
+def _task_done(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+    ended_well(talk, ran, 4)
+    assert (workspace / "new.txt").read_text().rstrip("\n") == TEXT.rstrip("\n")  # Cline's patches end without one
+    found = pairs(talk.asked[-1])
+    assert len(found) == 4
+    assert any("note.txt" in call and WORD in result for call, result in found)
+    assert any("second-" in call and "second-4" in result for call, result in found)
+
+
+def _thought_aloud(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+    """DeepSeek refuses a call without the `reasoning_content` that led to it; so does the provider here."""
+    ended_well(talk, ran, 4)
+    assert talk.asked[-1].model == "deepseek-v4"
+    thoughts = [message.get("reasoning_content") for message in talk.asked[-1].body["messages"]]
+    assert [thought for thought in thoughts if thought] == [f"Thought {at}." for at in range(3)]
+
+
+def _with_old_thinking(agent: Agent, workspace: Path) -> list[str]:
+    assert agent.with_old_thinking is not None
+    return agent.with_old_thinking(workspace)
+
+
+def _thought_adaptively(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
+    """The agent asked for a budget, which the provider's model refuses."""
+    if agent.loses_seals:
+        ended_well(talk, ran, 4)
+    else:
+        _thought(agent, workspace, talk, ran)
+    assert [asked.body["thinking"]["type"] for asked in talk.asked] == ["adaptive"] * 4
+
+
 def _many_probed(agent: Agent, workspace: Path, talk: Script, ran: AgentResult) -> None:
     _probed(agent, workspace, talk, ran)
     assert len(find_declared_tool(talk.asked[0].body)) == 128
 
+
+TEXT_ARGUMENTS = ("openai-chat", "openai-responses", "anthropic")
+"""Where arguments are text, which can be spoiled. Gemini's are objects."""
 
 # --- the list ---------------------------------------------------------------------------------------------------------
 
@@ -333,34 +416,81 @@ SCENES = (
     Scene("compaction", "Make the file made.txt", _overflow_once, _compacted),
     Scene("early-compaction", "Make the file made.txt", _full_at_once, _went_on_shorter, settings=_compact_early),
     Scene("cut-character", "Make the file made.txt", _halves, _joined, signed=False),
-    Scene("unreadable-call", "Make the file made.txt", _unreadable, _called_again),
-    Scene("many-tools", "Ask the probe", _probe, _many_probed, lambda at: (at / MANY_FILE).touch(), _with_probe),
+    Scene("unreadable-call", "Make the file made.txt", _unreadable, _called_again, targets=TEXT_ARGUMENTS),
+    Scene(
+        "many-tools",
+        "Ask the probe",
+        _probe,
+        _many_probed,
+        lambda at: (at / MANY_FILE).touch(),
+        _with_probe,
+        targets=("openai-chat",),  # one provider with this limit is enough
+    ),
+    Scene(
+        "task",
+        "Read note.txt and write new.txt",
+        _task,
+        _task_done,
+        lambda at: (at / "note.txt").write_text(f"The word is {WORD}.\n"),
+    ),
+    Scene("unreadable-calls", "Make the file made.txt", _unreadable_calls, _survived, targets=TEXT_ARGUMENTS),
+    Scene(
+        "unreadable-calls-whole",
+        "Make the file made.txt",
+        _unreadable_whole,
+        _survived,
+        targets=("openai-chat", "openai-responses"),  # Anthropic has text only in streams
+    ),
+    Scene("deepseek", "Think three times", _thinking, _thought_aloud, model="deepseek-v4", targets=("openai-chat",)),
+    Scene(
+        "old-thinking",
+        "Think three times",
+        _thinking,
+        _thought_adaptively,
+        settings=_with_old_thinking,
+        model=OLD_CLAUDE,
+        targets=("anthropic",),
+    ),
 )
 
 
-COMPACTING_AGENTS = frozenset({"claude", "qwen"})
-"""Agents that shorten their history after an overflow in a run without a user. The others end, with their own vendor's
-error as well; so does Claude Code with Anthropic's own, which has the numbers of tokens in it."""
+ADDED_SCENES = frozenset({"task", "unreadable-calls", "unreadable-calls-whole", "deepseek", "old-thinking"})
+"""For those agents only that play a part of the scenes."""
+COMPACTING_AGENTS = frozenset({"claude", "qwen", "pi", "cline"})
+"""Agents that shorten their history after an overflow in a run without a user. Kilo does, too, but its exit code is 1. The
+others end, with their own vendor's error as well."""
+ENDING_PAIRS = frozenset({("claude", "anthropic"), ("cline-generate", "gemini")})
+"""Of these agents and providers, those where the agent ends at the vendor's own words: Anthropic's have the numbers of
+tokens in them."""
 
 
 def plays(agents: dict[str, Agent]) -> Iterator[tuple[Scene, str, str]]:
     """Every scene for every agent on every provider, but for what one of them cannot do."""
     for scene in (ROUND_TRIP, *SCENES):
         for name, agent in agents.items():
-            yield from ((scene, name, target) for target in PROTOCOLS if _can_play(scene.name, name, agent, target))
+            if scene is ROUND_TRIP:
+                targets = agent.quick_targets
+            else:
+                targets = tuple(target for target in scene.targets if target in agent.targets) or scene.targets[:1]
+            yield from ((scene, name, target) for target in targets if _can_play(scene.name, name, agent, target))
 
 
 def _can_play(scene: str, name: str, agent: Agent, target: str) -> bool:
+    if agent.scenes is None and scene in ADDED_SCENES:
+        return False
+    if agent.scenes is not None and scene not in (*agent.scenes, ROUND_TRIP.name):
+        return False
     match scene:
         case "image":
             return agent.look is not None
         case "compaction":
-            return name in COMPACTING_AGENTS and (name, target) != ("claude", "anthropic")
+            return agent.name in COMPACTING_AGENTS and (name, target) not in ENDING_PAIRS
         case "early-compaction":
             return agent.compact_early is not None
-        case "unreadable-call":
-            return target != "gemini"  # arguments are an object there, never a text
-        case "many-tools":
-            # One provider with this limit is enough. Agents that search for tools do not declare those of the probe.
-            return target == "openai-chat" and len(agent.echo(WORD)) == 1
+        case "many-tools":  # agents that search for tools do not declare those of the probe
+            return agent.echo is not None and len(agent.echo(WORD)) == 1
+        case "deepseek":  # Cline's adapter for Gemini declares no tools to a model of another name
+            return (agent.name, agent.protocol) != ("cline", "gemini")
+        case "old-thinking":
+            return agent.with_old_thinking is not None
     return True

@@ -87,6 +87,8 @@ class Step:
     ended as if that were all."""
     wait: int = WAIT
     """How long a client that asks too often is told to wait."""
+    whole: bool = False
+    """Is the answer whole though a stream was asked for, as some servers do?"""
     hold: Hold | None = None
     after: int = 0
     """How many frames go out before the hold; with none, not even the head does."""
@@ -495,7 +497,7 @@ class _Handler(BaseHTTPRequestHandler):
             body |= {"store": asked.body.get("store") is not False, "metadata": asked.body.get("metadata") or {}}
         if talk.seal_checker:
             talk.seal_checker.sign(asked.account, asked.protocol, asked.model, asked.body, body)
-        if asked.stream:
+        if asked.stream and not step.whole:
             self._stream(_unreadable_frames(dialect.write_stream(body), says), asked, step, number)
         else:
             self._send(200, _named(asked, encode_json(body), number), cut=step.breaks == "cut")
