@@ -10,6 +10,7 @@ from msgspec import Struct
 from bench.gateway.measure import DIRECT, Case, Cell
 
 OURS = "toolwire"
+WITHOUT_CONSOLE = "no-console"
 FLOOR = "floor"
 
 
@@ -126,6 +127,7 @@ def targets(results: Results) -> list[Target]:
     small = results.cases("small")
     same = [case for case in small if case.client == case.target]
     translated = [case for case in small if case.client != case.target]
+    everything = [case for part in TITLES for case in results.cases(part)]
 
     def times(over: str, under: str) -> Callable[[Case], float | None]:
         return lambda case: results.ratio(over, under, case)
@@ -136,6 +138,7 @@ def targets(results: Results) -> list[Target]:
     found = [
         _target("same protocol / floor", 2.5, True, "×", same, times(OURS, FLOOR)),
         _target("translated / floor", 5.5, True, "×", translated, times(OURS, FLOOR)),
+        _target("with the console / without", 1.03, True, "×", everything, times(OURS, WITHOUT_CONSOLE)),
         _target("litellm / ours", 60, False, "×", small, times("litellm", OURS)),
         _target("llm-rosetta / ours", 10, False, "×", small, times("rosetta", OURS)),
         _target("stream event / floor's whole request", 0.9, True, "×", results.cases("stream"), event),

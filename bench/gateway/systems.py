@@ -47,6 +47,14 @@ def toolwire(port: int, provider: int, folder: Path) -> Sequence[str]:
     return [str(BIN / "toolwire"), "serve", "--config", str(file), "--port", str(port)]
 
 
+def without_console(port: int, provider: int, folder: Path) -> Sequence[str]:
+    """Toolwire that keeps nothing for its console, which is on here by default."""
+    command = toolwire(port, provider, folder)
+    with (folder / "toolwire.toml").open("a") as file:
+        file.write("[console]\nenabled = false\n")
+    return command
+
+
 def litellm(port: int, provider: int, folder: Path) -> Sequence[str]:
     bases = {"openai-chat": ("openai", "/v1"), "anthropic": ("anthropic", ""), "gemini": ("gemini", "/v1beta")}
     models = []
@@ -80,6 +88,7 @@ SYSTEMS = {
     for system in (
         System("floor", floor, translates=False),
         System("toolwire", toolwire),
+        System("no-console", without_console),
         System("litellm", litellm, rounds=3, patience=180.0),
         System("rosetta", rosetta),
     )

@@ -62,5 +62,8 @@ def test_without_pyyaml_it_names_the_extra(folder: Path) -> None:
     environ = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[2] / 'src'}"}
     done = run_in_pipe(["import", str(EXAMPLES / "litellm.yaml")], folder, environ)
     assert (done.code, done.out) == (2, "")
-    assert done.err == "error: reading YAML needs the package PyYAML\nhint: install it with: pip install 'toolwire[import]'\n"
+    assert (
+        done.err
+        == "error: reading YAML needs the package PyYAML\nhint: install it with: pip install 'toolwire[import]'\n"
+    )
     assert run_in_pipe(["import", str(EXAMPLES / "claude-code-router.json")], folder, environ).code == 0

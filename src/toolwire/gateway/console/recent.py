@@ -45,25 +45,31 @@ class RecentExchanges:
         self._used_bytes -= size
         return False
 
-    def release_unlisted(self, records: Iterable[ExchangeRecord]) -> None:
-        """Forget the traffic of finished exchanges that are not kept."""
+    def count_finished(self, records: Iterable[ExchangeRecord]) -> None:
+        """Count the bytes of exchanges that have ended, and forget the traffic of those that are not kept."""
         for record in records:
+            capture = record.capture
+            if capture is None:
+                continue
             if not record.number:
-                self._discard_capture(record)
+                self._used_bytes -= capture.discard()
+                record.capture = None
+            else:
+                reserved = capture.client_response.reserved
+                for call in capture.upstream_calls:
+                    reserved += call.response.reserved
+                self._used_bytes += capture.count_bytes() - reserved
+        while self._used_bytes > self._max_bytes and self._records:
+            self._remove_oldest()
 
     def _remove_oldest(self) -> None:
         record = self._records.popleft()
         record.number = 0
         self.removed += 1
-        if record.ended:
-            self._discard_capture(record)
-        elif record.capture is not None:  # it is still running: it goes on without being captured
-            self._used_bytes -= record.capture.discard()
-
-    def _discard_capture(self, record: ExchangeRecord) -> None:
-        if record.capture is not None:
-            self._used_bytes -= record.capture.discard()
-            record.capture = None
+        capture = record.capture
+        if capture is not None:
+            # What has ended goes with its record; what still runs goes on without being captured.
+            self._used_bytes -= capture.counted or capture.discard()
 
     def find(self, number: int) -> ExchangeRecord | None:
         if not self._records:

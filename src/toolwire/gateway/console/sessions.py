@@ -67,7 +67,7 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
     codec, capture = CODECS.get(record.client_protocol), record.capture
     if codec is None or capture is None:
         return ExchangeFacts(row=row)
-    header = next(iter(capture.session_headers.values()), "")
+    header = capture.session
     try:
         body = expect_object(decode(capture.client_request), None)
         request = codec.read_request(body)

@@ -32,7 +32,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.telemetry.record import ExchangeCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -73,12 +73,15 @@ async def send_request(
 ) -> UpstreamResponse | TransportError:
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
-    started = call.clock()
+    started, capture = call.clock(), call.record.capture
+    captured = _start_capture(call, capture, upstream, body) if capture is not None else None
     response = await _start_sending(call, upstream, body, method)
     if type(response) is TransportError and response.kind == "stale-connection":
         provider, seconds = upstream.provider.name, call.clock() - started
         call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
         response = await _start_sending(call, upstream, body, method)
+    if captured is not None:
+        response = captured.capture_response(response)
     if call.watch_objects is not None and type(response) is not TransportError:
         response = call.watch_objects(upstream, response)
     return response
@@ -97,24 +100,17 @@ def _start_sending(
         headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
         sending = runtime.client.send_request(upstream.address, method, upstream.path, headers, body, call_headers)
-    return sending if record.capture is None else _capture_exchange(call, record.capture, upstream, body, sending)
+    return sending
+
+
+def _start_capture(call: GatewayRequest, capture: ExchangeCapture, upstream: Upstream, body: bytes) -> UpstreamCapture:
+    label, path, names = upstream.address_label, upstream.path, call.renamed_tools
+    return capture.start_upstream_call(upstream.codec.name, upstream.provider.name, label, path, body, names)
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:
     asked = (upstream.codec, body, upstream.model, upstream.stream, int(call.now), call.id_seed)
     return await run_by_size(len(body), partial(answer_request, *asked))
-
-
-async def _capture_exchange(
-    call: GatewayRequest,
-    capture: ExchangeCapture,
-    upstream: Upstream,
-    body: bytes,
-    sending: Awaitable[UpstreamResponse | TransportError],
-) -> UpstreamResponse | TransportError:
-    url = f"{upstream.address_label}{upstream.path}"
-    captured = capture.start_upstream_call(upstream.codec.name, upstream.provider.name, url, body, call.renamed_tools)
-    return captured.capture_response(await sending)
 
 
 Answer = TypeVar("Answer")

@@ -57,7 +57,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if call.runtime.telemetry.wants_bodies:
         record.response_body = reply.body
     if record.capture is not None:
-        record.capture.client_response.add(reply.body)
+        record.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 

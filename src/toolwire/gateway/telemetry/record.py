@@ -28,27 +28,44 @@ class CaptureBudget(Protocol):
         """Reserve bytes. False if there are none left: then no more is captured."""
 
 
-class CapturedBytes:
+class CapturedBytes(msgspec.Struct, gc=False, eq=False):
     """A body as it came, in pieces with their times; cut if it is too long."""
 
-    __slots__ = ("_budget", "_clock", "is_cut", "pieces", "size", "times")
-
-    def __init__(self, clock: Callable[[], float], budget: CaptureBudget) -> None:
-        self._clock, self._budget = clock, budget
-        self.pieces: list[bytes] = []
-        self.times: list[float] = []
-        self.size = 0
-        """Of the whole body, also if it is cut."""
-        self.is_cut = False
+    clock: Callable[[], float]
+    budget: CaptureBudget
+    pieces: list[bytes] = []
+    times: list[float] = []
+    size: int = 0
+    """Of the whole body, also if it is cut."""
+    is_cut: bool = False
+    reserved: int = 0
+    """Bytes of the budget that a stream has taken. A whole body is in memory anyway while its request runs: it counts
+    when that has ended."""
 
     def add(self, data: bytes) -> None:
-        size = len(data)
-        self.size += size
-        if self.size > MAX_CAPTURED or self.is_cut or not self._budget.take(size + PIECE_SIZE):
+        """One more piece of a stream."""
+        self.size += len(data)
+        if self.size + PIECE_SIZE * len(self.pieces) > self.reserved and not self._reserve_more():
+            return
+        self.pieces.append(data)
+        self.times.append(self.clock())
+
+    def _reserve_more(self) -> bool:
+        wanted = 2 * self.size + PIECE_SIZE * (2 * len(self.pieces) + 1)  # seldom, though a stream has many pieces
+        if self.is_cut or self.size > MAX_CAPTURED or not self.budget.take(wanted - self.reserved):
             self.is_cut = True
-        elif size:
+            return False
+        self.reserved = wanted
+        return not self.is_cut  # taking it may have removed this very exchange
+
+    def add_whole(self, data: bytes) -> None:
+        """A whole body."""
+        self.size += len(data)
+        if self.size > MAX_CAPTURED:
+            self.is_cut = True
+        elif not self.is_cut:
             self.pieces.append(data)
-            self.times.append(self._clock())
+            self.times.append(self.clock())
 
     def copy_writes(self, write: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
         add = self.add
@@ -65,11 +82,11 @@ class CapturedBytes:
 
     def discard(self) -> int:
         """Forget the data, and capture no more. Returns the bytes that were reserved for it."""
-        size = sum(map(len, self.pieces)) + PIECE_SIZE * len(self.pieces)
+        released, self.reserved = self.reserved, 0
         self.is_cut = True
         self.pieces.clear()
         self.times.clear()
-        return size
+        return released
 
 
 class CapturedResponse:
@@ -101,7 +118,7 @@ class CapturedResponse:
 
     def _capture(self, data: bytes | TransportError, is_end: bool = False) -> bytes | TransportError:
         if isinstance(data, bytes):
-            self._captured.response.add(data)
+            (self._captured.response.add_whole if is_end else self._captured.response.add)(data)
         else:
             self._captured.error = data.detail
         if is_end or not data:
@@ -109,12 +126,13 @@ class CapturedResponse:
         return data
 
 
-class UpstreamCapture(msgspec.Struct, eq=False):
+class UpstreamCapture(msgspec.Struct, gc=False, eq=False):
     """One request to a provider and its answer. Times are of the caller's monotonic clock, 0 for never."""
 
     protocol: str
     provider: str
-    url: str
+    address: str
+    path: str
     body: bytes
     response: CapturedBytes
     clock: Callable[[], float]
@@ -129,6 +147,10 @@ class UpstreamCapture(msgspec.Struct, eq=False):
     error: str = ""
     """Why there is no answer, or no whole one."""
 
+    @property
+    def url(self) -> str:
+        return f"{self.address}{self.path}"
+
     def end(self) -> None:
         self.ended = self.ended or self.clock()
 
@@ -141,44 +163,54 @@ class UpstreamCapture(msgspec.Struct, eq=False):
         return CapturedResponse(source, self)
 
 
-class ExchangeCapture:
+class ExchangeCapture(msgspec.Struct, gc=False, eq=False):
     """The traffic of one request, with the client and with providers."""
 
-    __slots__ = ("_budget", "_clock", "client_request", "client_response", "session_headers", "upstream_calls")
-
-    def __init__(
-        self, client_request: bytes, clock: Callable[[], float], budget: CaptureBudget, headers: Mapping[str, str]
-    ) -> None:
-        self._clock, self._budget = clock, budget
-        is_small = len(client_request) <= MAX_CAPTURED and budget.take(len(client_request))
-        self.client_request = client_request if is_small else b""
-        self.client_response = CapturedBytes(clock, budget)
-        self.session_headers = {name: headers[name] for name in SESSION_HEADERS if name in headers}
-        self.upstream_calls: list[UpstreamCapture] = []
+    client_request: bytes
+    clock: Callable[[], float]
+    budget: CaptureBudget
+    client_response: CapturedBytes
+    session: str = ""
+    """The session that the client's headers name."""
+    upstream_calls: list[UpstreamCapture] = []
+    counted: int = 0
+    """Bytes of the budget that it takes since it has ended."""
 
     def start_upstream_call(
-        self, protocol: str, provider: str, url: str, body: bytes, renamed_tools: Mapping[str, str]
+        self, protocol: str, provider: str, address: str, path: str, body: bytes, renamed_tools: Mapping[str, str]
     ) -> UpstreamCapture:
-        is_same = body is self.client_request  # it passes as it is, so it takes no more memory
-        if not is_same and (len(body) > MAX_CAPTURED or not self._budget.take(len(body))):
-            body = b""
-        response = CapturedBytes(self._clock, self._budget)
-        captured = UpstreamCapture(protocol, provider, url, body, response, self._clock, self._clock(), renamed_tools)
+        clock = self.clock
+        response = CapturedBytes(clock, self.budget)
+        captured = UpstreamCapture(protocol, provider, address, path, body, response, clock, clock(), renamed_tools)
         self.upstream_calls.append(captured)
         return captured
 
     def copy_for(self, client_request: bytes) -> ExchangeCapture:
         """For a request that goes on in the background."""
-        return ExchangeCapture(client_request, self._clock, self._budget, self.session_headers)
+        response = CapturedBytes(self.clock, self.budget)
+        return ExchangeCapture(client_request, self.clock, self.budget, response, self.session)
+
+    def count_bytes(self) -> int:
+        """The bytes that it takes, now that it has ended; those that were reserved for its streams are included."""
+        if len(self.client_request) > MAX_CAPTURED:
+            self.client_request = b""
+        size = len(self.client_request) + self.client_response.size
+        for call in self.upstream_calls:
+            if len(call.body) > MAX_CAPTURED:
+                call.body = b""
+            size += len(call.body) + call.response.size
+        self.counted = size + PIECE_SIZE * len(self.client_response.pieces)
+        return self.counted
 
     def discard(self) -> int:
-        """Forget the traffic, and capture no more of it. Returns the bytes that were reserved for it."""
-        size = len(self.client_request) + self.client_response.discard()
-        for call in self.upstream_calls:
-            size += call.response.discard() + (0 if call.body is self.client_request else len(call.body))
-            call.body = b""
+        """Forget the traffic, and capture no more of it. Returns the bytes of the budget that it has taken."""
+        released, self.counted = self.counted, 0
+        reserved = self.client_response.discard()
         self.client_request = b""
-        return size
+        for call in self.upstream_calls:
+            reserved += call.response.discard()
+            call.body = b""
+        return released or reserved
 
 
 SESSION_HEADERS = (
@@ -187,6 +219,13 @@ SESSION_HEADERS = (
     "session_id",  # older versions of Codex
 )
 """Headers in which agents name their session."""
+
+
+def find_session(headers: Mapping[str, str]) -> str:
+    for name in SESSION_HEADERS:
+        if name in headers:
+            return headers[name]
+    return ""
 
 
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
