@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,17 @@ def test_a_running_stream_grows_in_the_live_events(served: Served) -> None:
     asking.start()
     asking.disconnect()
     watching.disconnect()
+
+
+def test_an_open_page_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with serving(tmp_path) as process:
+        watching = RawConnection(process.port)
+        watching.send("GET", API + "events")
+        watching.start()
+        assert events_until(watching, "hello")
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+        watching.disconnect()
 
 
 # --- who may see it ---

@@ -87,7 +87,7 @@ class Gateway:
         """Stopping: `/readyz` answers 503, so that a load balancer sends no more requests."""
         self._mcp_servers = McpServers(self._on_mcp_event)
         self._model_lists = ModelLists(self._on_model_list_event, self.report_error)
-        self.console = Console(telemetry.recent, self._model_lists, self._gateway_id)
+        self.console = Console(telemetry.recent, self._model_lists, self._gateway_id, lambda: self.is_stopping)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
         self._shared_key: SharedKey | None = None

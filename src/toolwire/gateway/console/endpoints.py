@@ -71,8 +71,11 @@ Endpoint = Callable[["Console", ClientRequest, str], Awaitable[Reply]]
 class Console:
     """The console of one process. `configure` is called with every new configuration; it is off before."""
 
-    def __init__(self, recent: RecentExchanges, model_lists: ModelLists, gateway_id: str) -> None:
+    def __init__(
+        self, recent: RecentExchanges, model_lists: ModelLists, gateway_id: str, is_stopping: Callable[[], bool]
+    ) -> None:
         self._recent, self._model_lists, self._gateway_id = recent, model_lists, gateway_id
+        self._is_stopping = is_stopping
         self._worker = 0
         self._peers = Peers()
         self._secret = make_secret()
@@ -161,7 +164,8 @@ class Console:
                 task.cancel()
 
     def _watch(self) -> AsyncIterator[bytes]:
-        return live.watch_exchanges(live.Watch(self._recent, self._worker, self.clean_text))
+        watch = live.Watch(self._recent, self._worker, self.clean_text)
+        return live.watch_exchanges(watch, self._is_stopping)
 
     async def show_state(self, request: ClientRequest, argument: str) -> Reply:
         runtime, access = self._running()

@@ -115,10 +115,10 @@ class Watch:
                 table.pop(number, None)
 
 
-async def watch_exchanges(watch: Watch) -> AsyncIterator[bytes]:
-    """Server-sent events, until the watcher leaves."""
+async def watch_exchanges(watch: Watch, is_stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Server-sent events, until the watcher leaves or the gateway stops: an open page must not hold it up."""
     idle_looks = 0
-    while True:
+    while not is_stopping():
         events = b"".join(watch.look())
         idle_looks = 0 if events else idle_looks + 1
         if idle_looks == KEEP_ALIVE_LOOKS:

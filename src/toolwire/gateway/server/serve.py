@@ -146,7 +146,7 @@ async def _serve_until_stopped(
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
     if worker is not None:
-        await gateway.console.join_workers(Path(console_directory), worker.slot)
+        await _join_console(gateway, console_directory, worker)
     await server.listen(bound, BACKLOG, worker, gateway.log_event)
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
     if metrics_bound is not None:
@@ -183,6 +183,14 @@ def watch_signals(loop: asyncio.AbstractEventLoop, handlers: Mapping[str, Callab
         signal.set_wakeup_fd(write.detach(), warn_on_full_buffer=False)
         for number, handler in known.items():
             signal.signal(number, lambda _number, _frame, handler=handler: loop.call_soon(handler))  # type: ignore[misc]
+
+
+async def _join_console(gateway: Gateway, directory: str, worker: WorkerContext) -> None:
+    try:
+        await gateway.console.join_workers(Path(directory), worker.slot)
+    except OSError as error:  # such as a path of the directory that is too long for a socket
+        what = f"the console shows the requests of one worker only: {error.strerror or error}"
+        gateway.log_event("console_incomplete", level="warn", message=what)
 
 
 def watch_lifeline(loop: asyncio.AbstractEventLoop, descriptor: int, on_end: Callable[[], None]) -> None:
