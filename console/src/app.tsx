@@ -74,7 +74,7 @@ export function App() {
         {connection.value === "login" ? (
           <Login />
         ) : !shown ? (
-          <EmptyState title="There is no such view">
+          <EmptyState title="There is no such view" isPage>
             <a href={writeHash("live")}>Live exchanges</a>
           </EmptyState>
         ) : !isLoaded.value ? (

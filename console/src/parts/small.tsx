@@ -65,10 +65,11 @@ export function Badge({ tone = "neutral", title, children }: { tone?: Tone; titl
   );
 }
 
-export function EmptyState({ title, children }: { title: string; children?: ComponentChildren }) {
+/** Instead of a list; with `isPage`, instead of a whole view. */
+export function EmptyState({ title, isPage = false, children }: { title: string; isPage?: boolean; children?: ComponentChildren }) {
   return (
     <div class="empty-state">
-      <h2>{title}</h2>
+      {isPage ? <h1>{title}</h1> : <h2>{title}</h2>}
       {children}
     </div>
   );

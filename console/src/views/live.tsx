@@ -46,16 +46,18 @@ export function Live(_: ViewProps) {
   const index = shown.findIndex((row) => row.id === chosenId.value);
 
   const focusRow = (id: string): void => {
-    // The row exists only after the list has moved to it.
-    requestAnimationFrame(() => document.getElementById(`row-${id}`)?.focus({ preventScroll: true }));
+    const focus = (): void => document.getElementById(`row-${id}`)?.focus({ preventScroll: true });
+    focus(); // at once, so that Enter right after it opens this row
+    requestAnimationFrame(focus); // a row that was not visible exists only after the list has moved to it
   };
-  const move = (step: number): void => {
-    const row = shown[moveIndex(index, step, shown.length)];
+  const choose = (at: number): void => {
+    const row = shown[at];
     if (!row) return;
     chosenId.value = row.id;
-    list.current?.showRow(shown.indexOf(row));
+    list.current?.showRow(at);
     focusRow(row.id);
   };
+  const move = (step: number): void => choose(moveIndex(index, step, shown.length));
   useKeys({
     j: () => move(1),
     k: () => move(-1),
@@ -63,8 +65,8 @@ export function Live(_: ViewProps) {
     ArrowUp: () => move(-1),
     PageDown: () => move(20),
     PageUp: () => move(-20),
-    Home: () => move(-shown.length),
-    End: () => move(shown.length),
+    Home: () => choose(0),
+    End: () => choose(shown.length - 1),
     Enter: () => index >= 0 && goTo(writeHash("exchange", [shown[index]!.id])),
     "/": () => field.current?.select(),
     p: () => pauseList(!isPaused.value),

@@ -11,7 +11,14 @@ import { endedCount, SOURCES } from "./sessions";
 export function Session({ args }: ViewProps) {
   const { data, error, reload } = useResource<SessionDetail>(`sessions/${encodeURIComponent(args[0] ?? "")}`, endedCount());
   useKeys({ Escape: () => goTo(writeHash("sessions")) });
-  if (!data) return <div class="page">{error ? <ErrorNote error={error} onRetry={reload} /> : <p class="loading">Loading…</p>}</div>;
+  if (!data) {
+    return (
+      <div class="page">
+        <h1 class="hidden">Session</h1>
+        {error ? <ErrorNote error={error} onRetry={reload} /> : <p class="loading">Loading…</p>}
+      </div>
+    );
+  }
   const { session, turns } = data;
   const most = Math.max(1, ...turns.map(({ exchange }) => (exchange.tokens?.input ?? 0) + (exchange.tokens?.output ?? 0)));
   return (

@@ -74,6 +74,7 @@ export function Exchange({ args, query }: ViewProps) {
     return (
       <div class="page">
         <Crumbs id={id} />
+        <h1 class="hidden">Exchange {id}</h1>
         {error ? <ErrorNote error={error} onRetry={reload} /> : <p class="loading">Loading…</p>}
       </div>
     );
