@@ -19,7 +19,7 @@ LOCK  := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-
          --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks console test-console docs pictures lock sbom audit clean
+.PHONY: help serve package release test test-quick test-pythons test-agents test-agents-full lint types check format bench bench-gateway bench-bytecodes bench-instructions chaos conformance frameworks console test-console console-pictures docs pictures lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ lint: $(VENV)/.ready ## Check style, formatting and import rules
 types: $(VENV)/.ready ## Check the types with mypy
 	@$(BIN)/mypy
 
-check: lint types audit docs package test test-agents ## Run everything that continuous integration runs
+check: lint types audit docs package test test-console test-agents ## Run everything that continuous integration runs
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -92,9 +92,13 @@ console: $(VENV)/.ready $(CONSOLE)/.ready ## Build the console's page into the p
 	@$(BIN)/python .ci/console_types.py
 	@cd console && npm run --silent build
 
-test-console: $(VENV)/.ready $(CONSOLE)/.ready ## Test the console in a real browser (Chromium); says so if there is none
+test-console: $(VENV)/.ready ## Test the console in a real browser (Chromium); says so if there is none
 	@$(BIN)/python tests/console/install.py
-	@$(BIN)/python -m pytest tests/console $(ARGS)
+	@$(BIN)/python tests/agents/install.py
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/console $(ARGS)
+
+console-pictures: $(VENV)/.ready ## Make the pictures of the console for the README and the documentation again (needs Chromium)
+	@PYTHONPATH=tests $(BIN)/python -m console.pictures
 
 frameworks: $(FRAMEWORKS)/.ready ## Install LangChain and pydantic-ai for the tests (`make test` does it, too)
 
@@ -121,7 +125,7 @@ audit: $(VENV)/.ready ## Ask for known vulnerabilities of the pinned packages (n
 	@$(BIN)/python .ci/audit.py requirements/gateway.txt requirements/dev.txt
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/agents/node_modules $(PORTKEY) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) $(SERVE) $(BENCH) $(FRAMEWORKS) $(DOCS) tests/js/node_modules tests/console/node_modules tests/agents/node_modules $(PORTKEY) $(CONSOLE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml .ci/venv

@@ -27,13 +27,15 @@ if (
     # here, and not ignored, starts in others with its default.
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
-AGENTS = Path(__file__).parent / "agents"
-"""The real agents have a command of their own, `make test-agents`."""
+COMMANDS = {Path(__file__).parent / name for name in ("agents", "console")}
+"""The real agents and the console in a browser have commands of their own: `make test-agents`, `make test-console`."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked_for = any(Path(word.partition("::")[0]).resolve().is_relative_to(AGENTS) for word in config.args)
-    return True if collection_path == AGENTS and not asked_for else None
+    if collection_path not in COMMANDS:
+        return None
+    asked_for = any(Path(word.partition("::")[0]).resolve().is_relative_to(collection_path) for word in config.args)
+    return None if asked_for else True
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -178,6 +178,35 @@ def test_an_unknown_or_removed_exchange_is_not_found(served: Served) -> None:
     assert get(served, "nothing").json()["message"]
 
 
+# --- sessions ---
+
+
+def test_a_session_knows_where_its_prefix_broke(served: Served) -> None:
+    scene = served.scene("openai-chat", play_script("openai-chat", False))
+    headers = {"x-claude-code-session-id": scene.mark}
+    turns = [
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "Two"},
+        {"role": "user", "content": "Three"},
+    ]
+    asked = [("at 10:15", turns[:1]), ("at 10:15", turns), ("at 10:16", [*turns, *turns[1:]])]
+    for system, messages in asked:
+        got = call(served, "anthropic", scene.model, False, headers, system=system, messages=messages)
+        served.line(got.id)
+    row = get(served, "sessions").json()["sessions"][0]
+    assert (row["title"], row["turns"], row["source"], row["broken_prefixes"]) == ("One", 3, "header", 1)
+    found = get(served, f"sessions/{row['id']}").json()
+    assert found["session"] == row
+    assert [turn["prefix_break"] and turn["prefix_break"]["place"] for turn in found["turns"]] == [
+        None,
+        None,
+        "/messages/0",
+    ]
+    broken = found["turns"][2]["prefix_break"]
+    assert (broken["before"][broken["difference"]], broken["after"][broken["difference"]]) == ("5", "6")
+    assert "time" in broken["cause"]
+
+
 # --- limits ---
 
 
