@@ -230,7 +230,7 @@ def test_a_team_that_shares_objects_shares_containers(tmp_path: Path) -> None:
 
 # --- a law: only the places that the provider fills in ---
 
-IDS = {"anthropic": {"container_1", "file_made"}, "openai-responses": {"cntr_1", "cfile_1"}}
+IDS = {"anthropic": {"container_1", "file_made", "msg_1"}, "openai-responses": {"cntr_1", "cfile_1"}}
 STREAMS: dict[str, Callable[[], bytes]] = {"anthropic": anthropic_stream, "openai-responses": responses_stream}
 
 

@@ -187,6 +187,32 @@ USES: list[tuple[str, dict[str, Any]]] = [
     ("gemini", {"cached_content": "cachedContents/ccc"}),
     ("unified", {"messages": [{"role": "user", "content": [{"type": "file", "file_id": "file-A"}]}]}),
 ]  # fmt: skip
+SPEECH = {"role": "assistant", "audio": {"id": "audio_A"}}
+
+
+def gemini_file(uri: str) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [{"fileData": {"fileUri": uri}}]}]}
+
+
+OTHER_USES: list[tuple[str, dict[str, Any]]] = [
+    ("openai-chat", {"messages": [{"role": "user", "content": "a"}, SPEECH, {"role": "user", "content": "b"}]}),
+    ("openai-chat", {"audio": {"voice": {"id": "voice_A"}, "format": "wav"}}),
+    ("openai-chat", {"vector_store_ids": ["vs_A"]}),
+    ("openai-chat", {"google": {"cached_content": "cachedContents/ccc"}}),
+    ("openai-responses", {"prompt": {"id": "pmpt_A"}}),
+    ("openai-responses", {"tools": [{"type": "image_generation", "input_image_mask": {"file_id": "file-A"}}]}),
+    ("openai-responses", {"input": [{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "file-A"}}]}),
+    ("openai-responses", {"input": [{"type": "image_generation_call", "id": "ig_A"}, {"role": "user", "content": "again"}]}),
+    ("gemini", {"tools": [{"fileSearch": {"fileSearchStoreNames": ["fileSearchStores/fs"]}}]}),
+    ("gemini", {"tools": {"file_search": {"file_search_store_names": "fileSearchStores/fs"}}}),
+    ("gemini", {"tools": [{"retrieval": {"vertexAiSearch": {"datastore": "projects/p/dataStores/d"}}}]}),
+    ("gemini", {"tools": [{"retrieval": {"vertexRagStore": {"ragResources": [{"ragCorpus": "projects/p/ragCorpora/c"}]}}}]}),
+    ("gemini", gemini_file("HTTPS://GenerativeLanguage.GoogleAPIs.com/v1beta/files/aaa")),
+    ("gemini", gemini_file(" https://generativelanguage.googleapis.com/v1beta/files/aaa")),
+    ("gemini", gemini_file("https://generativelanguage.googleapis.com/v1beta/%66iles/aaa")),
+    ("gemini", gemini_file("https://generativelanguage.googleapis.com/v1beta/files%2Faaa/")),
+    ("gemini", gemini_file("gs://bucket/of-the-account")),
+]  # fmt: skip
 MODELS = {
     "openai-chat": "chat/gpt-small", "openai-responses": "responses/gpt-small", "anthropic": "anthropic/claude-small",
     "gemini": "gemini/embed-small", "unified": "chat/gpt-small",
@@ -215,14 +241,15 @@ def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield made
 
 
-@pytest.mark.parametrize(("client", "change"), USES)
+@pytest.mark.parametrize(("client", "change"), [*USES, *OTHER_USES])
 @pytest.mark.parametrize("escaped", [False, True], ids=["plain", "escaped"])
 def test_a_request_cannot_use_an_object_of_another_key(
     owned: Guarded, client: str, change: dict[str, Any], escaped: bool
 ) -> None:
     body = json.dumps({**request_of(client, MODELS[client], False), **change})
     if escaped:
-        for key in ("file_id", "vector_store_ids", "file_ids", "container", "fileUri", "file_uri", "cachedContent"):
+        for key in ("file_id", "vector_store_ids", "file_ids", "container", "fileUri", "file_uri", "cachedContent",
+                    "prompt", "audio", "id", "fileSearchStoreNames", "file_search_store_names", "datastore"):  # fmt: skip
             body = body.replace(f'"{key}"', f'"\\u{ord(key[0]):04x}{key[1:]}"')
     path = path_of(client, MODELS[client], False)
     got = send_raw(owned.port, "POST", path, body.encode(), as_key("bob"))
@@ -237,6 +264,75 @@ def test_a_key_uses_its_own_objects(owned: Guarded, client: str, change: dict[st
     got = send_raw(owned.port, "POST", path_of(client, MODELS[client], False), body, as_key("ann"))
     assert got.status == 200, got
     assert len(owned.take_arrived()) == 1
+
+
+GOOGLE_URLS = [
+    "https://generativelanguage.googleapis.com/v1beta/files/aaa", "files/aaa", "gs://bucket/a",
+    "https://GENERATIVELANGUAGE.googleapis.com/v1beta/f%69les/aaa",
+]  # fmt: skip
+TRANSLATED_USES: dict[str, tuple[str, Any]] = {
+    "Chat": ("openai-chat", lambda url: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+    "Responses, an image": ("openai-responses", lambda url: {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]}),
+    "Responses, a file": ("openai-responses", lambda url: {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": url}]}]}),
+    "Anthropic": ("anthropic", lambda url: {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": url}}]}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", TRANSLATED_USES)
+@pytest.mark.parametrize("url", GOOGLE_URLS)
+def test_a_url_does_not_become_a_file_of_another_key(owned: Guarded, use: str, url: str) -> None:
+    """Gemini has one field for URLs and for names of files."""
+    client, change = TRANSLATED_USES[use]
+    body = json.dumps({**request_of(client, "gemini/embed-small", False), **change(url)}).replace("/", "\\/").encode()
+    got = send_raw(owned.port, "POST", path_of(client, "gemini/embed-small", False), body, as_key("bob"))
+    arrived = owned.take_arrived()
+    assert (got.status, arrived) == (403, []) or not [one for one in arrived if b"fileUri" in one.body], got
+
+
+@pytest.mark.parametrize("use", TRANSLATED_USES)
+def test_urls_of_the_web_pass(owned: Guarded, use: str) -> None:
+    client, change = TRANSLATED_USES[use]
+    url = "https://example.com/files/report.pdf"
+    body = json.dumps({**request_of(client, "gemini/embed-small", False), **change(url)}).encode()
+    got = send_raw(owned.port, "POST", path_of(client, "gemini/embed-small", False), body, as_key("bob"))
+    assert (got.status, len(owned.take_arrived())) == (200, 1), got
+
+
+ANSWERED_OBJECTS: list[tuple[str, dict[str, Any], Any, dict[str, Any], int]] = [
+    (
+        "openai-chat", {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}},
+        {"id": "c", "object": "chat.completion", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": None, "audio": {"id": "audio_B", "data": "", "transcript": "Hi", "expires_at": 1}}}]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "audio": {"id": "audio_B"}}, {"role": "user", "content": "b"}]}, 403,
+    ),
+    (
+        "openai-responses", {"tools": [{"type": "image_generation"}]},
+        {"id": "resp_1", "object": "response", "status": "completed", "output": [{"type": "image_generation_call", "id": "ig_B", "status": "completed", "result": "aGk="}]},
+        {"input": [{"type": "image_generation_call", "id": "ig_B"}, {"role": "user", "content": "again"}]}, 403,
+    ),
+    (
+        "anthropic", {"thread": {"type": "create"}},
+        {"id": "msg_B", "type": "message", "role": "assistant", "model": "claude-small", "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}},
+        {"thread": {"type": "continue", "previous_message_id": "msg_B"}}, 404,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "first", "answer", "change", "refused"), ANSWERED_OBJECTS)
+def test_what_a_provider_keeps_of_an_answer_belongs_to_the_key_that_got_it(
+    gate: Guarded, client: str, first: dict[str, Any], answer: Any, change: dict[str, Any], refused: int
+) -> None:
+    path = path_of(client, MODELS[client], False)
+    plain = request_of(client, MODELS[client], False)
+
+    def send(key: str, more: dict[str, Any]) -> int:
+        return send_raw(gate.port, "POST", path, json.dumps({**plain, **more}).encode(), as_key(key)).status
+
+    assert send("ann", change) == refused  # nobody got it yet
+    gate.provider.replies[path] = (200, answer)
+    assert send("ann", first) == 200
+    gate.take_arrived()
+    assert (send("bob", change), gate.take_arrived()) == (refused, [])
+    assert (send("ann", change), len(gate.take_arrived())) == (200, 1)
 
 
 def test_a_repeated_key_does_not_hide_an_object(owned: Guarded) -> None:
@@ -256,6 +352,15 @@ FORWARDED_USES: list[tuple[str, bytes, dict[str, str], tuple[int, ...]]] = [
     ("/v1/messages/batches", b'{"requests":[{"params":{"messages":[{"content":[{"source":{"type":"file","file_id":"file-A"}}]}]}}]}', CLAUDE, (403,)),
     ("/v1beta/cachedContents", b'{"contents":[{"parts":[{"fileData":{"fileUri":"files/aaa"}}]}]}', GOOGLE, (403,)),
     ("/v1/containers", b'--XX\r\nContent-Disposition: form-data; name="file_ids[]"\r\n\r\nfile-A\r\n--XX--\r\n', {"content_type": FORM}, (400,)),
+    ("/v1/vector_stores", b'{"File_Ids":["file-A"]}', {}, (403,)),
+    ("/v1/videos", b'{"model":"chat/gpt-small","prompt":"x","characters":[{"id":"char_A"}]}', {}, (403,)),
+    ("/v1/audio/speech", b'{"model":"chat/gpt-small","input":"x","voice":{"id":"voice_A"}}', {}, (403,)),
+    ("/v1beta/interactions", b'{"model":"gemini/x","input":"x","previousInteractionId":"int_A"}', GOOGLE, (403,)),
+    ("/v1beta/interactions", b'{"model":"gemini/x","input":[{"type":"image","uri":"files/aaa"}]}', GOOGLE, (403,)),
+    ("/v1beta/interactions", b'{"model":"gemini/x","input":"x","tools":[{"type":"file_search","file_search_store_names":["fileSearchStores/fs"]}]}', GOOGLE, (403,)),
+    ("/v1beta/models/gemini/veo:predictLongRunning", b'{"instances":[{"video":{"uri":"https://generativelanguage.googleapis.com/v1beta/files/aaa:download"}}]}', GOOGLE, (403,)),
+    ("/v1beta/models/gemini/veo:predictLongRunning", b'{"instances":[{"prompt":"x"}],"parameters":{"storageUri":"gs://bucket"}}', GOOGLE, (403,)),
+    ("/v1/images/edits", b'--XX\r\nContent-Disposition: form-data; name="model"\r\n\r\nchat/gpt-small\r\n--XX\r\nContent-Disposition: form-data; name="image[0][file_id]"\r\n\r\nfile-A\r\n--XX--\r\n', {"content_type": FORM}, (400,)),
     ("/v1/containers", b"file_ids=file-A", {"content_type": "application/x-www-form-urlencoded"}, (400,)),
     ("/v1/containers", '{"file_ids":["file-A"]}'.encode("utf-16"), {"content_type": "application/json; charset=utf-16"}, (400,)),
 ]  # fmt: skip

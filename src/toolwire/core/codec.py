@@ -321,6 +321,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     find_created_objects: Callable[[Object], Iterable[str]] = lambda _: ()
     """The ids of such objects in an answer or an event of a stream. It reads only what the provider itself writes: what
     the model wrote, such as the input of a call, can name objects of others."""
+    created_object_markers: tuple[bytes, ...] = ()
+    """Bytes of an answer, or of an event, that may have such an id."""
     objects_have_names: bool = False
     """Are stored objects named by collection and id (Gemini: `files/abc`)? Elsewhere an id is unique by itself."""
     identifying_names: frozenset[str] = frozenset()

@@ -1,5 +1,5 @@
-"""Objects that a provider makes while it answers: containers for code, and the files in them. They belong to the key
-that got the answer, and that is noted before the client sees their ids."""
+"""Objects that a provider makes while it answers: containers for code, the files in them, and what it keeps of the
+answer itself. They belong to the key that got the answer, and that is noted before the client sees their ids."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
 
-_MARKERS = (b"container", b"file_id", b"\\u00")
-"""Bytes of a frame or an answer that may name such an object."""
-
 NoteNames = Callable[[tuple[str, ...]], Awaitable[None]]
 
 
@@ -27,6 +24,7 @@ class WatchedResponse:
         self.status: int = source.status
         self.headers: dict[str, str] = source.headers
         self._source, self._find_created_objects, self._note_names = source, http.find_created_objects, note_names
+        self._markers = (*http.created_object_markers, b"\\u00")  # the keys may be written with escapes
         self._splitter: SseSplitter | None = SseSplitter()
         self._noted: set[str] = set()
 
@@ -69,7 +67,7 @@ class WatchedResponse:
     async def _note_objects(self, texts: list[bytes]) -> None:
         new: dict[str, None] = {}
         for text in texts:
-            if any(marker in text for marker in _MARKERS):
+            if any(marker in text for marker in self._markers):
                 try:
                     body = decode(text)
                 except Malformed:

@@ -29,6 +29,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     Reply,
     Runtime,
     StreamReplay,
+    TranslatedRequest,
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
@@ -185,9 +186,15 @@ class Pipeline:
             token_limit = health.token_limits.get((target.provider.name, target.model))
         call.model_output_limit = token_limit
         prepared = await prepare_request(call, upstream)
+        if self._has_keys and type(prepared) is TranslatedRequest:
+            prepared = await self._refuse_translated(call, prepared) or prepared
         answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
         self._record_attempt(call, target, answer, started)
         return answer
+
+    async def _refuse_translated(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
+        refused = await self.provider_objects.refuse_translated(call, prepared.upstream, prepared.body)
+        return error_replies.gateway_error(call, refused) if refused is not None else None
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
         telemetry, health = self.runtime.telemetry, self.runtime.health

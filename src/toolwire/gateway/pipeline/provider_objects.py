@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -26,7 +27,7 @@ from toolwire.gateway.pipeline.named_model import NOT_A_FORM, read_form_names
 from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.pipeline.upload_sessions import UPLOAD_PREFIX, UploadSessions
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_body import has_repeated_key
+from toolwire.gateway.server.request_body import has_repeated_key, letters_of
 from toolwire.gateway.store.repository import OBJECT, StateRepository, owner_of, store_unavailable_failure
 from toolwire.gateway.store.store import Entry, StoreDown
 
@@ -38,6 +39,8 @@ class References(Struct, frozen=True):
 
     objects: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    """Answers that the provider holds, to continue from."""
 
 
 class ProviderObjects:
@@ -99,6 +102,19 @@ class ProviderObjects:
                 return refused
         return None
 
+    async def refuse_translated(self, call: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
+        """The same for a body that was written for the provider: a URL of the client can be the name of an object
+        there, where objects have names."""
+        http = upstream.codec.http
+        if not http.objects_have_names or not self.guards(upstream.provider):
+            return None
+        if not any(body.find(marker) >= 0 for marker in http.object_markers):
+            return None
+        found = await run_by_size(len(body), lambda: read_references(body, is_translated=True))
+        if isinstance(found, Failure):
+            return found
+        return await self._refuse_names(call, upstream.provider, found, is_first=True)
+
     async def refuse_body(
         self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
     ) -> Failure | None:
@@ -117,7 +133,7 @@ class ProviderObjects:
     async def _refuse_names(
         self, call: GatewayRequest, provider: Provider, found: References, is_first: bool
     ) -> Failure | None:
-        names = found.objects + found.containers
+        names = found.objects + found.containers + found.turns
         if not names:
             return None
         owners: Mapping[str, str] | Failure = {}
@@ -133,6 +149,10 @@ class ProviderObjects:
         foreign = [name for name in names if name in unknown or owners.get(name, owner) != owner]
         if not foreign:
             return None
+        if foreign[0] in found.turns:
+            what = f"`{foreign[0][:200]}` is not an answer that this key got through this gateway"
+            hint = "send the whole conversation"
+            return Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found")
         what = f"this key has not created `{foreign[0][:200]}` through this gateway"
         return Failure("permission", f"{what}; {SHARING_HINT}", 403)
 
@@ -232,16 +252,30 @@ def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) ->
 # --- names in requests ---
 
 _is_escaped_letter = re.compile(rb"\\u00[4-7]").search
-_FILE_TYPES = frozenset("file input_file input_image container_upload image_file image document audio video".split())
-_OPAQUE_KEYS = frozenset("arguments args parameters input_schema schema parametersJsonSchema response metadata".split())
-"""What a user's own tools take and give: a `file_id` in it is not the provider's."""
-_FORWARDED_KEYS = frozenset(
-    """input_file_id training_file validation_file assistant_id thread_id fileName file_name vector_store_id upload_id
-    previous_interaction_id""".split()
+_OPAQUE_KEYS = frozenset(
+    """arguments args parameters input_schema schema parametersJsonSchema response metadata results""".split()
 )
-"""Keys of forwarded bodies that name an object."""
-_FORM_KEYS = frozenset(key.lower() for key in (*_FORWARDED_KEYS, "file_id", "file_ids", "vector_store_ids"))
-_GEMINI_FILE = re.compile(r"(?:https?://[^?#]*/)?(files/[A-Za-z0-9_-]+)(?:[:?#].*)?")
+"""What a user's own tools take and give, and what a search has found: a `file_id` in it is not used again."""
+_ANSWER_TYPES = ("_citation", "file_path", "_call", "_output", "_result")
+"""How the types of what providers have answered end. The files that they name are not read again."""
+_NAME_KEYS = frozenset(
+    "fileids vectorstoreids cachedcontent filesearchstorename filesearchstorenames datastore ragcorpus".split()
+)
+"""Keys whose value is the name of an object, or a list of names. All keys here are letters in lower case."""
+_FORWARDED_NAME_KEYS = _NAME_KEYS | frozenset(
+    """inputfileid trainingfile validationfile assistantid threadid vectorstoreid uploadid
+    previousinteractionid""".split()
+)
+_FILE_NAME_KEYS = frozenset({"fileName", "file_name"})
+"""Gemini's keys for the file that a store imports. `filename` is what a client calls its own file."""
+_ID_HOLDERS = frozenset("prompt audio voice characters".split())
+"""Keys of what OpenAI names by an `id` inside: stored prompts, spoken answers, custom voices, characters of videos."""
+_FORM_KEYS = _FORWARDED_NAME_KEYS | {"fileid"}
+_FORM_WORD = re.compile(r"[^\[\].]+")
+_GEMINI_FILE = re.compile(
+    r"(?:https?://(?:[^/?#]*googleapis[^?#]*|[^?#]*/v[0-9][a-z0-9]*)/)?(files/[A-Za-z0-9_-]+)/?(?:[:?#].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def _has_escaped_letter(body: bytes) -> bool:
@@ -253,30 +287,36 @@ def _refuse_form(content_type: str, body: bytes) -> Failure | None:
     names = read_form_names(content_type, body)
     if names is None:
         return Failure("invalid", NOT_A_FORM, 400)
-    found = next((name for name in names if name.strip().rstrip("[]").lower() in _FORM_KEYS), "")
-    what = f"`{found}` in a form cannot be checked; send it in a JSON body"
-    return Failure("invalid", what, 400, "", found) if found else None
+    found = next((name for name in names if any(letters_of(word) in _FORM_KEYS for word in _FORM_WORD.findall(name))), "")
+    what = f"`{found[:80]}` in a form cannot be checked; send it in a JSON body"
+    return Failure("invalid", what, 400, "", found[:80]) if found else None
 
 
-def read_references(body: bytes, is_forwarded: bool = False) -> References | Failure:
-    """The objects that a request names, in its messages and in the tools that the provider runs."""
+def read_references(body: bytes, is_forwarded: bool = False, is_translated: bool = False) -> References | Failure:
+    """The objects that a request names, in its messages and in the tools that the provider runs. A translated body was
+    written here."""
     try:
         whole = decode(body, max_bytes=len(body))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
-    if has_repeated_key(body):
+    if not is_translated and has_repeated_key(body):
         what = "an object in the body has a key twice, so it is not certain which objects of the provider it uses"
         return Failure("invalid", what, 400)
     objects: dict[str, None] = {}
     containers: dict[str, None] = {}
+    turns: dict[str, None] = {}
     for key, value, node in _members(whole):
-        if key in ("container", "container_id"):
+        form = key if key.isalpha() and key.isascii() and key.islower() else letters_of(key)
+        if form in ("container", "containerid"):
             container = value.get("id") if isinstance(value, dict) else value
             if isinstance(container, str) and container not in ("", "auto"):
                 containers[container] = None
-        for name in _names_in_member(key, value, node, is_forwarded):
-            objects[name] = None
-    return References(tuple(objects), tuple(containers))
+        elif form == "previousmessageid" and isinstance(value, str):
+            turns[value] = None
+        else:
+            names = _FILE_NAME_KEYS if is_forwarded else frozenset()
+            objects |= dict.fromkeys(_names_in_member("fileid" if key in names else form, value, node, is_forwarded))
+    return References(tuple(objects), tuple(containers), tuple(turns))
 
 
 def _members(root: Json) -> Iterator[tuple[str, Json, Object]]:
@@ -290,28 +330,41 @@ def _members(root: Json) -> Iterator[tuple[str, Json, Object]]:
             for key, value in node.items():
                 yield key, value, node
                 is_opaque = key in _OPAQUE_KEYS or (key == "input" and isinstance(value, dict))
+                is_opaque = is_opaque and "instances" not in node  # Vertex: `parameters` can name a bucket
                 if not is_opaque and isinstance(value, (dict, list)):
                     pending.append(value)
 
 
-def _names_in_member(key: str, value: Json, node: Object, is_forwarded: bool) -> Iterator[str]:
-    if key in ("vector_store_ids", "file_ids") and isinstance(value, list):
-        yield from (one for one in value if isinstance(one, str))
-    elif key == "file" and isinstance(value, dict):
-        inner = value.get("file_id")
-        if isinstance(inner, str) and inner:
-            yield _file_name(inner)
-    elif isinstance(value, str) and value:
-        is_file = key == "file_id" and (is_forwarded or node.get("type") in _FILE_TYPES)
-        is_skill = key == "skill_id" and value.startswith("skill_")  # others are the vendors' own
-        is_uri = key in ("fileUri", "file_uri") and ("://" not in value or _GEMINI_FILE.fullmatch(value) is not None)
-        if is_file or is_uri:
-            yield _file_name(value)
-        elif is_skill or key in ("cachedContent", "cached_content") or (is_forwarded and key in _FORWARDED_KEYS):
+def _names_in_member(form: str, value: Json, node: Object, is_forwarded: bool) -> Iterator[str]:
+    """The names in one member; `form` is the letters of its key."""
+    if form in (_FORWARDED_NAME_KEYS if is_forwarded else _NAME_KEYS):
+        names = value if isinstance(value, list) else [value]
+        yield from (name for name in names if isinstance(name, str) and name)
+    elif form in _ID_HOLDERS:
+        holders = value if isinstance(value, list) else [value]
+        ids = (holder.get("id") for holder in holders if isinstance(holder, dict))
+        yield from (id for id in ids if isinstance(id, str) and id)
+    elif not isinstance(value, str) or not value:
+        return
+    elif form == "fileid":
+        kind = node.get("type")
+        if is_forwarded or not (isinstance(kind, str) and kind.endswith(_ANSWER_TYPES)):
+            yield _name_in_uri(value) or value
+    elif form == "skillid":
+        if value.startswith("skill_"):  # others are the vendors' own
             yield value
+    elif form == "fileuri" or (is_forwarded and form.endswith("uri")):
+        yield from filter(None, [_name_in_uri(value)])
+    elif form == "id" and node.get("type") == "image_generation_call" and not node.get("result"):
+        yield value  # OpenAI takes the image that it has stored
 
 
-def _file_name(value: str) -> str:
-    """The name of a file, which Gemini's clients may give as a URL."""
-    found = _GEMINI_FILE.fullmatch(value)
-    return found[1] if found is not None else value
+def _name_in_uri(value: str) -> str:
+    """The name of the object that a URI is about: a file at Google, or one in a bucket of the account. "" for a page of
+    the web and for data."""
+    text = unquote(value.strip())
+    scheme = text[:8].lower()
+    found = _GEMINI_FILE.fullmatch(text)
+    if found is not None:
+        return found[1]
+    return text if scheme.startswith("gs:") or ("://" not in text and not scheme.startswith("data:")) else ""

@@ -138,8 +138,12 @@ def _read_count_response(body: Json) -> int | None:
 
 
 def find_created_objects(body: Object) -> Iterator[str]:
-    """Containers, and files that code has written in them, in a whole answer or in an event of a stream."""
+    """Containers, files that code has written in them, and the message itself, which a thread continues, in a whole
+    answer or in an event of a stream."""
     message = body.get("message")
+    for holder in (body, message):
+        if isinstance(holder, dict) and holder.get("type") == "message":
+            yield from _ids_in(holder, "id")
     holders = [holder for holder in (body, message, body.get("delta")) if isinstance(holder, dict)]
     blocks = [body.get("content_block")]
     for holder in holders:
@@ -176,10 +180,11 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    object_markers=(b"file_id", b"container"),
+    object_markers=(b"file_id", b"container", b'"previous_message_id"'),
     # Searches of this version run code to filter what they find.
-    creation_markers=(b"container", b"code_execution", b"web_search_2026", b"web_fetch_2026"),
+    creation_markers=(b"container", b"code_execution", b"web_search_2026", b"web_fetch_2026", b'"thread"'),
     find_created_objects=find_created_objects,
+    created_object_markers=(b"container", b"file_id", b'"message"'),
     identifying_names=frozenset({"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access"}),
     write_credential=write_credential,
     credential_headers=("x-api-key", "authorization"),

@@ -323,7 +323,10 @@ HTTP = Http(
         /v1/cachedContents /v1/fileSearchStores /v1/interactions /v1/operations""".split()
     ),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    object_markers=(b"ileUri", b"ile_uri", b"achedContent", b"ached_content"),
+    object_markers=(
+        *(b"ileUri", b"ile_uri", b"achedContent", b"ached_content", b"ileSearchStore", b"ile_search_store"),
+        *(b"atastore", b"ataStore", b"ata_store", b"agCorpus", b"ag_corpus"),
+    ),
     objects_have_names=True,
     identifying_names=frozenset({"x-goog-api-key", "x-goog-api-client", "x-goog-user-project", "key"}),
     write_credential=lambda key: ("x-goog-api-key", key),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from toolwire.core.codec import EndpointMatch, Http, parse_passthrough_endpoints
+from toolwire.core.json_values import Object
 from toolwire.core.model_lists import OPENAI_MODELS_PATH, read_openai_list, write_openai_entry, write_openai_list
 from toolwire.core.rate_limits import RateLimitHeaders
 
@@ -102,6 +105,17 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 ).make_reader_and_writer()
 
 
+def find_created_objects(body: Object) -> Iterator[str]:
+    """Spoken answers, which OpenAI keeps for an hour, in a whole answer or in a chunk of a stream."""
+    choices = body.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        for key in ("message", "delta"):
+            message = choice.get(key) if isinstance(choice, dict) else None
+            audio = message.get("audio") if isinstance(message, dict) else None
+            if isinstance(audio, dict) and isinstance(id := audio.get("id"), str):
+                yield id
+
+
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
     provider_tool_markers=(b'"web_search_options"',),
@@ -111,7 +125,11 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate")},
     path_prefixes=_PATH_PREFIXES,
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    object_markers=(b"file_id",),
+    # Google's Chat endpoint takes `cached_content`, LiteLLM `vector_store_ids`.
+    object_markers=(b"file_id", b'"audio"', b"cached_content", b"vector_store_ids"),
+    creation_markers=(b'"audio"',),
+    find_created_objects=find_created_objects,
+    created_object_markers=(b'"audio"',),
     forwarded_headers=tuple("openai-* x-openai-* x-client-request-id idempotency-key x-stainless-* user-agent".split()),
     returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
     heartbeat=b": keep-alive\n\n",

@@ -51,7 +51,7 @@ _WRITTEN_BY_MODEL = frozenset({"input", "arguments", "action", "code"})
 
 
 def find_created_objects(body: Object) -> Iterator[str]:
-    """Containers, and files in them, in a whole answer or in an event of a stream."""
+    """Containers, files in them, and images, in a whole answer or in an event of a stream."""
     whole = body.get("response")
     outputs = [holder.get("output") for holder in (body, whole) if isinstance(holder, dict)]
     pending: list[Json] = [*outputs, body.get("item"), body.get("part"), body.get("annotation")]
@@ -64,6 +64,8 @@ def find_created_objects(body: Object) -> Iterator[str]:
             if isinstance(kind, str) and kind in _CREATORS:
                 found = (node.get("container_id"), node.get("file_id"))
                 yield from (name for name in found if isinstance(name, str) and name)
+            elif kind == "image_generation_call" and isinstance(image := node.get("id"), str):
+                yield image
             pending += [value for key, value in node.items() if key not in _WRITTEN_BY_MODEL]
 
 
@@ -74,9 +76,11 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/responses", "/v1/conversations"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
-    object_markers=(b"file_id", b"vector_store_ids", b"container"),
-    creation_markers=(b"container",),
+    # The ids of stored prompts begin with `pmpt_`.
+    object_markers=(b"file_id", b"vector_store_ids", b"container", b"image_generation_call", b"pmpt_"),
+    creation_markers=(b"container", b"image_generation"),
     find_created_objects=find_created_objects,
+    created_object_markers=(b"container", b"file_id", b"image_generation_call"),
     identifying_names=CODEX_SIGNS,
     forwarded_headers=tuple(
         """openai-* x-openai-* x-codex-* originator session-id thread-id x-client-request-id idempotency-key
