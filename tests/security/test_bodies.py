@@ -167,7 +167,81 @@ def test_a_key_for_some_models_cannot_choose_others(gate: Guarded, path: str, ke
     assert gate.take_arrived() == []
 
 
-@pytest.mark.parametrize("key", ["models", "plugins", "preset"])
+SMALL_MODELS = {
+    "openai-chat": "small",
+    "openai-responses": "responses/gpt-small",
+    "anthropic": "anthropic/claude-small",
+    "gemini": "gemini/embed-small",
+}
+INNER_MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("openai-responses", {"tools": [{"type": "image_generation", "model": "gpt-large"}]}),
+    ("openai-responses", {"input": [{"type": "additional_tools", "tools": [{"type": "image_generation", "Model": "gpt-large"}]}]}),
+    ("openai-responses", {"moderation": {"model": "gpt-large"}}),
+    ("anthropic", {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "claude-large"}]}),
+    ("anthropic", {"context_management": {"edits": [{"type": "compact_20260112", "model": "claude-large"}]}}),
+    ("openai-chat", {"tools": [{"type": "openrouter:subagent", "parameters": {"model": "gpt-large"}}]}),
+    ("openai-chat", {"compound": {"models": {"answering_model": "gpt-large"}}}),
+    ("openai-chat", {"speculative": {"model_names": ["gpt-small", "gpt-large"]}}),
+    ("gemini", {"generationConfig": {"routingConfig": {"manualMode": {"modelName": "embed-large"}}}}),
+    ("gemini", {"generationConfig": {"model": "models/embed-large"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "change"), INNER_MODELS)
+@pytest.mark.parametrize("escaped", [False, True], ids=["plain", "escaped"])
+def test_a_key_for_some_models_cannot_name_others_inside(
+    gate: Guarded, client: str, change: dict[str, Any], escaped: bool
+) -> None:
+    model = SMALL_MODELS[client]
+    changed = json.dumps({**request_of(client, model, False), **change})
+    body = changed.replace('odel"', '\\u006fdel"') if escaped else changed
+    got = send_raw(gate.port, "POST", path_of(client, model, False), body.encode(), as_key("narrow"))
+    assert (got.status, gate.take_arrived()) == (403, []), got
+    assert "large" in got.body.decode()
+
+
+INNER_FORWARDED = [
+    ("/v1/fine_tuning/jobs", {"model": "chat/gpt-small", "method": {"reinforcement": {"grader": {"type": "score_model", "model": "gpt-large"}}}}),
+    ("/v1beta/models/gemini/embed-small:batchEmbedContents", {"requests": {"model": "models/gemini/embed-large"}}),
+    ("/v1beta/models/gemini/embed-small:batchEmbedContents", {"requests": [{"Model": "models/gemini/embed-large"}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), INNER_FORWARDED)
+def test_a_forwarded_body_cannot_name_others_inside(gate: Guarded, path: str, body: Any) -> None:
+    got = send_raw(gate.port, "POST", path, json.dumps(body).encode(), as_key("narrow", x_goog_api_client="sdk"))
+    assert got.status in (400, 403), got
+    assert gate.take_arrived() == []
+
+
+INNER_ALLOWED: list[tuple[str, dict[str, Any]]] = [
+    ("openai-responses", {"tools": [{"type": "image_generation", "model": "gpt-small-image"}]}),
+    ("anthropic", {"tools": [{"name": "task", "input_schema": {"type": "object", "properties": {"model": {"enum": ["opus"]}}, "default": {"model": "opus"}}}]}),
+    ("openai-chat", {"messages": [{"role": "user", "content": '{"model": "gpt-large"}'}], "metadata": {"model": "x"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "change"), INNER_ALLOWED)
+def test_a_key_for_some_models_uses_its_own_inside(tmp_path: Path, client: str, change: dict[str, Any]) -> None:
+    with guarded(tmp_path, KEY_SETTINGS) as made:
+        body = {**request_of(client, SMALL_MODELS[client], False), **change}
+        got = send_raw(made.port, "POST", path_of(client, "", False), json.dumps(body).encode(), as_key("narrow"))
+        assert (got.status, len(made.take_arrived())) == (200, 1), got
+
+
+@pytest.mark.parametrize("field", ["models[]", "fallbacks", "Model ", "mo_del", "extra_body"])
+def test_fields_of_a_form_cannot_choose_other_models(gate: Guarded, field: str) -> None:
+    parts = [("model", "small"), (field, "large"), ("prompt", "x")]
+    rows = [f'--XX\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in parts]
+    headers = as_key("narrow", content_type="multipart/form-data; boundary=XX")
+    got = send_raw(gate.port, "POST", "/v1/images/edits", ("".join(rows) + "--XX--\r\n").encode(), headers)
+    assert got.status in (400, 403), got
+    assert gate.take_arrived() == []
+
+
+@pytest.mark.parametrize(
+    "key", ["models", "plugins", "preset", "search_parameters", "enable_search", "compound_custom"]
+)
 def test_rules_for_tools_do_not_allow_other_models_or_plugins(gate: Guarded, key: str) -> None:
     got = send_raw(gate.port, "POST", "/v1/chat/completions", chat_body("small", **{key: ["x"]}), as_key("ann"))
     assert (got.status, gate.take_arrived()) == (403, [])
@@ -219,8 +293,7 @@ ODD_TOOLS: list[tuple[str, str, str]] = [
 
 
 def _with_members(client: str, members: str) -> tuple[str, bytes]:
-    model = {"openai-chat": "small", "openai-responses": "responses/gpt-small", "anthropic": "anthropic/claude-small"}
-    name = model.get(client, "gemini/embed-small")
+    name = SMALL_MODELS[client]
     body = json.dumps(request_of(client, name, False))
     return path_of(client, name, False), f"{body[:-1]},{members}}}".encode()
 
@@ -233,6 +306,58 @@ def test_a_spelling_that_rules_do_not_know_is_refused_inside_too(
     got = send_raw(gate.port, "POST", path, body, as_key("ann"))
     assert (got.status, gate.take_arrived()) == (400, [])
     assert place in got.json()["error"]["message"], got
+
+
+FOUND = '"tools":[{"type":"function","name":"forbidden_shell","parameters":{}},{"type":"function","name":"allowed","parameters":{}}]'
+HIDDEN_TOOLS: list[tuple[str, str]] = [
+    ("openai-responses", '"input":[{"type":"tool_search_call","call_id":"c","execution":"client","arguments":{}},{"type":"tool_search_output","call_id":"c","execution":"client","status":"completed",' + FOUND + "}]"),
+    ("openai-chat", '"messages":[{"role":"system","content":"x",' + FOUND + "}]"),
+    ("openai-chat", '"chat_template_kwargs":{' + FOUND + "}"),
+    ("gemini", '"contents":[{"role":"user","parts":[{"text":"x"}],"tools":[{"functionDeclarations":[' + SHELL + "]}]}]"),
+    ("gemini", '"generationConfig":{"functionDeclarations":[' + SHELL + "]}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "members"), HIDDEN_TOOLS)
+def test_rules_find_tools_at_every_place(gate: Guarded, client: str, members: str) -> None:
+    model = SMALL_MODELS[client]
+    changed = {**request_of(client, model, False), **json.loads(f"{{{members}}}")}
+    got = send_raw(gate.port, "POST", path_of(client, model, False), json.dumps(changed).encode(), as_key("ann"))
+    arrived = gate.take_arrived()
+    assert got.status == 200 if arrived else got.status == 400, got
+    assert not [one for one in arrived if b"forbidden" in one.body]
+
+
+NO_MCP = '[[policy]]\nname = "no MCP"\ntype = ["mcp", "web_search"]\ndrop = true\n'
+SERVER = {"type": "url", "name": "files", "url": "https://mcp.example/"}
+PROVIDER_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    ("anthropic", {"mcp_servers": [SERVER]}),
+    ("anthropic", {"mcp_servers": [SERVER], "tools": [{"type": "mcp_toolset", "mcp_server_name": "files"}]}),
+    ("anthropic", {"mcp_servers": [SERVER], "tools": [{"type": "mcp_toolset", "mcp_server_name": "other"}]}),
+    ("gemini", {"tools": [{"mcpServers": [SERVER]}]}),
+    ("gemini", {"tools": [{"enterpriseWebSearch": {}}]}),
+    ("openai-chat", {"tools": [{"type": "openrouter:web_search"}]}),
+    ("openai-responses", {"tools": [{"type": "mcp", "server_label": "files", "server_url": "https://mcp.example/"}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "change"), PROVIDER_TOOLS)
+def test_rules_for_a_kind_of_tool_hold_for_what_vendors_call_it(
+    tmp_path: Path, client: str, change: dict[str, Any]
+) -> None:
+    with guarded(tmp_path, "", NO_MCP) as made:
+        path, body = _with_members(client, json.dumps(change)[1:-1])
+        got = send_raw(made.port, "POST", path, body)
+        arrived = made.take_arrived()
+        assert got.status == 200 if arrived else got.status == 400, got
+        assert not [one for one in arrived if b"mcp.example" in one.body or b"earch" in one.body]
+
+
+def test_too_many_keys(plain: Guarded) -> None:
+    """Each costs time, and no API has a thousand."""
+    body = b'{"model":"chat/x",%s,%s}' % (MESSAGES.encode(), b",".join(b'"k%d":1' % at for at in range(2000)))
+    assert send_raw(plain.port, "POST", "/v1/chat/completions", body).status == 400
+    assert plain.take_arrived() == []
 
 
 FREE_KEYS: list[tuple[str, str]] = [

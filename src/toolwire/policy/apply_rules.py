@@ -85,7 +85,9 @@ class _RuleApplication:
         self.rules = rules
         self.ledger = ledger
         self.effects: dict[ToolName, ToolEffects] = {}
-        added = (part for turn in request.turns for part in turn.parts if type(part) is ToolsAdded)
+        parts = [part for turn in request.turns for part in turn.parts]
+        parts += [part for result in parts if type(result) is Result for part in result.content]
+        added = (part for part in parts if type(part) is ToolsAdded)
         self.declared_tools = (*request.tools, *(tool for part in added for tool in part.tools))
         self.dropped_tools: dict[ToolKey, Rule] = {}
         """Removed tools, each with the rule that removed it."""
@@ -268,8 +270,11 @@ class _RuleApplication:
     def change_result(self, result: Result) -> Part:
         changes = self._name_changes(ToolName(result.name, result.kind, result.namespace)) if result.name else {}
         content = tuple(
-            self.change_reference(part) if isinstance(part, ToolReference) else part for part in result.content
-        )
+            self.change_reference(part) if isinstance(part, ToolReference)
+            else self.change_added_tools(part) if isinstance(part, ToolsAdded)
+            else part
+            for part in result.content
+        )  # fmt: skip
         return with_fields(result, **changes, content=content)
 
     def change_reference(self, part: ToolReference) -> Part:

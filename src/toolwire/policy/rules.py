@@ -235,11 +235,23 @@ def tool_name(tool: AnyTool) -> ToolName:
     return ToolName(tool.kind, tool.kind)
 
 
+_OTHER_KINDS: Mapping[str, str] = {
+    "mcp_toolset": "mcp",  # Anthropic
+    "mcpServers": "mcp",  # Gemini, and the three below
+    "enterpriseWebSearch": "web_search",
+    "parallelAiSearch": "web_search",
+    "exaAiSearch": "web_search",
+    "openrouter:web_search": "web_search",
+    "openrouter:web_fetch": "web_fetch",
+}
+"""Tools that only one vendor has, and the kind that they are. Rules can name both."""
+
+
 def _covers_tool(match: Match | Rule, tool: ToolName) -> bool:
     flat_name = flatten_tool_name(tool.namespace, tool.name) if tool.namespace else ""
     return (
         _any_matches_globs((tool.name, flat_name), match.tool)
-        and _any_matches_globs((tool.kind,), match.type)
+        and _any_matches_globs((tool.kind, _OTHER_KINDS.get(tool.kind, "")), match.type)
         and (not match.namespace or matches_globs(tool.namespace, match.namespace))
     )
 

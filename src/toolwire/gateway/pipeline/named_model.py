@@ -15,8 +15,10 @@ from toolwire.gateway.pipeline.gateway_request import PassthroughMatch
 from toolwire.gateway.server.request_body import (
     MAX_VALUES,
     CheckedKeys,
+    find_steering_fields,
     has_repeated_key,
     has_too_many_values,
+    letters_of,
     peek_body,
     refuse_keys,
     replace_model,
@@ -99,7 +101,7 @@ def _decode_object(body: bytes) -> Object:
 
 def _objects_with_model(body: Object) -> Iterator[Object]:
     requests = body.get("requests")
-    inner = requests if isinstance(requests, list) else ()
+    inner = requests if isinstance(requests, list) else (requests,)  # Google takes one object for a list of one
     for node in (body, *inner):
         if isinstance(node, dict) and "model" in node:
             yield node
@@ -141,21 +143,26 @@ def read_form_names(content_type: str, body: bytes) -> list[str] | None:
 
 def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
     spans: list[tuple[int, int]] = []
+    names: list[str] = []
     for name, start, end in _read_parts(body, content_type):
         if name is None:
             return Failure("invalid", NOT_A_FORM, 400)
-        if name.strip().lower() == b"model":
+        names.append(name.decode("utf-8", "replace"))
+        if letters_of(names[-1]) == "model":
             if name != b"model" or spans:
                 return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
             spans.append((start, end))
     if not spans:
-        return NamedModel(place="form", body=body, content_type=content_type)
+        return NamedModel(place="form", body=body, content_type=content_type, keys=find_steering_fields(names))
     start, end = spans[0]
     try:
         name_of_model = body[start:end].decode()
     except UnicodeDecodeError:
         return Failure("invalid", "`model` must be text", 400, "", "model")
-    return NamedModel(name=name_of_model, place="form", body=body, content_type=content_type, value_span=spans[0])
+    keys = find_steering_fields(names)
+    return NamedModel(
+        name=name_of_model, place="form", body=body, content_type=content_type, keys=keys, value_span=spans[0]
+    )
 
 
 def _read_parts(body: bytes, content_type: str) -> Iterator[tuple[bytes | None, int, int]]:

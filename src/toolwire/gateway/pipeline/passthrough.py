@@ -74,6 +74,7 @@ async def pass_request_through(
     refused = (
         _refuse_query(request)
         or _refuse_endpoint(call, endpoint, named, provider)
+        or await _refuse_inner_models(call, named)
         or await objects.refuse_endpoint(call, match, provider)
         or await objects.refuse_body(call, match, provider, content_type, body)
     )
@@ -231,6 +232,14 @@ def _refuse_query(request: ClientRequest) -> Failure | None:
         return None
     message = f"`{steering}` in the query could choose another credential, model or method; leave it out"
     return Failure("invalid", message, 400, "", steering)
+
+
+async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failure | None:
+    key, router = call.caller.key, call.runtime.router
+    if key is None or not key.is_restricted or named.place not in ("body", "path"):
+        return None
+    body, has_outer = named.body, named.place == "body" and bool(named.name)
+    return await run_by_size(len(body), lambda: router.refuse_inner_models(body, named.name, key, has_outer))
 
 
 def _refuse_endpoint(

@@ -126,6 +126,12 @@ class Pipeline:
             refused := refuse_keys(peek.keys, call.caller.key, bool(self.runtime.policy.rules))
         ):
             return error_replies.gateway_error(call, refused)
+        key = call.caller.key
+        if key is not None and key.is_restricted:
+            refuse = self.runtime.router.refuse_inner_models
+            inner = await run_by_size(len(body), lambda: refuse(body, call.model, key, bool(peek.model)))
+            if inner is not None:
+                return error_replies.gateway_error(call, inner)
         if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
             what = f"the path names the model `{endpoint.model}`, and the body another one, `{peek.model[:80]}`"
             return error_replies.gateway_error(call, Failure("invalid", what, 400, "", "model"))

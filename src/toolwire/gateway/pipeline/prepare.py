@@ -79,7 +79,10 @@ async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: 
     """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
     is_judged = bool(exchange.options.policy) or upstream.options.max_output_tokens is not None
     if is_judged and not exchange.is_cross_protocol:
-        await run_by_size(len(call.body), lambda: check_inner_keys(decode(call.body, max_bytes=len(call.body))))
+        has_rules = bool(exchange.options.policy)
+        await run_by_size(
+            len(call.body), lambda: check_inner_keys(decode(call.body, max_bytes=len(call.body)), has_rules)
+        )
 
 
 def _refuse_translation(

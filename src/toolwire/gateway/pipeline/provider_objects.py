@@ -287,7 +287,9 @@ def _refuse_form(content_type: str, body: bytes) -> Failure | None:
     names = read_form_names(content_type, body)
     if names is None:
         return Failure("invalid", NOT_A_FORM, 400)
-    found = next((name for name in names if any(letters_of(word) in _FORM_KEYS for word in _FORM_WORD.findall(name))), "")
+    found = next(
+        (name for name in names if any(letters_of(word) in _FORM_KEYS for word in _FORM_WORD.findall(name))), ""
+    )
     what = f"`{found[:80]}` in a form cannot be checked; send it in a JSON body"
     return Failure("invalid", what, 400, "", found[:80]) if found else None
 

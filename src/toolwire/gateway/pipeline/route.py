@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, ModelInfo
 from toolwire.core.ir import Failure, Request
-from toolwire.core.json_values import Object
+from toolwire.core.json_values import Malformed, Object, decode, json_pointer
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.config.problems import nearest_name
 from toolwire.gateway.config.providers import UNSUPPORTED_SERVERS, known_servers
+from toolwire.gateway.server.inner_keys import find_inner_models, may_name_inner_models
 from toolwire.protocols import find_codec
 
 MAX_CACHED_ROUTES = 2048
@@ -24,7 +25,7 @@ MAX_CACHED_ROUTES = 2048
 MAX_SUGGESTIONS = 20
 MAX_MODEL_NAME = 256
 _DOUBTFUL_NAME = re.compile(
-    r"[\x00-\x1f\x7f-\x9f%\\\ud800-\udfff\u200b-\u200f\u2028-\u202e\ufeff]|\.\.|(?:^|/)\.(?:/|$)|^\s|\s$"
+    r"[\x00-\x1f\x7f-\x9f%\\?&|;,\ud800-\udfff\u200b-\u200f\u2028-\u202e\ufeff]|\.\.|//|(?:^|/)\.(?:/|$)|^\s|\s$"
 )
 """What a provider, or a proxy before it, could read as another name or another path."""
 
@@ -63,6 +64,26 @@ class Router:
                 self._route_cache.clear()
             self._route_cache[cache_key] = route
         return route
+
+    def refuse_inner_models(self, body: bytes, model: str, key: ClientKey, has_outer_model: bool) -> Failure | None:
+        """Why a key for certain models may not send a body that names more of them than its own; None if it may."""
+        if not may_name_inner_models(body, has_outer_model):
+            return None
+        target = self.find_target(model)
+        prefix = f"{target.provider.name}/" if target is not None else ""
+        try:
+            whole = decode(body, max_bytes=len(body))
+        except Malformed as bad:
+            return Failure("invalid", str(bad), 400, param=bad.path)
+        for path, name in find_inner_models(whole):
+            short = name.removeprefix("models/")
+            if name != model and not is_allowed(key, short) and not (prefix and is_allowed(key, prefix + short)):
+                where = json_pointer(path)
+                what = (
+                    f"the key `{key.name}` may not use the model `{name[:80]}`, which the body names at {where[:200]}"
+                )
+                return Failure("permission", what, 403, "", where[:200])
+        return None
 
     def list_models(self, key: ClientKey | None) -> tuple[ModelInfo, ...]:
         owners: dict[str, str] = {}
@@ -180,7 +201,7 @@ def _refuse_name(name: str) -> Failure | None:
         what = f"the name of the model is longer than {MAX_MODEL_NAME} characters"
         return Failure("invalid", what, 400, "invalid_value", "model")
     if _DOUBTFUL_NAME.search(name):
-        what = "the name of the model has characters that could make it another name (%, \\, .., control characters)"
+        what = "the name of the model has characters that could make it another name (%, \\, ?, .., control characters)"
         return Failure("invalid", what, 400, "invalid_value", "model")
     return None
 

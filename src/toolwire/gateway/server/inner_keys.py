@@ -6,7 +6,9 @@ The outermost keys are checked in every body (`check_body_keys` in `request_body
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from toolwire.core.json_values import Json, Malformed, Object, Path
 from toolwire.gateway.server.request_body import letters_of
@@ -72,8 +74,9 @@ _OPAQUE_OBJECTS = frozenset({"input", "response", "output"})
 """The same where the value is an object: the input of a call (Anthropic), a function's response (Gemini)."""
 
 
-def check_inner_keys(body: Json) -> None:
-    """Raises Malformed if the body has a key that could be read as a judged one."""
+def check_inner_keys(body: Json, has_rules: bool = True) -> None:
+    """Raises Malformed if the body has a key that could be read as a judged one, or, where there are rules for tools,
+    tools that they do not judge."""
     pending: list[tuple[Path, Json]] = [(None, body)]
     while pending:
         path, node = pending.pop()
@@ -84,10 +87,50 @@ def check_inner_keys(body: Json) -> None:
             if odd is not None:
                 what = "some servers take this key for another one, which rules or limits of this gateway judge"
                 raise Malformed((path, odd), f"{what}; leave it out")
+            if has_rules:
+                _check_places_of_tools(path, node)
             for key, value in node.items():
                 is_open = key not in _OPAQUE_OBJECTS if isinstance(value, dict) else isinstance(value, list)
                 if is_open and key not in _OPAQUE_KEYS:
                     pending.append(((path, key), value))
+
+
+_TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
+_TOOL_PLACES = frozenset({"tools", "functions", "tool_choice", "toolConfig", "tool_config"})
+"""Outermost keys under which all tools are judged."""
+_ITEMS_WITH_TOOLS = frozenset("additional_tools tool_search_output mcp_list_tools mcp_tool_listing".split())
+"""Items of a conversation that are judged (OpenAI), or that only repeat what a server has listed."""
+
+
+def _check_places_of_tools(path: Path, node: Object) -> None:
+    """Raises Malformed where a list of tools is at a place at which no rule looks for it."""
+    if path is None:
+        servers = node.get("mcp_servers")
+        for at, server in enumerate(servers) if isinstance(servers, list) else ():
+            if not _has_toolset(node, server.get("name") if isinstance(server, dict) else None):
+                what = "rules for tools can only be applied to MCP servers with an `mcp_toolset` in `tools`"
+                raise Malformed(((None, "mcp_servers"), at), what)
+        return
+    kind = node.get("type")
+    found = next((key for key in node if key in _TOOL_LISTS and isinstance(node[key], (list, dict))), None)
+    if found is None or (isinstance(kind, str) and kind in _ITEMS_WITH_TOOLS) or _outermost_key(path) in _TOOL_PLACES:
+        return
+    raise Malformed((path, found), "tools are declared at a place that the rules of this gateway do not judge")
+
+
+def _has_toolset(body: Object, server: Json) -> bool:
+    tools = body.get("tools")
+    return any(
+        isinstance(tool, dict) and tool.get("type") == "mcp_toolset" and tool.get("mcp_server_name") == server
+        for tool in (tools if isinstance(tools, list) else ())
+    )
+
+
+def _outermost_key(path: Path) -> str | int | None:
+    last: str | int | None = None
+    while path is not None:
+        path, last = path
+    return last
 
 
 def _find_odd_key_in(node: Object) -> str | None:
@@ -100,3 +143,43 @@ def _find_odd_key_in(node: Object) -> str | None:
             if other in node and first in node:
                 return other
     return None
+
+
+# --- models inside of a body ---
+
+_may_name_model = re.compile(rb'(?i)model[a-z0-9_-]*"[ \t\r\n]*:').finditer
+_TURNS = frozenset({"messages", "input", "contents"})
+"""Outermost keys of conversations. Only the tools in them can choose a model."""
+
+
+def may_name_inner_models(body: bytes, has_outer_model: bool) -> bool:
+    """Can there be another key for a model than the outermost one? If not, the body need not be decoded."""
+    further = next(islice(_may_name_model(body), int(has_outer_model), None), None)
+    return further is not None or body.find(b"\\u00") >= 0
+
+
+def _is_vendor_tool(node: Object) -> bool:
+    """Is it a tool such as `openrouter:subagent`, whose `parameters` are settings, not a schema?"""
+    kind = node.get("type")
+    return isinstance(kind, str) and ":" in kind
+
+
+def find_inner_models(body: Json) -> Iterator[tuple[Path, str]]:
+    """The models that a body names besides the outermost one, and where: OpenAI's image generation and Anthropic's
+    advisor have their own, servers such as LiteLLM take them in other objects."""
+    pending: list[tuple[Path, Json, bool]] = [(None, body, False)]
+    while pending:
+        path, node, is_turn = pending.pop()
+        if isinstance(node, list):
+            pending += [((path, at), value, is_turn) for at, value in enumerate(node)]
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                at = (path, key)
+                is_named = not is_turn and not (path is None and key == "model") and "model" in letters_of(key)
+                for name in value if is_named and isinstance(value, list) else (value,) if is_named else ():
+                    if isinstance(name, str):
+                        yield at, name
+                is_open = key not in _OPAQUE_OBJECTS if isinstance(value, dict) else isinstance(value, list)
+                if is_open and (key not in _OPAQUE_KEYS or _is_vendor_tool(node)):
+                    inside = key in _TURNS if path is None else is_turn and key not in _TOOL_LISTS
+                    pending.append((at, value, inside))

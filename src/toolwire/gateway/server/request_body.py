@@ -105,11 +105,19 @@ servers (those in Go) take a key in any case."""
 _MODEL_STEERING_KEYS = frozenset(
     """models modelid modelids modelname modellist modelgroup modelinfo targetmodel fallback fallbacks fallbackmodel
     fallbackmodels contextwindowfallbacks preset presets engine engineid deployment deploymentid deploymentname plugins
-    extrabody apibase baseurl apikey userconfig customllmprovider agent agentconfig""".split()
+    extrabody extraheaders extraquery headers apibase baseurl apikey virtualkey config userconfig customllmprovider
+    litellmparams litellmmetadata optionalparams proxyserverrequest modelkwargs draftmodel searchmodel
+    contextwindowfallbackdict contentpolicyfallbacks lora loras lorarequest adapterid adaptersource compoundcustom agent
+    agentconfig""".split()
 )
-"""Keys by which servers such as OpenRouter and LiteLLM choose another model or other tools."""
+"""Keys by which servers such as OpenRouter, LiteLLM, Portkey, Groq and vLLM choose another model or other tools."""
+_TOOL_STEERING_KEYS = frozenset("searchparameters enablesearch enablewebsearch".split())
+"""Keys by which xAI and Qwen let a model search without a tool that rules could judge."""
 _PROVIDER_STEERING_KEYS = frozenset("route router provider providers transforms".split())
 """Keys by which OpenRouter chooses among the providers of a model."""
+_STEERING_KEYS = _MODEL_STEERING_KEYS | _TOOL_STEERING_KEYS | _PROVIDER_STEERING_KEYS
+MAX_KEYS = 1_000
+"""Outermost keys of a body. The largest API has some fifty."""
 
 
 def check_body_keys(names: Sequence[str]) -> CheckedKeys:
@@ -117,6 +125,8 @@ def check_body_keys(names: Sequence[str]) -> CheckedKeys:
     the gateway reads must be what the provider reads. `inner_keys.py` looks further where rules or limits apply."""
     if USUAL_KEYS.issuperset(names) and len(set(names)) == len(names):
         return PLAIN_KEYS
+    if len(names) > MAX_KEYS:
+        return CheckedKeys(f"the body has more than {MAX_KEYS:,} keys; no provider has so many", names[MAX_KEYS][:80])
     steering: list[str] = []
     spellings: dict[str, str] = {}
     seen: set[str] = set()
@@ -133,9 +143,14 @@ def check_body_keys(names: Sequence[str]) -> CheckedKeys:
             what = f"`{name}` and `{spellings[form]}` are the same field, and servers differ in which they take"
             return CheckedKeys(what, name)
         spellings[form] = name
-        if form in _MODEL_STEERING_KEYS or form in _PROVIDER_STEERING_KEYS:
+        if form in _STEERING_KEYS:
             steering.append(name)
     return CheckedKeys("", "", tuple(steering)) if steering else PLAIN_KEYS
+
+
+def find_steering_fields(names: Sequence[str]) -> CheckedKeys:
+    """The same for the fields of a form, which may be there several times."""
+    return CheckedKeys("", "", tuple(name for name in names if letters_of(name) in _STEERING_KEYS))
 
 
 def letters_of(name: str) -> str:
@@ -150,7 +165,11 @@ def refuse_keys(keys: CheckedKeys, key: ClientKey | None, has_policy: bool) -> F
         return Failure("invalid", keys.problem, 400, "", keys.key)
     restricted = key is not None and key.is_restricted
     for name in keys.steering if restricted or has_policy else ():
-        if restricted or letters_of(name) in _MODEL_STEERING_KEYS:
+        form = letters_of(name)
+        is_refused = form in _MODEL_STEERING_KEYS or (
+            restricted if form in _PROVIDER_STEERING_KEYS else has_policy and form in _TOOL_STEERING_KEYS
+        )
+        if is_refused:
             who = f"the key `{key.name}` is limited to certain models" if restricted and key is not None else ""
             who = who or "this gateway has rules for tools ([[policy]])"
             what = f"{who}, and `{name[:80]}` could choose another model or tools; leave it out"

@@ -141,13 +141,11 @@ def find_created_objects(body: Object) -> Iterator[str]:
     """Containers, files that code has written in them, and the message itself, which a thread continues, in a whole
     answer or in an event of a stream."""
     message = body.get("message")
-    for holder in (body, message):
-        if isinstance(holder, dict) and holder.get("type") == "message":
-            yield from _ids_in(holder, "id")
     holders = [holder for holder in (body, message, body.get("delta")) if isinstance(holder, dict)]
     blocks = [body.get("content_block")]
     for holder in holders:
         container, content = holder.get("container"), holder.get("content")
+        yield from _ids_in(holder, "id" if holder.get("type") == "message" else "")
         if isinstance(container, dict):
             yield from _ids_in(container, "id")
         if isinstance(content, list):
