@@ -261,3 +261,32 @@ def test_a_body_in_tiny_chunks_costs_its_size(loop_name: str, size: int) -> None
             assert sizes[0] <= 10
 
     run(loop_name, test)
+
+
+def test_a_body_in_tiny_chunks_leaves_others_their_turn(loop_name: str) -> None:
+    """One connection must not keep the event loop for all of its chunks."""
+
+    async def test() -> None:
+        largest_step = 0
+
+        async def handle(incoming: ClientRequest) -> None:
+            nonlocal largest_step
+            request = incoming
+            assert isinstance(request, HttpRequest)
+            reading = asyncio.ensure_future(request.read_raw_body(10_000_000))
+            last = 0
+            while not reading.done():
+                await asyncio.sleep(0)
+                largest_step, last = max(largest_step, request.body_size - last), request.body_size
+            await incoming.start_response(200, {"content-length": "7"})
+            await incoming.send_body(b"%07d" % len(await reading or b""), more=False)
+
+        async with run_server(handle) as made:
+            talk = made.talk()
+            script = HEADS["chunked"] + _drop("chunked", 1) * 100_000 + b"0\r\n\r\n"
+            sending = asyncio.ensure_future(talk.send(script))
+            await talk.until(lambda got: got.endswith(b"0100000"))
+            await sending
+            assert 0 < largest_step <= 10_000
+
+    run(loop_name, test)

@@ -41,6 +41,7 @@ from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.protocols import CODECS
@@ -184,7 +185,8 @@ class Routes:
             key_name = caller.key.name if caller.key is not None else ""
             caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
         client_id = headers.get(REQUEST_ID_HEADER, "")
-        request_id = client_id if _is_valid_request_id(client_id) else ""
+        is_usable = bool(client_id) and _is_valid_request_id(client_id) is not None and redact(client_id) == client_id
+        request_id = client_id if is_usable else ""  # it is in the log
         head = ResolvedHead(codec, endpoint, passthrough, caller, key_name, request_id, {})
         request.resolved_heads.clear()
         request.resolved_heads[self.runtime] = head

@@ -328,6 +328,11 @@ class HttpRequest(ClientRequest):
         """Bytes of the body that have come."""
         return self._body_size
 
+    @property
+    def is_body_full(self) -> bool:
+        """Has more come than is wanted for now?"""
+        return self._body_size > self._body_limit
+
     def add_body(self, data: bytes) -> bool:
         """More of the body. False: stop reading for now."""
         pieces = self._pieces

@@ -178,6 +178,8 @@ HEADER_OVERHEAD = 16
 MAX_UNPARSED = 64 * 1024
 """Bytes after the current request that are read before its answer is sent. Some are: so a client that leaves is
 noticed."""
+MAX_PIECES = 2_000
+"""Chunks of a body that are parsed in one turn of the event loop: some milliseconds."""
 PARSED_SLICE = 8 * 1024
 """Input whose end is not known yet (heads, chunked bodies) is parsed in slices of this size, to stop soon after the end
 of a request."""
@@ -211,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
         "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused",
-        "_is_upgrade", "_last_activity", "_linger_until", "_parsed_request", "_parser", "_pipelined", "_server",
+        "_is_parsing_later", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces", "_parsed_request", "_parser", "_pipelined", "_server",
         "_slow_seconds", "_swept_at", "_swept_size", "_unparsed", "_unread_bytes", "_unsent", "_url", "clock",
         "current_request", "ignores_input", "is_closing", "is_excess", "loop", "peer", "transport", "write_blocked",
         "write_queue",
@@ -234,6 +236,7 @@ class ClientConnection(asyncio.Protocol):
         self._cached_head: CachedHead | None = None
         """The head of the last request, if it can be cached."""
         self._is_reading_head = self._is_reading_paused = self._is_upgrade = self._has_late_data = False
+        self._is_parsing_later, self._parsed_pieces = False, 0
         self._url = self._error_response = b""
         self._header_rows: list[bytes] = []
         """Names and values of headers in turn. Trailers are only counted."""
@@ -321,6 +324,11 @@ class ClientConnection(asyncio.Protocol):
             self._enqueue_request(HttpRequest(self, head.request_line, headers, head.resolved_heads, body))
             return
         self._cached_head = None
+        if self._is_parsing_later:
+            self._unparsed += data
+            if len(self._unparsed) > MAX_UNPARSED:
+                self._pause_reading()
+            return
         self._parse(self._unparsed + data if self._unparsed else data)
         request, self._parsed_request = self._parsed_request, None
         is_complete = request is not None and self._incoming_request is None and not self.ignores_input
@@ -334,9 +342,11 @@ class ClientConnection(asyncio.Protocol):
         return self.write_blocked is not None
 
     def _parse(self, data: bytes) -> None:
-        """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long."""
+        """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long. A body in
+        many tiny chunks is parsed in several turns of the event loop, so that others get theirs."""
         at, size = 0, len(data)
-        while at < size and not self._must_wait():
+        self._parsed_pieces = 0
+        while at < size and self._parsed_pieces < MAX_PIECES and not self._must_wait():
             end = min(size, at + self._next_slice(data, at))
             self._bytes_without_progress += end - at
             try:
@@ -357,8 +367,25 @@ class ClientConnection(asyncio.Protocol):
                 self._queue_error(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
                 return
         self._unparsed = data[at:] if at else data
-        if at < size and size - at > MAX_UNPARSED:
+        if self._parsed_pieces >= MAX_PIECES:
+            # The loop would otherwise read this connection many times in one turn.
             self._pause_reading()
+            self._is_parsing_later = True
+            self.loop.call_soon(self._parse_later)
+        elif at < size and size - at > MAX_UNPARSED:
+            self._pause_reading()
+
+    def _parse_later(self) -> None:
+        self._is_parsing_later = False
+        if self.ignores_input or self.transport.is_closing():
+            return
+        if self._unparsed and not self._must_wait():
+            data, self._unparsed = self._unparsed, b""
+            self._parse(data)
+        request = self._incoming_request
+        is_full = request is not None and request.is_body_full
+        if not self._is_parsing_later and len(self._unparsed) <= MAX_UNPARSED and not is_full:
+            self.resume_reading()
 
     def _next_slice(self, data: bytes, at: int) -> int:
         """How much to parse at once. The parser cannot stop at the end of a request, so it gets no more than the rest
@@ -416,7 +443,10 @@ class ClientConnection(asyncio.Protocol):
         if parser.should_upgrade():
             self._is_upgrade = True
             keep = keep and headers.get("upgrade", "").lower() == "h2c"
-        target = read_target(url.decode("latin-1"), headers.get("host", ""))
+        host = headers.get("host", "")
+        if "," in host:
+            raise _BadRequest(400, "there is more than one Host header")
+        target = read_target(url.decode("latin-1"), host)
         request = HttpRequest(self, RequestLine(method, target, keep, version == "1.0"), headers, {})
         if "expect" in headers:
             request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
@@ -435,6 +465,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._bytes_without_progress = 0
+        self._parsed_pieces += 1
         self._last_activity = self.clock()
         self._body_left = max(0, self._body_left - len(data))
         if self._incoming_request is not None and not self._incoming_request.add_body(data):
