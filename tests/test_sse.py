@@ -201,3 +201,13 @@ def test_reading_repeats_gives_the_same_text_as_feeding_all_frames(name: str) ->
 )
 def test_a_text_whose_position_is_ambiguous_has_no_template(data: bytes) -> None:
     assert template_of(data, "x") is None
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_a_frame_of_too_many_lines_is_refused(line_end: bytes) -> None:
+    """Each line costs time, and all of them come at once."""
+    splitter = SseSplitter()
+    with pytest.raises(FrameTooLong):
+        splitter.feed((b"data: x" + line_end) * 20_000 + line_end)
+    few = SseSplitter().feed((b"data: x" + line_end) * 1_000 + line_end)
+    assert [frame.data.count(b"x") for frame in few] == [1_000]

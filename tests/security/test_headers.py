@@ -3,6 +3,7 @@ machine lets nobody in from elsewhere."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,3 +143,20 @@ def test_without_keys_a_proxy_lets_nobody_in_from_elsewhere(served: Served, head
 @pytest.mark.parametrize("headers", FROM_HERE)
 def test_without_keys_a_proxy_of_ones_own_is_fine(served: Served, headers: dict[str, str]) -> None:
     assert call(served, "anthropic", "loopback", False, headers).status == 200
+
+
+@pytest.mark.parametrize("second", ["evil.example", "127.0.0.1"])
+def test_two_host_headers_are_refused(served: Served, second: str) -> None:
+    """What stands before the gateway may have looked at the other one (RFC 9112, section 3.2)."""
+    head = f"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: {second}\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(("id", "is_used"), [("job-7.a:b", True), ("sk-proj-0123456789abcdef", False), ("../x", False)])
+def test_a_request_id_that_looks_like_a_secret_is_not_used(served: Served, id: str, is_used: bool) -> None:
+    """It is in the log, and providers get it."""
+    scene = served.scene("openai-chat", whole("openai-chat"))
+    assert call(served, "openai-chat", scene.model, False, {"x-request-id": id}).status == 200
+    assert (scene.asked[0].headers["x-request-id"] == id) is is_used

@@ -127,7 +127,10 @@ def decode(
 # JavaScript counts text in UTF-16 units. Programs that cut it without care leave half of a character behind, which JSON
 # can spell (`\\ud83d`) and UTF-8 cannot. Anthropic and others refuse a request with one.
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""A pair, half of a pair without the other half (the group), or any other escape."""
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\\ufffd"
@@ -137,19 +140,7 @@ def find_lone_halves(text: str) -> list[re.Match[str]]:
     """The escapes in a JSON text that are half of a surrogate pair without the other half."""
     if _HALF_ESCAPE.search(text) is None:
         return []
-    lone: list[re.Match[str]] = []
-    high: re.Match[str] | None = None
-    for found in _ESCAPE.finditer(text):
-        unit = int(found[1], 16) if found[1] else 0
-        if high is not None:
-            if 0xDC00 <= unit <= 0xDFFF and high.end() == found.start():
-                high = None
-                continue
-            lone.append(high)
-        high = found if 0xD800 <= unit <= 0xDBFF else None
-        if 0xDC00 <= unit <= 0xDFFF:
-            lone.append(found)
-    return lone if high is None else [*lone, high]
+    return [found for found in _ESCAPE.finditer(text) if found[1]]
 
 
 def replace_lone_halves(data: bytes | str) -> str | None:
@@ -158,13 +149,10 @@ def replace_lone_halves(data: bytes | str) -> str | None:
         text = data.decode() if isinstance(data, bytes) else join_halves(data)
     except UnicodeDecodeError:
         return None
-    pieces: list[str] = []
-    end = 0
-    for found in find_lone_halves(text):
-        pieces += (text[end : found.start()], _REPLACEMENT)
-        end = found.end()
-    mended = "".join([*pieces, text[end:]])
-    return None if mended == data or (isinstance(data, bytes) and not pieces) else mended
+    mended = text
+    if _HALF_ESCAPE.search(text) is not None:
+        mended = _ESCAPE.sub(lambda found: _REPLACEMENT if found[1] else found[0], text)
+    return None if mended == (text if isinstance(data, bytes) else data) else mended
 
 
 def join_halves(text: str) -> str:

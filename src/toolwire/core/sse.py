@@ -15,6 +15,9 @@ import msgspec
 from toolwire.core.json_values import find_lone_halves
 
 MAX_FRAME = 64 * 1024 * 1024
+MAX_LINES = 10_000
+"""Lines of one frame. Servers write one, or some hundreds if they print JSON for people."""
+_COLON = ord(":")
 _MAX_MATCHED_TEXT = MAX_FRAME // 16
 """However a shorter text is escaped, its frame stays below the limit."""
 MAX_FAILED_TEMPLATES = 8
@@ -221,7 +224,7 @@ class SseSplitter:
                 return []
             *blocks, rest = bytes(self._buffer).split(b"\n\n")
             self._buffer = bytearray(rest)
-            return [frame for block in blocks if (frame := self._read_block(block)) is not None]
+            return [frame for block in blocks if block and (frame := self._read_block(block)) is not None]
         # A CR at the very end may be half of a CRLF: keep it for the next bytes.
         held = bytes(self._buffer)
         self._has_cr = half = held.endswith(b"\r")
@@ -234,12 +237,16 @@ class SseSplitter:
         """The frame of a block of lines without the blank line that ends it."""
         if block.startswith(self._last_head) and (data := block[len(self._last_head) :]).find(b"\n") < 0:
             return Frame(self._last_event_name, data)
+        if block[0] == _COLON and block.find(b"\n") < 0:
+            return None  # a comment
         simple = _match_simple_frame(block)
         if simple is not None:
             name, data = simple.groups()
             self._last_event_name = None if name is None else name.decode("utf-8", "replace").strip()
             self._last_head = block[: simple.start(2)]
             return Frame(self._last_event_name, data)
+        if block.count(b"\n") > MAX_LINES:
+            raise FrameTooLong(f"a frame of the stream has more than {MAX_LINES:,} lines")
         found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._read_line(line)) is not None]
         return found[0] if found else None
 
@@ -255,6 +262,8 @@ class SseSplitter:
             value = line[6:] if line[5:6] == b" " else line[5:]
             self._data_lines.append(value)
             self._data_size += len(value)
+            if len(self._data_lines) > MAX_LINES:
+                raise FrameTooLong(f"a frame of the stream has more than {MAX_LINES:,} lines")
         elif line.startswith(b"event:"):
             self._event_name = line[6:].decode("utf-8", "replace").strip()
         elif line == b"data":

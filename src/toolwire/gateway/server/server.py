@@ -212,11 +212,11 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
-        "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_reading_head", "_is_reading_paused",
-        "_is_parsing_later", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces", "_parsed_request", "_parser", "_pipelined", "_server",
-        "_slow_seconds", "_swept_at", "_swept_size", "_unparsed", "_unread_bytes", "_unsent", "_url", "clock",
-        "current_request", "ignores_input", "is_closing", "is_excess", "loop", "peer", "transport", "write_blocked",
-        "write_queue",
+        "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_parsing_later", "_is_reading_head",
+        "_is_reading_paused", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces", "_parsed_request",
+        "_parser", "_pipelined", "_server", "_slow_seconds", "_swept_at", "_swept_size", "_unparsed",
+        "_unread_bytes", "_unsent", "_url", "clock", "current_request", "ignores_input", "is_closing", "is_excess",
+        "loop", "peer", "transport", "write_blocked", "write_queue",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -342,8 +342,8 @@ class ClientConnection(asyncio.Protocol):
         return self.write_blocked is not None
 
     def _parse(self, data: bytes) -> None:
-        """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long. A body in
-        many tiny chunks is parsed in several turns of the event loop, so that others get theirs."""
+        """Parse input up to the end of the current request. The rest is kept, and reading stops if it is long. A body
+        in many tiny chunks is parsed in several turns of the event loop, so that others get theirs."""
         at, size = 0, len(data)
         self._parsed_pieces = 0
         while at < size and self._parsed_pieces < MAX_PIECES and not self._must_wait():

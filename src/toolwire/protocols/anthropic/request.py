@@ -61,6 +61,7 @@ from toolwire.protocols.anthropic.names import NAME, intact_wire, is_foreign, is
 from toolwire.protocols.anthropic.tools import (
     NO_PARAMETERS,
     disown_unsealed_parts,
+    drop_unused_servers,
     make_strict_schema,
     read_tool_choice,
     read_tools,
@@ -209,30 +210,8 @@ def write_request(request: Request, ledger: Ledger) -> Object:
     if cache is not None and cache != OFF:
         write_cache(out, cache, ledger, request.settings.where.get("cache"))
     if own is not None:
-        return _drop_unused_servers(restore_original_keys(out, own, NAME), own)
+        return drop_unused_servers(restore_original_keys(out, own, NAME), own)
     return out if origin is None else place_breakpoints(out, cache is None, facts is not UNKNOWN_FAMILY, ledger)
-
-
-def _drop_unused_servers(out: Object, own: Origin) -> Object:
-    """Without the MCP servers whose `mcp_toolset` was removed: Anthropic's first version of MCP offers all tools of a
-    server that has none."""
-    servers = out.get("mcp_servers")
-    before = _toolset_servers(own.wire)
-    if not before or not isinstance(servers, list):
-        return out
-    removed = before - _toolset_servers(out)
-    return {**out, "mcp_servers": [one for one in servers if _server_name(one, "name") not in removed]}
-
-
-def _toolset_servers(body: Json) -> set[str]:
-    tools = body.get("tools") if isinstance(body, dict) else None
-    names = {_server_name(tool, "mcp_server_name") for tool in tools} if isinstance(tools, list) else set()
-    return names - {""}
-
-
-def _server_name(node: Json, key: str) -> str:
-    name = node.get(key) if isinstance(node, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def _model_family(request: Request, own: Origin | None) -> Family:

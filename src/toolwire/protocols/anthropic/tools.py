@@ -580,3 +580,28 @@ def _write_source(source: Citation) -> Object:
     page = {"type": "web_search_result", "url": source.url, "title": source.title}
     sealed: Object = {} if is_own(source.origin) else {"encrypted_content": "", "page_age": None}
     return restore_original_keys(page | sealed, source.origin, NAME)
+
+
+# --- MCP servers ---
+
+
+def drop_unused_servers(out: Object, own: Origin) -> Object:
+    """Without the MCP servers whose `mcp_toolset` was removed: Anthropic's first version of MCP offers all tools of a
+    server that has none."""
+    servers = out.get("mcp_servers")
+    before = _toolset_servers(own.wire)
+    if not before or not isinstance(servers, list):
+        return out
+    removed = before - _toolset_servers(out)
+    return {**out, "mcp_servers": [one for one in servers if _server_name(one, "name") not in removed]}
+
+
+def _toolset_servers(body: Json) -> set[str]:
+    tools = body.get("tools") if isinstance(body, dict) else None
+    names = {_server_name(tool, "mcp_server_name") for tool in tools} if isinstance(tools, list) else set()
+    return names - {""}
+
+
+def _server_name(node: Json, key: str) -> str:
+    name = node.get(key) if isinstance(node, dict) else None
+    return name if isinstance(name, str) else ""
