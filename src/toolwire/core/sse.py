@@ -16,7 +16,7 @@ from toolwire.core.json_values import find_lone_halves
 
 MAX_FRAME = 64 * 1024 * 1024
 MAX_LINES = 10_000
-"""Lines of one frame. Servers write one, or some hundreds if they print JSON for people."""
+"""Lines of one frame, if they are not all data. Each costs time, and they come at once."""
 _COLON = ord(":")
 _MAX_MATCHED_TEXT = MAX_FRAME // 16
 """However a shorter text is escaped, its frame stays below the limit."""
@@ -245,7 +245,12 @@ class SseSplitter:
             self._last_event_name = None if name is None else name.decode("utf-8", "replace").strip()
             self._last_head = block[: simple.start(2)]
             return Frame(self._last_event_name, data)
-        if block.count(b"\n") > MAX_LINES:
+        lines, spaced = block.count(b"\n"), block.count(b"\ndata: ") + block.startswith(b"data: ")
+        prefix = b"\ndata: " if spaced else b"\ndata:"
+        if spaced in (0, lines + 1) and block.startswith(prefix[1:]) and block.count(prefix) == lines:
+            # All lines are data, however many: some servers print JSON for people.
+            return Frame(None, block[len(prefix) - 1 :].replace(prefix, b"\n"))
+        if lines > MAX_LINES:
             raise FrameTooLong(f"a frame of the stream has more than {MAX_LINES:,} lines")
         found = [frame for line in (*block.split(b"\n"), b"") if (frame := self._read_line(line)) is not None]
         return found[0] if found else None
@@ -262,8 +267,6 @@ class SseSplitter:
             value = line[6:] if line[5:6] == b" " else line[5:]
             self._data_lines.append(value)
             self._data_size += len(value)
-            if len(self._data_lines) > MAX_LINES:
-                raise FrameTooLong(f"a frame of the stream has more than {MAX_LINES:,} lines")
         elif line.startswith(b"event:"):
             self._event_name = line[6:].decode("utf-8", "replace").strip()
         elif line == b"data":
