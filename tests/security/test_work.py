@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
-from toolwire import translate
+from toolwire import Stream, translate
 from toolwire.core.ir import Failure
 from toolwire.core.sse import SseSplitter
 from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
@@ -99,6 +99,35 @@ EVIL = [
     "(?:(?:(?:a+)+)+)+b",
     "^(?:a|b|ab)*c$",
 ]
+
+
+OPEN_CALLS = 20_000
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic", "gemini", "unified"])
+def test_calls_that_are_all_open_at_once_take_linear_time(target: str) -> None:
+    """A provider can begin thousands of calls before it ends the first. Writers that put them in line look at each once."""
+
+    def frame(call: dict[str, Any]) -> bytes:
+        choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
+        return b"data: " + json.dumps({"id": "c", "model": "m", "created": 1, "choices": [choice]}).encode() + b"\n\n"
+
+    begun = [
+        frame({"index": n, "id": f"call_{n}", "type": "function", "function": {"name": "f", "arguments": "{"}})
+        for n in range(OPEN_CALLS)
+    ]
+    ended = [frame({"index": n, "function": {"arguments": "}"}}) for n in range(OPEN_CALLS)]
+    last = {
+        "id": "c",
+        "model": "m",
+        "created": 1,
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}],
+    }
+    stream = Stream(source="openai-chat", target=target)
+    out = stream.feed(b"".join((*begun, *ended, b"data: " + json.dumps(last).encode(), b"\n\ndata: [DONE]\n\n")))
+    out += stream.close()
+    assert stream.failure is None
+    assert out.count(b"call_%d" % (OPEN_CALLS - 1))
 
 
 @pytest.mark.parametrize("pattern", EVIL)

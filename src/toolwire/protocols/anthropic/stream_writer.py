@@ -5,6 +5,7 @@ A part opens its block when it has something to write and no other block is open
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
@@ -136,7 +137,8 @@ class StreamWriter:
         self._open_parts: dict[int, _OpenPart] = {}
         self._open_index: int | None = None
         """The part whose block is open."""
-        self._waiting: dict[int, list[PartEvent]] = {}
+        self._waiting: OrderedDict[int, list[PartEvent]] = OrderedDict()
+        self._is_releasing = False
         self._block_count = 0
         self._message_id = ""
         self._tool_use = ProviderToolUse(context.request)
@@ -279,7 +281,7 @@ class StreamWriter:
             self._waiting[index].append(event)
             return b""
         if holder is not None and holder != index and _has_output(open_part, event):
-            if isinstance(self._open_parts[holder].part, (Call, ProviderCall)):
+            if self._is_inside_call():
                 self._waiting[index] = [event]
                 return b""
             # Text and thinking can continue in another block; a call cannot.
@@ -287,19 +289,25 @@ class StreamWriter:
         out += _PART_EVENT_WRITERS[kind](self, open_part, event)
         if kind is PartEnd:
             self._open_parts.pop(index, None)
-            if self._waiting and self._open_index is None:
+            if self._waiting and self._open_index is None and not self._is_releasing:
                 out += self._release_waiting(False)
         return out
 
     def _release_waiting(self, force: bool) -> bytes:
-        """Write the parts that waited, in their order."""
+        """Write the parts that waited, in their order, until one of them is a call that has not ended. A provider can
+        open thousands at once, so each is written once."""
         out: list[bytes] = []
-        waiting, self._waiting = self._waiting, {}
-        for events in waiting.values():
-            out.extend(map(self._write_part, events))
+        self._is_releasing = True
+        while self._waiting and (force or not self._is_inside_call()):
+            out.extend(map(self._write_part, self._waiting.popitem(last=False)[1]))
             if force and self._open_index is not None:
                 out.append(self._write_block_stop())
+        self._is_releasing = False
         return b"".join(out)
+
+    def _is_inside_call(self) -> bool:
+        holder = self._open_index
+        return holder is not None and isinstance(self._open_parts[holder].part, (Call, ProviderCall))
 
     def _write_whole_blocks(self, parts: list[Part]) -> bytes:
         """Blocks that are complete when they start."""

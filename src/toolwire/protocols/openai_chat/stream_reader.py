@@ -407,6 +407,7 @@ class StreamReader:
             self._chunk_changed = True
             return
         text = open_call.read_arguments_delta(inner, key, added)
+        choice.changed_calls[open_call.call_index] = open_call
         self._chunk_changed = self._chunk_changed or text is not given
         if open_call.part_index >= 0:
             if text:
@@ -422,11 +423,14 @@ class StreamReader:
         self._end_open_part(choice)
         self._end_complete_calls(choice)
         call.part_index = self._start_part(choice, Call(call.id, call.name, "", call.kind))
+        choice.changed_calls[call.call_index] = call
         if call.text:
             self._events.append(ev.ArgumentsDelta(call.part_index, call.text, self._frame))
 
     def _end_complete_calls(self, choice: OpenChoice) -> None:
-        for call in choice.calls:
+        """Only calls that have changed since the last time can have become complete: a provider may open thousands."""
+        changed, choice.changed_calls = choice.changed_calls, {}
+        for _, call in sorted(changed.items()):
             if not call.is_closed and call.part_index >= 0 and call.is_complete():
                 self._end_call(call, False)
 

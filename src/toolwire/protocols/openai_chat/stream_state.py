@@ -157,6 +157,8 @@ class OpenChoice(Struct, eq=False):
     open_part: int = -1
     calls: list[OpenCall] = []
     calls_by_index: dict[int | str, OpenCall] = {}
+    changed_calls: dict[int, OpenCall] = {}
+    """Calls whose arguments have grown since it was last checked which ones are complete, by their position."""
     finish: Finish | None = None
     part_offset: int = 0
     text_length: int = 0

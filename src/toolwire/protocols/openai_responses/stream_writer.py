@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
@@ -66,7 +67,7 @@ class StreamWriter:
         self._items: list[Object | Raw] = []
         self._open_item: OpenItem | None = None
         self._open_part_index: int | None = None
-        self._waiting_events: dict[int, list[PartStart | _Delta | PartEnd]] = {}
+        self._waiting_events: OrderedDict[int, list[PartStart | _Delta | PartEnd]] = OrderedDict()
         """Parts that started while another was open: this protocol has them one after the other."""
         self._finish: Finish | None = None
         self._usage: Usage | None = None
@@ -231,16 +232,16 @@ class StreamWriter:
 
     def _write_waiting_parts(self) -> bytes:
         """Write the parts that waited, one after the other, until one of them is incomplete."""
-        out = b""
+        out: list[bytes] = []
         while self._open_part_index is None and self._waiting_events:
-            for event in self._waiting_events.pop(next(iter(self._waiting_events))):
+            for event in self._waiting_events.popitem(last=False)[1]:
                 if isinstance(event, PartStart):
-                    out += self._write_part_opening(event)
+                    out.append(self._write_part_opening(event))
                 elif isinstance(event, PartEnd):
-                    out += self._write_part_closing(event)
+                    out.append(self._write_part_closing(event))
                 else:
-                    out += self._write_delta(event)
-        return out
+                    out.append(self._write_delta(event))
+        return b"".join(out)
 
     def _write_part_closing(self, event: PartEnd) -> bytes:
         self._open_part_index = None

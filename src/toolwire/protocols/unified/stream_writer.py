@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -96,7 +97,7 @@ class StreamWriter:
         self._context = context
         self._fold = Fold()
         self._last_frame: SourceFrame | None = None
-        self._open_parts: dict[int, _OpenPart] = {}
+        self._open_parts: OrderedDict[int, _OpenPart] = OrderedDict()
         """Open parts, and ended ones that wait, in the order of their start; only the first one is written."""
         self._part_count = 0
         self._call_count = 0
@@ -266,7 +267,8 @@ class StreamWriter:
     def _release_waiting(self) -> bytes:
         """Remove the ended parts at the front, and write what the next one held back."""
         out: list[bytes] = []
-        for index, open_part in list(self._open_parts.items()):
+        while self._open_parts:
+            index, open_part = next(iter(self._open_parts.items()))
             out += open_part.held_back
             open_part.held_back = []
             if not open_part.is_ended:
