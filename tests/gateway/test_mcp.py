@@ -723,8 +723,8 @@ def test_what_is_only_a_warning(tmp_path: Path) -> None:
     file.write_text('[mcp.a]\ncommand = "x"\nenv = {A = "$NOT_THERE"}\n')
     config = load_config(file, {})
     assert [(problem.line, problem.message) for problem in config.warnings] == [
-        (3, "the environment variable NOT_THERE is not set"),
         (1, "no client gets these tools"),
+        (3, "the environment variable NOT_THERE is not set"),
     ]
     assert config.mcp["a"].missing_variables == ("NOT_THERE",)
 
