@@ -21,12 +21,15 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
 from toolwire import Stream, translate
 from toolwire.core.ir import Failure
-from toolwire.core.sse import SseSplitter
+from toolwire.core.sse import SseSplitter, split_after_frames
+from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.server.request_body import MAX_VALUES, decompress_body, has_too_many_values
 from toolwire.gateway.upstream.client import Decompressor
+from toolwire.protocols import CODECS
 from toolwire.schema.patterns import compile_pattern
 from toolwire.schema.validate import value_problems
+from toolwire.translation.exchange import Exchange, Options
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -83,6 +86,47 @@ def test_a_frame_of_many_lines_is_read_in_linear_time(end: str) -> None:
     frames = [frame for _ in range(lines) for frame in splitter.feed(line)]
     frames += splitter.feed(end.encode()) + splitter.close()
     assert [len(frame.data) for frame in frames] == [lines * 501 - 1]
+
+
+def test_a_long_frame_that_passes_through_is_searched_once() -> None:
+    """Every read used to copy and search all that came before it."""
+    stream = PassthroughStream(CODECS["openai-chat"])
+    start = b'data: {"id":"a","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"'
+    pieces = [start, *[b"x" * 2000] * 15_000, b'"}}]}', b"\n", b"\ndata: [DONE]\n\n"]
+    assert b"".join(map(stream.feed, pieces)) == b"".join(pieces)
+    assert stream.has_content
+
+
+@pytest.mark.parametrize("piece", [b"\n\n", b": x\n\n", b":\n\n\n\n"])
+def test_comments_and_blank_lines_are_read_together(piece: bytes) -> None:
+    frame = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
+    pieces = split_after_frames(piece * 20_000 + frame + piece * 20_000 + frame)
+    assert b"".join(pieces) == piece * 20_000 + frame + piece * 20_000 + frame
+    assert [one.count(frame) for one in pieces] == [1, 1]
+
+
+def _calls(number: int) -> bytes:
+    """Calls without arguments stay open: some servers send the empty object first."""
+    frames = [
+        {"id": f"call_{at}", "index": at, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        for at in range(number)
+    ]
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [frame]}}]} for frame in frames]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    return b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in [*chunks, end]) + b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("client", ["anthropic", "openai-responses", "gemini", "unified"])
+def test_an_answer_of_too_many_calls_fails(client: str) -> None:
+    """Each used to be compared with, or to wait for, all before it: minutes for twenty thousand."""
+    for number, fails in ((1_000, False), (20_000, True)):
+        exchange = Exchange(CODECS[client], CODECS["openai-chat"], Options(model="x"))
+        exchange.translate_request(json.dumps(request_of(client, "x", True)).encode())
+        stream = exchange.start_stream()
+        data = _calls(number)
+        out = b"".join(stream.feed(data[at : at + 65536]) for at in range(0, len(data), 65536)) + stream.close()
+        assert (stream.failure is not None) is fails
+        assert fails or client == "gemini" or b"call_999" in out  # Gemini clients get no such ids
 
 
 # --- patterns and schemas -----------------------------------------------------------------------------------------------

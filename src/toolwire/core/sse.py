@@ -281,7 +281,25 @@ def split_after_frames(data: bytes) -> list[bytes]:
     end = b"\r\n\r\n" if data.find(b"\r\n\r\n") >= 0 else b"\n\n"
     *frames, rest = data.split(end)
     pieces = [frame + end for frame in frames]
+    if len(pieces) > _MANY_PIECES:
+        pieces = _join_empty_pieces(pieces)
     return [*pieces, rest] if rest else pieces
+
+
+_MANY_PIECES = 512
+"""In one read. More are comments or blank lines, and it would take long to read each by itself."""
+
+
+def _join_empty_pieces(pieces: list[bytes]) -> list[bytes]:
+    """Comments and blank lines together with the frame after them."""
+    joined: list[bytes] = []
+    held: list[bytes] = []
+    for piece in pieces:
+        held.append(piece)
+        if piece[0] not in b":\r\n":
+            joined.append(b"".join(held))
+            held.clear()
+    return [*joined, b"".join(held)] if held else joined
 
 
 class FrameTemplate:

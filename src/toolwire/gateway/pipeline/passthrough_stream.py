@@ -27,6 +27,8 @@ from toolwire.translation.tool_rounds import Rounds
 _split_any_frames = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+", re.DOTALL).findall
 _CONTENTLESS_EVENTS = frozenset({ResponseStart, UsageUpdate, ResponseFailed, OpaqueEvent})
 """An event that only one protocol knows (`OpaqueEvent`) is not content either."""
+_MAX_CUT_END = 3
+"""Bytes of the end of a frame that may have come before the last one."""
 
 
 class PassthroughStream:
@@ -42,7 +44,9 @@ class PassthroughStream:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._reader = codec.make_stream_reader()
-        self._partial_frame = b""
+        self._partial_frame = bytearray()
+        self._has_held_end = False
+        """Does the partial frame have two CR, which end it with the next line?"""
         self._start_event: ResponseStart | None = None
         self._last_event: Event | None = None
         self._open_calls: set[int] = set()
@@ -66,7 +70,7 @@ class PassthroughStream:
             if reader.read_repeat(frame) is None and (events := reader.feed(frame)):
                 if type(events[-1]) is ResponseFailed:
                     out, data, start = out + self._take_frames(data[:start]), data[start:], 0
-                    readable = _readable_start(events[-1], self._partial_frame + frame)
+                    readable = _readable_start(events[-1], self._partial_frame, frame)
                     if readable is not None:
                         return out + readable + self._fail_unreadable(events)
                 self._last_event = events[-1]
@@ -75,23 +79,33 @@ class PassthroughStream:
         return out + self._take_frames(data)
 
     def _take_frames(self, data: bytes) -> bytes:
-        """The whole frames; a partial one waits for its end."""
-        if not self._partial_frame and data.endswith(b"\n\n"):
+        """The whole frames; a partial one waits for its end. Only new bytes are searched: a frame can be long."""
+        held = self._partial_frame
+        if not held and data.endswith(b"\n\n"):
             return data
-        data = self._partial_frame + data
+        start = max(0, len(held) - _MAX_CUT_END)
+        held += data
+        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
+            return b""
         # A CR may be half of a line's end: the reader takes a frame that ends with it only with the next line.
-        last_line = data[: max(data.rfind(b"\n"), data.rfind(b"\r"), 0)]
-        marks = ((data, b"\n\n"), (data, b"\r\n\r\n"), (last_line, b"\r\r"))
-        end = max(text.rfind(mark) + len(mark) if text.find(mark) >= 0 else 0 for text, mark in marks)
-        self._partial_frame = data[end:]
-        return data[:end]
+        last_break = max(held.rfind(b"\n", start), held.rfind(b"\r", start))
+        places = (
+            (held.rfind(b"\n\n", start), 2),
+            (held.rfind(b"\r\n\r\n", start), 4),
+            (held.rfind(b"\r\r", 0 if self._has_held_end else start, last_break), 2),
+        )
+        end = max(place + size if place >= 0 else 0 for place, size in places)
+        whole = bytes(held[:end])
+        del held[:end]
+        self._has_held_end = held.find(b"\r\r", max(0, start - end)) >= 0
+        return whole
 
     def _fail_unreadable(self, events: list[Event]) -> bytes:
         self.is_unreadable = True
         self._add_events(events)
         if len(events) > 1:  # of a frame before it, whose end came together with this one
             self._last_event = events[-2]
-        self._partial_frame = b""
+        self._partial_frame.clear()
         failure, self.failure = self.failure, None
         return b"" if failure is None else self.fail(self.describe_failure(failure))
 
@@ -124,8 +138,8 @@ class PassthroughStream:
             self._add_events(self._reader.close())
         failure = self.failure
         if failed_before or failure is None:
-            rest, self._partial_frame = self._partial_frame, b""
-            return rest
+            rest, self._partial_frame = self._partial_frame, bytearray()
+            return bytes(rest)
         self.failure = None
         return self.fail(self.describe_failure(failure))
 
@@ -143,13 +157,15 @@ class PassthroughStream:
         return writer.write(ResponseFailed(failure)) + writer.close()
 
 
-def _readable_start(failed: ResponseFailed, data: bytes) -> bytes | None:
+def _readable_start(failed: ResponseFailed, held: bytearray, last: bytes) -> bytes | None:
     """The frames before the one at which the reader failed because it is too long, or not a JSON object; None if there
     is no such frame. What else the reader does not understand may be of use to the client; and a failure that the
     provider reports has a frame of its own."""
     if failed.frame is not None and not failed.frame.silent:
         return None
-    start = 0
+    if failed.failure.code == "frame_too_long":
+        return b""  # whole frames before it were taken already
+    start, data = 0, bytes(held) + last
     for piece in _split_any_frames(data):
         splitter = SseSplitter()
         try:
@@ -159,4 +175,4 @@ def _readable_start(failed: ResponseFailed, data: bytes) -> bytes | None:
         except (FrameTooLong, Malformed):
             return data[:start]
         start += len(piece)
-    return b"" if failed.failure.code == "frame_too_long" else None
+    return None
