@@ -405,15 +405,17 @@ def test_an_indecent_id_is_replaced(open_: Served, given: str) -> None:
 @STREAMS
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("how", ["json", "html", "stream", "mid-stream", "header"])
+@pytest.mark.parametrize("how", ["json", "escaped", "html", "stream", "mid-stream", "header"])
 def test_a_key_that_a_provider_repeats_is_not_shown(
     open_: Served, client: str, provider: str, how: str, stream: bool
 ) -> None:
     said = f"the key {PROVIDER_KEY} is wrong"
     body = refusal(provider, 401, "authentication_error", said)
     frame = (b"event: error\n" if provider == "anthropic" else b"") + b"data: " + body + b"\n\n"
+    escapes = "".join(f"\\u{ord(letter):04x}" for letter in PROVIDER_KEY)
     plays = {
         "json": answer(401, body),
+        "escaped": answer(401, body.replace(PROVIDER_KEY.encode(), escapes.encode())),
         "html": answer(403, said.encode(), "text/html"),
         "stream": write_chunked(frame),
         "mid-stream": write_chunked(*begun(provider), frame),
@@ -429,6 +431,7 @@ def test_a_key_that_a_provider_repeats_is_not_shown(
     scene = open_.scene(provider, plays[how])
     got = call(open_, client, scene.model, stream)
     assert PROVIDER_KEY not in got.data.decode()
+    assert escapes not in got.data.decode()
     assert PROVIDER_KEY not in str(dict(got.headers))
     assert PROVIDER_KEY not in json.dumps(open_.line(got.id))
 

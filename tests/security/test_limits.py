@@ -4,6 +4,7 @@ in the shape of their own protocol; health checks are always answered."""
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 from collections.abc import Callable
@@ -14,8 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.one_loop import GatewayInLoop, gateway_in_loop, post, post_body
-from gateway.raw_exchange import CLIENTS, STREAM_HEAD, Scene, ScriptedConnection, begun, frames, whole
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    CLIENTS,
+    STREAM_HEAD,
+    Scene,
+    ScriptedConnection,
+    answer,
+    begun,
+    body_of,
+    frames,
+    whole,
+)
 from gateway.raw_server import RawConnection, become, run
+from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.config.config import ServerSettings, Timeouts
 from toolwire.gateway.server.admission import MIN_RETRIES, Admission
 from toolwire.gateway.server.memory import DENSEST_WEIGHT, memory_limit, weigh_body
@@ -361,14 +374,19 @@ def test_unsent_answers_count(tmp_path: Path) -> None:
     run("uvloop", test)
 
 
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
-def test_answers_that_are_read_whole_count(client: str, tmp_path: Path) -> None:
+def test_answers_that_are_read_whole_count(client: str, is_compressed: bool, tmp_path: Path) -> None:
     """One of 2 MB fits; one of 20 MB does not, and its provider is asked once, without a retry."""
 
     async def test() -> None:
         async with gateway_in_loop(tmp_path, "max_memory = 20000000\nretries = 2\ncooldown_after = 1") as served:
             for size, fits in ((2_000_000, True), (20_000_000, False), (2_000_000, True)):
-                scene = served.scene("openai-chat", whole("openai-chat", "x" * size))
+                script = whole("openai-chat", "x" * size)
+                if is_compressed:
+                    body = encode_json(body_of("openai-chat", ScriptedAnswer("x" * size))).encode()
+                    script = answer(200, gzip.compress(body), content_encoding="gzip")
+                scene = served.scene("openai-chat", script)
                 talk = await served.ask(post(client, scene.model, False))
                 if fits:
                     line, _, body = await read_answer(talk)

@@ -186,9 +186,6 @@ PARTS_BY_DELTA: Mapping[type, frozenset[type]] = {
 
 MAX_CHOICES = 128
 """OpenAI's limit for `n`. A larger index would make a writer open all the choices before it."""
-MAX_OPEN_PARTS = 1024
-"""Parts that are open at the same time. Where only one can be written at a time, the others wait in memory; models make
-some ten calls at once."""
 
 
 class StreamChecker(Struct, eq=False):
@@ -230,8 +227,6 @@ class StreamChecker(Struct, eq=False):
             return _grammar_failure(f"there is no choice {choice}")
         if choice in self._ended_choices:
             return _grammar_failure(f"part {index} starts after the end of choice {choice}")
-        if len(self._open_parts) >= MAX_OPEN_PARTS:
-            return _grammar_failure(f"more than {MAX_OPEN_PARTS:,} parts are open at the same time")
         self._open_parts[index] = type(event.part)
         return None
 

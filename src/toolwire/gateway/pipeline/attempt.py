@@ -7,6 +7,7 @@ An answer that needs further rounds (it paused, or it calls tools that the gatew
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -184,7 +185,12 @@ def _make_final(failed: AttemptFailed, upstream: Upstream, tools_were_run: bool)
 def redact_key(data: bytes, upstream: Upstream) -> bytes:
     """Some servers repeat the provider's key in an error. The client must not see it."""
     key = upstream.provider.api_key.reveal().encode()
-    return data.replace(key, b"[key]") if len(key) >= 8 else data
+    if len(key) < 8:
+        return data
+    if data.find(b"\\") >= 0:  # it may be written with escapes of JSON
+        letters = (rb"(?:\\?%b|\\u00%02x)" % (re.escape(key[at : at + 1]), key[at]) for at in range(len(key)))
+        return re.sub(b"(?i:" + b"".join(letters) + b")", b"[key]", data)
+    return data.replace(key, b"[key]")
 
 
 async def _read_whole_response(

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from toolwire.gateway.config.config import Timeouts
-from toolwire.gateway.server.memory import MemoryBudget
+from toolwire.gateway.server.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.server.write_queue import WriteQueue
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.upstream.connection import (
+    FREE_ANSWER,
     MAX_IDLE_SECONDS,
     PHASE_BODY,
     PHASE_DONE,
@@ -22,10 +23,13 @@ from toolwire.gateway.upstream.connection import (
     ReadBuffers,
     TransportError,
     UpstreamConnection,
+    out_of_memory,
 )
 
 Headers = Sequence[tuple[str, str]]
 ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+_WHOLE_SLICE, _WHOLE_STEP = 256 * 1024, 1024 * 1024
+"""Bytes of input and output of one step, for a body that is read whole: some milliseconds."""
 _INPUT_SLICE = 16 * 1024
 SWEEP_SECONDS = 15.0
 MAX_CACHED_HEADS = 256
@@ -180,9 +184,7 @@ class HttpResponse:
         connection.release()
         if self._decompressor is None:
             return data
-        body = self._decompressor.feed(data, limit + 1)
-        if isinstance(body, bytes):
-            body = _body_too_long(connection.peer, limit) if len(body) > limit else self._decompressor.finish() or body
+        body = await _decompress_whole(data, self._decompressor, limit, connection)
         if isinstance(body, TransportError):
             self._final_result = body
         return body
@@ -264,6 +266,36 @@ class HttpResponse:
 
 def _body_too_long(peer: str, limit: int) -> TransportError:
     return TransportError("protocol", f"{peer} sent a body of more than {limit:,} bytes")
+
+
+async def _decompress_whole(
+    data: bytes, decompressor: Decompressor, limit: int, connection: UpstreamConnection
+) -> bytes | TransportError:
+    """A whole body, in steps: others get their turn between them, and the memory budget is asked."""
+    budget, pieces = connection.answer_budget, list[bytes]()
+    size = reserved = 0
+    try:
+        for at in range(0, max(len(data), 1), _WHOLE_SLICE):
+            compressed = data[at : at + _WHOLE_SLICE]
+            while compressed or decompressor.has_pending:
+                piece = decompressor.feed(compressed, _WHOLE_STEP)
+                if isinstance(piece, TransportError):
+                    return piece
+                compressed = b""
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    return _body_too_long(connection.peer, limit)
+                more = size * ANSWER_COPIES - reserved
+                if more > FREE_ANSWER:
+                    if budget is not None and not budget.reserve_for_answer(more):
+                        return out_of_memory(connection.peer)
+                    reserved += more
+                    await asyncio.sleep(0)
+        return decompressor.finish() or b"".join(pieces)
+    finally:
+        if budget is not None:
+            budget.used -= reserved
 
 
 class Decompressor:

@@ -67,6 +67,11 @@ class TransportError(Struct, frozen=True):
     detail: str
 
 
+def out_of_memory(peer: str) -> TransportError:
+    message = f"the gateway has no memory for the answer of {peer}; ask for less, or raise server.max_memory"
+    return TransportError("out-of-memory", message)
+
+
 class _HeaderNames(dict[bytes, str]):
     """Header names in lower case. There are few, so each is converted once."""
 
@@ -581,9 +586,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if budget.reserve_for_answer(more):
             self._reserved += more
             return True
-        message = f"the gateway has no memory for the answer of {self.peer}; ask for less, or raise server.max_memory"
-        self.fail(TransportError("out-of-memory", message))
+        self.fail(out_of_memory(self.peer))
         return False
+
+    @property
+    def answer_budget(self) -> MemoryBudget | None:
+        return self._read_buffers.budget
 
     def _release_memory(self) -> None:
         if self._read_buffers.budget is not None:

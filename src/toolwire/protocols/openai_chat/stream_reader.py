@@ -389,7 +389,7 @@ class StreamReader:
         id, name = get_text(delta, "id", path) or "", get_text(inner, "name", (path, kind)) or ""
         open_call = choice.find_call(index, id, name)
         if open_call is None:
-            open_call = choice.add_call(OpenCall(id, name, kind, len(choice.calls)), index, path)
+            open_call = choice.add_call(OpenCall(id, name, kind, len(choice.calls)), index)
         elif id or name:
             open_call.drop_repeated_names(delta, inner)
             open_call.id, open_call.name = open_call.id or id, open_call.name or name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from toolwire.core.events import MAX_OPEN_PARTS
 from toolwire.core.ir import Finish, UnknownField
 from toolwire.core.json_values import Json, Malformed, Object, Path, is_object_text
 from toolwire.core.provenance import is_nonempty
@@ -169,9 +168,7 @@ class OpenChoice(Struct, eq=False):
         if self.channel == "text":
             self.text_length += len(text)
 
-    def add_call(self, call: OpenCall, index: int | str | None, path: Path) -> OpenCall:
-        if len(self.calls) >= MAX_OPEN_PARTS:  # each delta and each new call is compared with those before it
-            raise Malformed(path, f"there are more than {MAX_OPEN_PARTS:,} calls")
+    def add_call(self, call: OpenCall, index: int | str | None) -> OpenCall:
         self.calls.append(call)
         self.calls_by_index[-len(self.calls) if index is None else index] = call
         return call
