@@ -19,7 +19,6 @@ from toolwire.gateway.console.api import (
     CallSide,
     ClientSide,
     ExchangeDetail,
-    LossRow,
     Output,
     StreamEvent,
     TimedStep,
@@ -28,7 +27,7 @@ from toolwire.gateway.console.api import (
     UpstreamCall,
 )
 from toolwire.gateway.console.case_file import write_curl
-from toolwire.gateway.console.rows import exchange_id, exchange_row
+from toolwire.gateway.console.rows import exchange_id, exchange_row, loss_row, milliseconds
 from toolwire.gateway.telemetry.log import log_path, read_captured_response
 from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
@@ -62,7 +61,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
             for row in pair_tools(request, provider_request, calls[-1].renamed_tools if calls else {}, losses)
         ],
         calls=[clean_pair(pair, clean) for pair in pair_calls(record, request, provider_request)],
-        losses=[write_loss(loss, is_in_answer, clean) for loss, is_in_answer in losses],
+        losses=[loss_row(loss, is_in_answer, clean) for loss, is_in_answer in losses],
         steps=list(time_steps(record)),
         curl=write_curl(record, clean),
     )
@@ -155,10 +154,6 @@ def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> li
     return events[:MAX_EVENTS]
 
 
-def milliseconds(seconds: float) -> float:
-    return round(max(seconds, 0.0) * 1e3, 2)
-
-
 def read_request(codec: Codec | None, body: bytes) -> ReadRequest | None:
     """A captured request; None if it cannot be read."""
     if codec is None or not body:
@@ -184,17 +179,6 @@ def list_losses(record: ExchangeRecord) -> list[tuple[Loss, bool]]:
     """The losses, and whether each happened in the answer: the first ledger is that of the request."""
     ledgers = enumerate(record.ledgers)
     return [(loss, number > 0) for number, ledger in ledgers if ledger is not None for loss in ledger.losses]
-
-
-def write_loss(loss: Loss, is_in_answer: bool, clean: CleanText) -> LossRow:
-    return LossRow(
-        code=loss.code,
-        severity=loss.severity,
-        path=clean(loss.path),
-        is_in_answer=is_in_answer,
-        what=clean(loss.what),
-        why=loss.why,
-    )
 
 
 # --- tools ---

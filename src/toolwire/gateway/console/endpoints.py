@@ -62,7 +62,6 @@ MAX_WATCHERS = 32
 """Connections to `events` at a time, for each worker."""
 MODEL_MARK = "toolwire-model"
 """Stands for the name of a model in a path."""
-STATUS_CODES = {"authentication": 401, "permission": 403, "not_found": 404, "invalid": 400}
 
 Value = TypeVar("Value")
 Endpoint = Callable[["Console", ClientRequest, str], Awaitable[Reply]]
@@ -372,8 +371,7 @@ def json_reply(value: msgspec.Struct) -> Reply:
 
 
 def error_reply(failure: Failure) -> Reply:
-    status = failure.status or STATUS_CODES.get(failure.kind, 500)
-    return Reply(status, JSON_HEADERS, msgspec.json.encode(ApiError(failure.message)))
+    return Reply(failure.status or 500, JSON_HEADERS, msgspec.json.encode(ApiError(failure.message)))
 
 
 def list_protocols() -> list[ProtocolInfo]:

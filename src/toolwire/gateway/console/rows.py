@@ -1,9 +1,12 @@
-"""Rows of the recent exchanges, from their records: without credentials, and short enough for a list."""
+"""Rows of the recent exchanges and of losses: without credentials, and short enough for a list."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from toolwire.core.ir import Usage
-from toolwire.gateway.console.api import CalledTool, ExchangeRow, ExchangeState, Tokens
+from toolwire.core.losses import Loss
+from toolwire.gateway.console.api import CalledTool, ExchangeRow, ExchangeState, LossRow, Tokens
 from toolwire.gateway.telemetry.log import log_path
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text, redact_start, safe_name, shorten_agent
@@ -32,8 +35,8 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
         request_id=safe_name(record.request_id),
         state=exchange_state(record),
         started_at=record.started_at,
-        first_byte_ms=_milliseconds(first - started) if first else None,
-        duration_ms=_milliseconds(ended - started) if ended else None,
+        first_byte_ms=milliseconds(first - started) if first else None,
+        duration_ms=milliseconds(ended - started) if ended else None,
         operation=record.operation,
         method=printable_text(record.method, 16),
         path=log_path(record),
@@ -82,5 +85,17 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False) -> Tokens | No
     )
 
 
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * 1e3, 2)
+def milliseconds(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1e3, 2)
+
+
+def loss_row(loss: Loss, is_in_answer: bool, clean: Callable[[str], str] = str) -> LossRow:
+    """A loss as a row; `clean` removes credentials."""
+    return LossRow(
+        code=loss.code,
+        severity=loss.severity,
+        path=clean(loss.path),
+        is_in_answer=is_in_answer,
+        what=clean(loss.what),
+        why=loss.why,
+    )

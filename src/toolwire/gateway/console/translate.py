@@ -10,8 +10,8 @@ import msgspec
 from toolwire.core.codec import Codec
 from toolwire.core.events import OpaqueEvent, ResponseFailed
 from toolwire.core.json_values import Malformed, Object, decode, expect_object
-from toolwire.core.losses import Loss
-from toolwire.gateway.console.api import LossRow, MessageKind, TranslateAnswer, TranslateQuestion, TranslateResult
+from toolwire.gateway.console.api import MessageKind, TranslateAnswer, TranslateQuestion, TranslateResult
+from toolwire.gateway.console.rows import loss_row
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -117,20 +117,9 @@ def translate_text(data: bytes, kind: MessageKind, source: Codec, target: Codec,
             text, losses = format_json(translation.body), translation.losses
     except Malformed as bad:
         return TranslateResult(protocol=target.name, text="", losses=[], error=str(bad))
-    rows = [write_loss(loss, kind != "request") for loss in losses]
+    rows = [loss_row(loss, kind != "request") for loss in losses]
     return TranslateResult(protocol=target.name, text=text, losses=rows, error="")
 
 
 def format_json(body: bytes) -> str:
     return msgspec.json.format(body, indent=2).decode("utf-8", "replace")
-
-
-def write_loss(loss: Loss, is_in_answer: bool) -> LossRow:
-    return LossRow(
-        code=loss.code,
-        severity=loss.severity,
-        path=loss.path,
-        is_in_answer=is_in_answer,
-        what=loss.what,
-        why=loss.why,
-    )
