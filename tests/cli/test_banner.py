@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -147,3 +149,19 @@ def test_it_ends_with_the_window_of_its_terminal(workers: str, folder: Path) -> 
     with start_on_terminal(["serve", "--port", "0", "--workers", workers], folder) as process:
         process.read_until(END)
         assert process.close_window() == 0
+
+
+def test_it_serves_also_when_nobody_reads_the_variables(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(
+        [*TOOLWIRE, "serve", "--port", "0"], cwd=folder, env=make_environ(folder), stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert process.stderr is not None
+    first = json.loads(process.stderr.readline())
+    with urlopen(f"{first['message'].split()[-1]}/v1/models", timeout=30) as answer:
+        assert answer.status == 200
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=60)
+    assert (process.returncode, b"rror" in rest) == (0, False), rest

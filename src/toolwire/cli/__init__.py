@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
 from types import ModuleType
@@ -97,17 +97,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has closed it: that is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of our output, such as `head`, has closed it: that is not an error
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO) or error.filename is not None:
             raise
-        sys.stderr.write(f"error: cannot write the output: {error.strerror}\nhint: write it to another place\n")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError):  # the same terminal may be gone
+            sys.stderr.write(f"error: cannot write the output: {error.strerror}\nhint: write it to another place\n")
         return EXIT_BAD_INPUT
+    finally:
+        _discard_unwritable_output()
+
+
+def _discard_unwritable_output() -> None:
+    """Python would try once more to write it when it ends, and give the exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if isinstance(stream, TextIOWrapper) and not stream.closed:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run_command(words: Sequence[str]) -> int:

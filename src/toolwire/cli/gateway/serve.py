@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,14 +81,17 @@ def read_routes(texts: Sequence[str]) -> dict[str, str]:
 
 def announce(origin: str, config: Config) -> None:
     """A page for people on standard error, or lines for a shell on standard output. The log says it for programs."""
-    if sys.stderr.isatty():
+    is_terminal = sys.stderr.isatty()
+    has_reader = not (is_terminal and sys.stdout.isatty())  # asked now: the terminal may be gone after the next line
+    if is_terminal:
         sys.stderr.writelines(banner(origin, config))
         sys.stderr.flush()
-    if not (sys.stderr.isatty() and sys.stdout.isatty()):
-        for sdk in sdk_settings(origin):
-            line = f"export {sdk.url_variable}={sdk.base_url}"
-            sys.stdout.write(f"{line:56}  # {sdk.vendor} SDK\n")
-        sys.stdout.flush()
+    if has_reader:
+        with suppress(OSError):  # the gateway serves also when nobody reads this
+            for sdk in sdk_settings(origin):
+                line = f"export {sdk.url_variable}={sdk.base_url}"
+                sys.stdout.write(f"{line:56}  # {sdk.vendor} SDK\n")
+            sys.stdout.flush()
 
 
 def banner(origin: str, config: Config) -> Iterator[str]:
