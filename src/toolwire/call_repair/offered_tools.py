@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from toolwire.call_repair.names import find_meant_name
 from toolwire.core.ir import AnyTool, Tool
 from toolwire.core.json_values import Object
 
@@ -19,7 +20,7 @@ class OfferedTools:
 
     def find_tool(self, name: str) -> str | None:
         """The offered tool that a call means: the one of this name, or the only one that a safe repair leads to."""
-        return name if name in self._tools else None
+        return name if name in self._tools else find_meant_name(name, self._tools)
 
     def parameters(self, name: str) -> Object:
         """The JSON Schema of an offered tool's arguments; `{}` if it has none, or none that is an object."""
