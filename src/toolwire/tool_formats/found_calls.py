@@ -1,0 +1,42 @@
+"""Makes the call of an offered tool from a name and arguments that were found in text."""
+
+from __future__ import annotations
+
+from toolwire.call_repair.arguments import mend_arguments
+from toolwire.call_repair.near_json import ReadArguments, read_arguments
+from toolwire.core.json_values import Object, encode_text
+from toolwire.tool_formats.frame import Situation, TextCall
+
+
+def make_call(
+    situation: Situation, name: str, arguments: Object, repairs: tuple[str, ...] = (), id: str = ""
+) -> TextCall | None:
+    """The call with these arguments; None if no such tool is offered."""
+    return _make_mended_call(situation, name, ReadArguments(arguments, "", repairs), id)
+
+
+def make_json_call(
+    situation: Situation, name: str, arguments: str, repairs: tuple[str, ...] = (), id: str = ""
+) -> TextCall | None:
+    """The call with the arguments that this text means; None if it cannot be read, or no such tool is offered."""
+    read = read_arguments(arguments)
+    if read is None:
+        return None
+    return _make_mended_call(situation, name, ReadArguments(read.value, read.text, (*repairs, *read.repairs)), id)
+
+
+def _make_mended_call(situation: Situation, name: str, read: ReadArguments, id: str) -> TextCall | None:
+    tool = situation.tools.find_tool(name)
+    if tool is None:
+        return None
+    mended = mend_arguments(read.value, situation.tools.parameters(tool))
+    text = read.text if read.text and not mended.repairs else encode_text(mended.value)
+    renamed = () if tool == name else (f"the name `{name}` was read as `{tool}`",)
+    return TextCall(tool, text, id, (*renamed, *read.repairs, *mended.repairs))
+
+
+def parameter_schemas(situation: Situation, name: str) -> Object:
+    """The schemas of a tool's parameters by their names; {} for a tool that is not offered."""
+    tool = situation.tools.find_tool(name)
+    properties = situation.tools.parameters(tool).get("properties") if tool is not None else None
+    return properties if isinstance(properties, dict) else {}
