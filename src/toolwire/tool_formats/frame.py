@@ -20,10 +20,12 @@ class TextCall(Struct, frozen=True):
     """Only where the text has one (Mistral, Kimi, Cohere)."""
     repairs: tuple[str, ...] = ()
     """What was mended, each as a sentence without its full stop: "the closing `</tool_call>` was missing"."""
+    format: str = ""
+    """The name of the format it was found in. `text_reader` fills it in."""
 
 
 class ReasoningText(Struct, frozen=True):
-    """Thinking that a frame holds (gpt-oss channels)."""
+    """Thinking: the text between reasoning marks, or what a frame calls so (gpt-oss channels)."""
 
     text: str
 
@@ -43,7 +45,7 @@ class Frame(Struct, frozen=True):
 
 class Waiting(Struct, frozen=True):
     """It may become a call. Ask again when one of these marks has come after the present end of the text, or at its
-    end. No marks: ask again only at its end."""
+    end. No marks: ask again only at its end. The mark `""`: ask again when any text comes."""
 
     marks: tuple[str, ...] = ()
 
@@ -61,7 +63,9 @@ class Situation(Struct, frozen=True):
 
 
 FrameReader: TypeAlias = Callable[[str, int, Situation], Frame | Waiting | None]
-"""Reads the frame that begins at this place of the text. None: it is no call, and stays text."""
+"""Reads the frame that begins at this place of the text. None: it is no call, and stays text.
+
+More text must not change an answer that is not `Waiting`: then any split of a stream gives the same calls."""
 
 
 class ToolFormat(Struct, frozen=True):
@@ -70,7 +74,9 @@ class ToolFormat(Struct, frozen=True):
     name: str
     """As in `tool_format` of the configuration."""
     openings: tuple[str, ...]
-    """A frame begins with one of these."""
+    """A frame begins with one of these. "" (only with the place "start"): any text may be one."""
     read_frame: FrameReader
     place: Literal["anywhere", "line", "start"] = "anywhere"
     """Where it may begin: anywhere, at the beginning of a line, or of the whole answer (after reasoning)."""
+    is_bare_json: bool = False
+    """It has no marks of its own, so it is the answer itself where the request asks for JSON (`response_format`)."""

@@ -1,0 +1,137 @@
+"""Reads the JSON shapes in which models write calls: `{"name": …, "arguments": {…}}` and its relatives."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.call_repair.near_json import read_value
+from toolwire.core.json_values import Object, encode_text
+from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.frame import Piece, Situation, TextCall
+
+_NAME_KEYS: Final = ("name", "tool_name", "tool", "function")
+_ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input")
+_ID_KEYS: Final = ("id", "tool_call_id", "call_id")
+_OTHER_KEYS: Final = frozenset({"type", "index", "content"})
+_ALL_KEYS: Final = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_ID_KEYS, *_OTHER_KEYS})
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_decoder: Final = json.JSONDecoder()
+_match_separator = re.compile(r"[\s,;]*+").match
+
+
+def read_calls(
+    body: str, situation: Situation, *, is_bare: bool = False, are_keys_names: bool = False
+) -> tuple[Piece, ...] | None:
+    """The calls in JSON text: one value, an array, or several values. A value that is no call stays text; None if none
+    is. `is_bare`: no marks are around it, so every value must be a call with a name and arguments. `are_keys_names`:
+    `{"NAME": {…}}` is a call, too."""
+    split = _split_values(body.strip())
+    if split is None:
+        return None
+    values, repairs = split
+    pieces: list[Piece] = []
+    for value in values:
+        calls = _read_call_value(value, situation, repairs, is_bare, are_keys_names)
+        if calls is None and is_bare:
+            return None
+        pieces += [value] if calls is None else calls
+    return tuple(pieces) if any(isinstance(piece, TextCall) for piece in pieces) else None
+
+
+def _split_values(body: str) -> tuple[list[str], tuple[str, ...]] | None:
+    """The texts of the values, and what was mended in them."""
+    values: list[str] = []
+    at = 0
+    try:
+        while at < len(body):
+            _, end = _decoder.raw_decode(body, at)
+            values += _split_array(body[at:end])
+            separator = _match_separator(body, end)
+            at = separator.end() if separator else end
+    except (ValueError, RecursionError):
+        return _split_broken(body)
+    return values, ()
+
+
+def _split_array(text: str) -> list[str]:
+    if not text.startswith("["):
+        return [text]
+    try:
+        return [bytes(one).decode() for one in _decode_list(text)]
+    except _DECODE_ERRORS:
+        return [text]
+
+
+def _split_broken(body: str) -> tuple[list[str], tuple[str, ...]] | None:
+    for text in (body, f"[{body}]"):
+        found = read_value(text)
+        if found is not None and isinstance(found.value, dict | list):
+            values = found.value if isinstance(found.value, list) else [found.value]
+            return [encode_text(value) for value in values], found.repairs
+    return None
+
+
+def _read_call_value(
+    text: str, situation: Situation, repairs: tuple[str, ...], is_bare: bool, are_keys_names: bool
+) -> list[TextCall] | None:
+    try:
+        node = _decode_object(text)
+    except _DECODE_ERRORS:
+        return None
+    for key in ("tool_calls", "tool_call", "function"):
+        inner = bytes(node[key]).decode() if key in node else ""
+        if inner[:1] in ("[", "{") and (not is_bare or node.keys() <= {key, *_ALL_KEYS}):
+            found = [_read_call_value(one, situation, repairs, is_bare, are_keys_names) for one in _split_array(inner)]
+            ids = _first_text(node, _ID_KEYS)
+            calls = [call for some in found if some is not None for call in some]
+            calls = [msgspec.structs.replace(call, id=call.id or ids) for call in calls] if len(calls) == 1 else calls
+            return calls if calls and None not in found else None
+    call = _read_call_object(node, situation, repairs, is_bare)
+    if call is None and are_keys_names and len(node) == 1:
+        ((name, arguments),) = node.items()
+        call = make_json_call(situation, name, bytes(arguments).decode(), repairs)
+    return None if call is None else [call]
+
+
+def _read_call_object(
+    node: dict[str, Raw], situation: Situation, repairs: tuple[str, ...], is_bare: bool
+) -> TextCall | None:
+    name = _first_text(node, _NAME_KEYS)
+    key = next((key for key in _ARGUMENT_KEYS if key in node), None)
+    if not name or (is_bare and (key is None or not node.keys() <= _ALL_KEYS)):
+        return None
+    arguments = "{}" if key is None else bytes(node[key]).decode()
+    if is_bare and arguments[:1] not in ("{", '"'):
+        return None
+    tool = situation.tools.find_tool(name)
+    if tool is None or _is_declaration(arguments, situation.tools.parameters(tool)):
+        return None
+    return make_json_call(situation, name, arguments, repairs, _first_text(node, _ID_KEYS))
+
+
+def _is_declaration(arguments: str, schema: Object) -> bool:
+    """Is this the tool's own schema, from a list of tools that the model repeats?"""
+    try:
+        node = _decode_object(arguments)
+    except _DECODE_ERRORS:
+        return False
+    properties = schema.get("properties")
+    return {"type", "properties"} <= node.keys() and not (isinstance(properties, dict) and "properties" in properties)
+
+
+def _first_text(node: dict[str, Raw], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        try:
+            return _decode_text(node[key])
+        except (KeyError, *_DECODE_ERRORS):
+            continue
+    return ""

@@ -1,0 +1,105 @@
+"""Formats whose calls are JSON between marks: Hermes and Qwen, Granite, Phi, Cohere, InternLM, Jamba and others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
+from toolwire.tool_formats.json_calls import read_calls
+from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, find_value_end, skip_blanks
+from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+
+
+class MarkedJson(Struct, frozen=True):
+    """Reads frames of one format."""
+
+    openings: tuple[str, ...]
+    closing: str
+    firsts: str = "{["
+    """What the JSON may begin with."""
+    needs_closing: bool = True
+    """False: the frame ends where its JSON ends, and the closing mark may follow."""
+    are_keys_names: bool = False
+
+    def read_frame(self, text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+        opening = next(one for one in self.openings if text.startswith(one, start))
+        at = skip_blanks(text, start + len(opening))
+        if at == len(text):
+            return None if situation.is_end else Waiting(ANY_TEXT)
+        if text[at] not in self.firsts:
+            return None
+        return self.read_closed(text, at, situation) if self.needs_closing else self.read_open(text, at, situation)
+
+    def read_closed(self, text: str, at: int, situation: Situation) -> Frame | Waiting | None:
+        stop = find_mark_outside(text, at, (self.closing, *self.openings))
+        if stop is not None:
+            is_closed = stop[0] == self.closing
+            pieces = self.read_body(text[at : stop.start()], situation)
+            if pieces is None:
+                return None
+            return Frame(stop.end() if is_closed else stop.start(), pieces if is_closed else self.note_missing(pieces))
+        if not situation.is_end:
+            return Waiting((self.closing, *self.openings))
+        return self.read_broken(text, at, situation)
+
+    def read_broken(self, text: str, at: int, situation: Situation) -> Frame | None:
+        """At the end: the closing mark is missing, or quotes are so wrong that it seems to be in a string."""
+        end = text.find(self.closing, at)
+        if end >= 0:
+            pieces = self.read_body(text[at:end], situation)
+            return None if pieces is None else Frame(end + len(self.closing), pieces)
+        if situation.was_cut:
+            return None
+        pieces = self.read_body(strip_end_tokens(text[at:]), situation)
+        return None if pieces is None else Frame(len(text), self.note_missing(pieces))
+
+    def read_open(self, text: str, at: int, situation: Situation) -> Frame | Waiting | None:
+        end = find_value_end(text, at)
+        if end < 0:
+            if not situation.is_end:
+                return Waiting(("}" if text[at] == "{" else "]",))
+            return None if situation.was_cut else self.read_broken(text, at, situation)
+        pieces = self.read_body(text[at:end], situation)
+        if pieces is None:
+            return None
+        after = skip_blanks(text, end)
+        if self.closing and text.startswith(self.closing, after):
+            return Frame(after + len(self.closing), pieces)
+        if not situation.is_end and self.closing.startswith(text[after:]):
+            return Waiting(ANY_TEXT)
+        return Frame(end, pieces)
+
+    def read_body(self, body: str, situation: Situation) -> tuple[Piece, ...] | None:
+        return read_calls(body, situation, are_keys_names=self.are_keys_names)
+
+    def note_missing(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        said = f"the closing `{self.closing}` was missing"
+        return tuple(replace(one, repairs=(said, *one.repairs)) if isinstance(one, TextCall) else one for one in pieces)
+
+
+def _make_format(name: str, reader: MarkedJson) -> ToolFormat:
+    return ToolFormat(name, reader.openings, reader.read_frame)
+
+
+FORMATS: Final = (
+    _make_format("hermes", MarkedJson(("<tool_call>",), "</tool_call>")),
+    _make_format("longcat", MarkedJson(("<longcat_tool_call>",), "</longcat_tool_call>")),
+    _make_format("granite3", MarkedJson(("<|tool_call|>",), "<|/tool_call|>", needs_closing=False)),
+    _make_format("granite_20b", MarkedJson(("<function_call>",), "</function_call>", needs_closing=False)),
+    _make_format("cohere", MarkedJson(("<|START_ACTION|>",), "<|END_ACTION|>")),
+    _make_format(
+        "internlm2",
+        MarkedJson(("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"), "<|action_end|>"),
+    ),
+    _make_format("jamba", MarkedJson(("<tool_calls>",), "</tool_calls>")),
+    _make_format("nemotron_toolcall", MarkedJson(("<TOOLCALL>",), "</TOOLCALL>")),
+    _make_format("lmstudio_bracket", MarkedJson(("[TOOL_REQUEST]",), "[END_TOOL_REQUEST]")),
+    _make_format("apertus", MarkedJson(("<|tools_prefix|>",), "<|tools_suffix|>", are_keys_names=True)),
+    _make_format(
+        "gigachat3",
+        MarkedJson(("<|message_sep|>\n\nfunction call<|role_sep|>", "<|function_call|>"), "", "{", needs_closing=False),
+    ),
+)

@@ -1,0 +1,37 @@
+"""Reads a fence that is the whole answer: the one case in which a call in a fence is meant."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from toolwire.tool_formats.frame import Frame, Situation, TextCall, Waiting
+
+if TYPE_CHECKING:
+    from toolwire.tool_formats.text_reader import TextReader
+
+_match_opening = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*[ \t]*\r?\n").match
+_match_part_of_opening = re.compile(r"(`+|~+)[ \t]*[\w.+-]*[ \t]*\r?\Z").match
+_MAX_OPENING = 64
+_find_tail = re.compile(r"[\s`~]*\Z").search
+
+
+def read_fence(text: str, start: int, situation: Situation, inner: TextReader) -> Frame | Waiting | None:
+    """The calls in the fence that begins here. `inner` reads its content, and nothing but calls may be in it."""
+    opening = _match_opening(text, start)
+    if opening is None:
+        is_part = len(text) - start < _MAX_OPENING and _match_part_of_opening(text, start)
+        return Waiting(("\n",)) if is_part and not situation.is_end else None
+    tail = _find_tail(text, opening.end())
+    assert tail is not None
+    pieces = inner.feed(text[opening.end() : tail.start()])
+    if situation.is_end:
+        if situation.was_cut and opening[1] not in tail[0]:
+            return None
+        pieces += inner.close(situation.was_cut)
+    calls = [piece for piece in pieces if isinstance(piece, TextCall)]
+    if any(not isinstance(piece, TextCall) and not (isinstance(piece, str) and piece.isspace()) for piece in pieces):
+        return None
+    if not situation.is_end:
+        return Waiting(("\n",))
+    return Frame(len(text), tuple(calls)) if calls else None

@@ -1,0 +1,63 @@
+"""The samples of calls in text that lie beside the project: other people's data, read in place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from material import HERE
+from tool_formats.reading import Outcome, every_split, join_blanks, offer_tools, read_pieces, sum_up
+from toolwire.tool_formats.families import ALIASES
+from toolwire.tool_formats.formats import FORMATS
+
+FOLDER = HERE.parent.parent / "shared" / "dialects" / "samples"
+NAMES = {row.name for row in FORMATS}
+KNOWN = {"none", *NAMES, *(alias for alias, name in ALIASES.items() if name in NAMES)}
+"""In the dialects `names` and `arguments` the calls do not come as text."""
+
+DIFFERENT: dict[str, str] = {
+    "hermes-014": "the wrong tag",
+}
+"""Samples that come out differently, and why."""
+
+
+def _load() -> list[Any]:
+    lines = [line for file in sorted(FOLDER.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    return [sample for sample in map(json.loads, lines) if sample["dialect"] in KNOWN]
+
+
+SAMPLES = _load()
+needs_samples = pytest.mark.skipif(not SAMPLES, reason="the samples of calls in text are not here: left out")
+
+
+def _is_expected(found: Outcome, sample: Any) -> bool:
+    if len(found.calls) != len(sample["calls"]):
+        return False
+    for (name, arguments, id), call in zip(found.calls, sample["calls"], strict=True):
+        if (name, arguments) != (call["name"], call["arguments"]) or id != call.get("id", id):
+            return False
+    content, reasoning = join_blanks(sample["content"]), join_blanks(sample["reasoning"])
+    if (found.content, found.reasoning) == (content, reasoning):
+        return True
+    # The README of the samples allows reasoning that stays in the content.
+    return (found.reasoning + found.content).replace(" ", "") == (reasoning + content).replace(" ", "")
+
+
+@needs_samples
+@pytest.mark.parametrize("sample", SAMPLES, ids=[sample["id"] for sample in SAMPLES])
+def test_sample(sample: Any) -> None:
+    tools = offer_tools(sample["tools"])
+    facts = {
+        "is_call_required": sample.get("tool_choice", "auto") not in ("auto", "none"),
+        "expects_json": bool(sample.get("response_format")),
+        "is_reasoning_open": bool(sample.get("prefilled_think")),
+    }
+    was_cut = sample.get("finish") == "length"
+    outcomes = [
+        sum_up(read_pieces(sample["text"], tools, chunks, was_cut=was_cut, **facts))
+        for chunks in every_split(sample["text"])
+    ]
+    assert all(one == outcomes[0] for one in outcomes), "a split changes the result"
+    assert _is_expected(outcomes[0], sample) == (sample["id"] not in DIFFERENT), (outcomes[0], sample)
