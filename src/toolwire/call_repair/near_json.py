@@ -58,7 +58,7 @@ def read_arguments(text: str, *, is_cut: bool = False) -> ReadArguments | None:
     if found is None:
         return None
     if found.value is None:
-        return ReadArguments({}, "{}", (*found.repairs, "the arguments were empty"))
+        return ReadArguments({}, "{}", (*found.repairs, "the arguments were empty"), is_loose=True)
     return ReadArguments(*_fields(found)) if isinstance(found.value, dict) else None
 
 
@@ -92,6 +92,11 @@ def read_value(text: str, *, is_cut: bool = False) -> ReadValue | None:
     except _UnreadableError:
         return None
     return ReadValue(value, encode_text(value), tuple(reader.repairs), reader.is_loose)
+
+
+def unescape_text(body: str) -> str:
+    """What is between the quotes of a string, without its escapes; those that JSON does not know stay as they are."""
+    return _TolerantReader("", False).unescape(body, '"')
 
 
 # --- the tolerant reader --------------------------------------------------------------------------------------------
@@ -252,9 +257,11 @@ class _TolerantReader:
         if found is None:
             _refuse()
         self.at = found.end()
-        body = found[1]
         if quote == "'":
             self.note("single quotes were replaced by double quotes")
+        return self.unescape(found[1], quote)
+
+    def unescape(self, body: str, quote: str) -> str:
         if _find_control(body):
             self.note("control characters in strings were escaped")
         if "\\" not in body:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolwire.call_repair.names import find_meant_name
+from toolwire.call_repair.names import NameIndex
 from toolwire.core.ir import AnyTool, Tool
-from toolwire.core.json_values import Object
+from toolwire.core.json_values import Malformed, Object
+from toolwire.schema import convert_to_standard
 
 
 class OfferedTools:
@@ -14,15 +15,35 @@ class OfferedTools:
 
     def __init__(self, tools: Iterable[AnyTool]) -> None:
         self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
+        self._parameters: dict[str, Object] = {}
+        self._index: NameIndex | None = None
 
     def __bool__(self) -> bool:
         return bool(self._tools)
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._tools)
+
     def find_tool(self, name: str) -> str | None:
         """The offered tool that a call means: the one of this name, or the only one that a safe repair leads to."""
-        return name if name in self._tools else find_meant_name(name, self._tools)
+        if name in self._tools:
+            return name
+        if self._index is None:
+            self._index = NameIndex(self._tools)
+        return self._index.find_meant_name(name)
 
     def parameters(self, name: str) -> Object:
-        """The JSON Schema of an offered tool's arguments; `{}` if it has none, or none that is an object."""
-        found = self._tools[name].parameters
-        return found if isinstance(found, dict) else {}
+        """The JSON Schema of an offered tool's arguments; `{}` if it has none, or none that can be used."""
+        found = self._parameters.get(name)
+        if found is None:
+            found = self._parameters[name] = _standard_schema(self._tools[name])
+        return found
+
+
+def _standard_schema(tool: Tool) -> Object:
+    try:
+        schema = convert_to_standard(tool.parameters).schema
+    except Malformed:  # nested too deeply
+        return {}
+    return schema if isinstance(schema, dict) else {}

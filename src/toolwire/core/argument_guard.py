@@ -17,8 +17,8 @@ RAW_ARGUMENTS_KEY = "_raw"
 """The key for arguments that are not a JSON object where one is demanded."""
 
 _PLAIN = r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))*+'
-_match_plain = re.compile(_PLAIN).match
-_is_plain = re.compile(_PLAIN).fullmatch
+match_plain_text = re.compile(_PLAIN).match
+is_plain_text = re.compile(_PLAIN).fullmatch
 """Characters and escapes inside of a string, without halves of surrogate pairs."""
 _match_blank = re.compile(r"[ \t\r\n]*").match
 _match_escape = re.compile(r'\\(?:["\\/bfnrt]|u([0-9a-fA-F]{4}))').match
@@ -27,7 +27,7 @@ _match_word = re.compile(r"[-+.0-9A-Za-z]+").match
 _is_word = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null").fullmatch
 _is_low_half_start = re.compile(r"\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]{0,2})?)?)?").fullmatch
 _ESCAPE_LENGTH = 6
-_PARTIAL, _BROKEN = -1, -2
+PARTIAL, BROKEN = -1, -2
 """Instead of the end of a token: the rest has not come, or it is malformed."""
 
 _AFTER: dict[tuple[str, str], str] = {
@@ -77,7 +77,7 @@ class ArgumentGuard(Struct, eq=False):
         if self.is_broken:
             self._unsent.append(text)
             return ""
-        if self._state == "text" and not self._held and _is_plain(text):
+        if self._state == "text" and not self._held and is_plain_text(text):
             return text
         if self._state == "done":
             self.has_trailing_text = self.has_trailing_text or bool(text.strip())
@@ -136,8 +136,8 @@ class ArgumentGuard(Struct, eq=False):
                 if at == len(text):
                     break
                 end = self._read_token(text, at)
-            if end in (_PARTIAL, _BROKEN):
-                is_broken = end == _BROKEN
+            if end in (PARTIAL, BROKEN):
+                is_broken = end == BROKEN
                 break
             at = end
             if self._state == "done":
@@ -151,13 +151,13 @@ class ArgumentGuard(Struct, eq=False):
 
     def _read_string(self, text: str, at: int) -> tuple[int, int]:
         """The end of plain characters, a closing quote or other escape, and the place of half of a pair, or -1."""
-        end = _match_plain(text, at).end()  # type: ignore[union-attr]
+        end = match_plain_text(text, at).end()  # type: ignore[union-attr]
         lone_half = -1
         if end == at and text[at] == '"':
             self._state = "colon" if self._state == "key" else "comma or end"
             return at + 1, -1
         if end == at:
-            end, is_lone = _read_escape(text, at)
+            end, is_lone = read_escape(text, at)
             if end < 0:
                 return end, -1
             lone_half = at if is_lone else -1
@@ -178,7 +178,7 @@ class ArgumentGuard(Struct, eq=False):
                 self._open.append("}" if mark == "{" else "]")
             elif then == "end":
                 if self._open[-1] != mark:
-                    return _BROKEN
+                    return BROKEN
                 self._open.pop()
                 then = "comma or end" if self._open else "done"
             elif then == "key" and len(self._open) == 1:
@@ -187,23 +187,23 @@ class ArgumentGuard(Struct, eq=False):
             return at + 1
         word = _match_word(text, at) if state in ("value", "value or end") else None
         if word is not None and word.end() == len(text):
-            return _PARTIAL
+            return PARTIAL
         if word is None or _is_word(word[0]) is None:
-            return _BROKEN
+            return BROKEN
         self._state = "comma or end"
         return word.end()
 
 
-def _read_escape(text: str, at: int) -> tuple[int, bool]:
+def read_escape(text: str, at: int) -> tuple[int, bool]:
     """The end of an escape, and whether it is half of a surrogate pair without the other half."""
     found = _match_escape(text, at)
     if found is None:
-        return _BROKEN if _is_escape_start(text, at) is None else _PARTIAL, False
+        return BROKEN if _is_escape_start(text, at) is None else PARTIAL, False
     unit, end = int(found[1] or "0", 16), found.end()
     if not 0xD800 <= unit <= 0xDBFF:
         return end, 0xDC00 <= unit <= 0xDFFF
     if end == len(text) or (len(text) < end + _ESCAPE_LENGTH and _is_low_half_start(text, end) is not None):
-        return _PARTIAL, False
+        return PARTIAL, False
     second = _match_escape(text, end)
     is_pair = second is not None and second[1] is not None and 0xDC00 <= int(second[1], 16) <= 0xDFFF
     return (end + _ESCAPE_LENGTH, False) if is_pair else (end, True)

@@ -227,7 +227,7 @@ def value_problems(value: Json, schema: Json) -> list[str]:
     with too many steps finds nothing: a schema that refers to itself in two alternatives doubles them at each level."""
     if is_too_deep(value):
         return [f"nested too deeply; {MAX_DEPTH} levels are the limit"]
-    validator = _Validator(schema)
+    validator = ValueValidator(schema)
     mismatches = list(validator.find_mismatches(value, schema, None, 0))
     if not validator.steps_left:
         return []
@@ -236,11 +236,13 @@ def value_problems(value: Json, schema: Json) -> list[str]:
 
 def fix_whole_numbers(value: Json, schema: Json) -> tuple[Json, bool]:
     """The value with `2.0` as `2` where the schema demands an integer, and whether it changed."""
-    fixed = _Validator(schema).fix_whole_numbers(value, schema, 0)
+    fixed = ValueValidator(schema).fix_whole_numbers(value, schema, 0)
     return fixed, fixed is not value
 
 
-class _Validator:
+class ValueValidator:
+    """Checks values against the schemas inside of one schema, whose references they may use."""
+
     def __init__(self, root: Json) -> None:
         self.lookup = ReferenceLookup(root)
         self.steps_left = _MAX_STEPS
@@ -262,6 +264,11 @@ class _Validator:
             found = self.lookup.find_target(schema[key]) if key in schema else None
             if found is not None:
                 yield found[0]
+
+    def matches(self, value: Json, schema: Json) -> bool:
+        """Does the value match this schema? False if the check takes too many steps."""
+        self.steps_left = _MAX_STEPS
+        return not is_too_deep(value) and self.is_valid(value, schema, 0) and self.steps_left > 0
 
     def is_valid(self, value: Json, schema: Json, depth: int) -> bool:
         return next(self.find_mismatches(value, schema, None, depth + 1), None) is None
@@ -420,7 +427,7 @@ class _Validator:
             yield from self.find_mismatches(value, schema[branch], path, depth + 1)
 
 
-_Check = tuple[type, Callable[[_Validator, Json, Object, Path, int], Found]]
+_Check = tuple[type, Callable[[ValueValidator, Json, Object, Path, int], Found]]
 """The type of values that a keyword applies to, and its check."""
 
 
@@ -457,7 +464,7 @@ def _is_equal(one: Json, other: Json) -> bool:
 
 
 def _make_bound_check(key: str, word: str, holds: Callable[[float, float], bool]) -> _Check:
-    def check(_: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Found:
+    def check(_: ValueValidator, value: Json, schema: Object, path: Path, depth: int) -> Found:
         limit = schema[key]
         if is_number(value) and is_number(limit) and not holds(_number_value(value), _number_value(limit)):
             yield path, f"{short_json(value, 40)} is not {word} {short_json(limit, 40)}"
@@ -475,7 +482,7 @@ def _is_multiple(value: float, factor: float) -> bool:
 
 
 def _make_size_check(kind: type[str] | type[list[Json]] | type[Object], key: str, word: str) -> _Check:
-    def check(_: _Validator, value: Json, schema: Object, path: Path, depth: int) -> Found:
+    def check(_: ValueValidator, value: Json, schema: Object, path: Path, depth: int) -> Found:
         size, limit, is_maximum = len(value), schema[key], key.startswith("max")
         if is_number(limit) and (size > _number_value(limit) if is_maximum else size < _number_value(limit)):
             yield path, f"{size:,} {word} are {'more' if is_maximum else 'fewer'} than {short_json(limit, 20)}"
@@ -491,9 +498,9 @@ def _pattern_schemas(schema: Object, name: str) -> Iterator[Json]:
 
 
 _KEYWORD_CHECKS: Final[Mapping[str, _Check]] = {
-    "type": (object, _Validator.check_type),
-    "enum": (object, _Validator.check_enum),
-    "const": (object, _Validator.check_const),
+    "type": (object, ValueValidator.check_type),
+    "enum": (object, ValueValidator.check_enum),
+    "const": (object, ValueValidator.check_const),
     "minimum": _make_bound_check("minimum", "at least", ge),
     "maximum": _make_bound_check("maximum", "at most", le),
     "exclusiveMinimum": _make_bound_check("exclusiveMinimum", "more than", gt),
@@ -501,25 +508,25 @@ _KEYWORD_CHECKS: Final[Mapping[str, _Check]] = {
     "multipleOf": _make_bound_check("multipleOf", "a multiple of", _is_multiple),
     "minLength": _make_size_check(str, "minLength", "characters"),
     "maxLength": _make_size_check(str, "maxLength", "characters"),
-    "pattern": (str, _Validator.check_pattern),
+    "pattern": (str, ValueValidator.check_pattern),
     "minItems": _make_size_check(list, "minItems", "items"),
     "maxItems": _make_size_check(list, "maxItems", "items"),
-    "uniqueItems": (list, _Validator.check_unique_items),
-    "prefixItems": (list, _Validator.check_prefix_items),
-    "items": (list, _Validator.check_items),
-    "contains": (list, _Validator.check_contains),
-    "required": (dict, _Validator.check_required),
-    "properties": (dict, _Validator.check_properties),
-    "patternProperties": (dict, _Validator.check_pattern_properties),
-    "additionalProperties": (dict, _Validator.check_additional_properties),
-    "propertyNames": (dict, _Validator.check_property_names),
+    "uniqueItems": (list, ValueValidator.check_unique_items),
+    "prefixItems": (list, ValueValidator.check_prefix_items),
+    "items": (list, ValueValidator.check_items),
+    "contains": (list, ValueValidator.check_contains),
+    "required": (dict, ValueValidator.check_required),
+    "properties": (dict, ValueValidator.check_properties),
+    "patternProperties": (dict, ValueValidator.check_pattern_properties),
+    "additionalProperties": (dict, ValueValidator.check_additional_properties),
+    "propertyNames": (dict, ValueValidator.check_property_names),
     "minProperties": _make_size_check(dict, "minProperties", "keys"),
     "maxProperties": _make_size_check(dict, "maxProperties", "keys"),
-    "dependentRequired": (dict, _Validator.check_dependent_required),
-    "dependentSchemas": (dict, _Validator.check_dependent_schemas),
-    "allOf": (object, _Validator.check_all_of),
-    "anyOf": (object, _Validator.check_any_of),
-    "oneOf": (object, _Validator.check_one_of),
-    "not": (object, _Validator.check_not),
-    "if": (object, _Validator.check_if),
+    "dependentRequired": (dict, ValueValidator.check_dependent_required),
+    "dependentSchemas": (dict, ValueValidator.check_dependent_schemas),
+    "allOf": (object, ValueValidator.check_all_of),
+    "anyOf": (object, ValueValidator.check_any_of),
+    "oneOf": (object, ValueValidator.check_one_of),
+    "not": (object, ValueValidator.check_not),
+    "if": (object, ValueValidator.check_if),
 }
