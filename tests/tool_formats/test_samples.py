@@ -17,9 +17,7 @@ NAMES = {row.name for row in FORMATS}
 KNOWN = {"none", *NAMES, *(alias for alias, name in ALIASES.items() if name in NAMES)}
 """In the dialects `names` and `arguments` the calls do not come as text."""
 
-DIFFERENT: dict[str, str] = {
-    "hermes-014": "the wrong tag",
-}
+DIFFERENT: dict[str, str] = {}
 """Samples that come out differently, and why."""
 
 

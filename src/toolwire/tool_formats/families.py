@@ -50,7 +50,13 @@ FAMILIES: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
 )  # fmt: skip
 """What a model's name contains, and the formats to expect. The first row that matches counts."""
 
-ALIASES: Final = {"hunyuan_a13b": "jamba", "apriel": "jamba", "json_fenced": "json", "xlam": "json"}
+ALIASES: Final = {
+    "hunyuan_a13b": "jamba",
+    "apriel": "jamba",
+    "json_fenced": "json",
+    "llama3_json": "json",
+    "xlam": "json",
+}
 """Other names of formats in `tool_format`."""
 
 AUTO: Final = "auto"
@@ -70,7 +76,7 @@ def expected_formats(model: str) -> tuple[str, ...]:
 def formats_for_model(model: str, tool_format: str) -> tuple[ToolFormat, ...]:
     """The formats to look for, in order. `tool_format` is `auto`, or the name of one format; ValueError for others."""
     if tool_format == AUTO:
-        expected = expected_formats(model)
+        expected = [ALIASES.get(name, name) for name in expected_formats(model)]
         return tuple(sorted(FORMATS, key=lambda row: expected.index(row.name) if row.name in expected else 99))
     wanted = ALIASES.get(tool_format, tool_format)
     found = tuple(row for row in FORMATS if row.name == wanted)

@@ -80,3 +80,5 @@ class ToolFormat(Struct, frozen=True):
     """Where it may begin: anywhere, at the beginning of a line, or of the whole answer (after reasoning)."""
     is_bare_json: bool = False
     """It has no marks of its own, so it is the answer itself where the request asks for JSON (`response_format`)."""
+    needs_required_call: bool = False
+    """Only if the request demands a call."""

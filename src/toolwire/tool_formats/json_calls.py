@@ -14,11 +14,13 @@ from toolwire.core.json_values import Object, encode_text
 from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Piece, Situation, TextCall
 
-_NAME_KEYS: Final = ("name", "tool_name", "tool", "function")
+NAME_KEYS: Final = ("name", "tool_name", "tool", "function")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input")
 _ID_KEYS: Final = ("id", "tool_call_id", "call_id")
 _OTHER_KEYS: Final = frozenset({"type", "index", "content"})
-_ALL_KEYS: Final = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_ID_KEYS, *_OTHER_KEYS})
+_ALL_KEYS: Final = frozenset({*NAME_KEYS, *_ARGUMENT_KEYS, *_ID_KEYS, *_OTHER_KEYS})
+CALL_KEYS: Final = _ALL_KEYS | {"tool_call", "tool_calls", "response"}
+"""What the first key of an object with calls can be."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
@@ -105,7 +107,7 @@ def _read_call_value(
 def _read_call_object(
     node: dict[str, Raw], situation: Situation, repairs: tuple[str, ...], is_bare: bool
 ) -> TextCall | None:
-    name = _first_text(node, _NAME_KEYS)
+    name = _first_text(node, NAME_KEYS)
     key = next((key for key in _ARGUMENT_KEYS if key in node), None)
     if not name or (is_bare and (key is None or not node.keys() <= _ALL_KEYS)):
         return None

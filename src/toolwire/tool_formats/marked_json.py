@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,8 @@ class MarkedJson(Struct, frozen=True):
     needs_closing: bool = True
     """False: the frame ends where its JSON ends, and the closing mark may follow."""
     are_keys_names: bool = False
+    separator: str = ""
+    """Between several values without marks around each (Llama 3)."""
 
     def read_frame(self, text: str, start: int, situation: Situation) -> Frame | Waiting | None:
         opening = next(one for one in self.openings if text.startswith(one, start))
@@ -47,7 +49,7 @@ class MarkedJson(Struct, frozen=True):
 
     def read_broken(self, text: str, at: int, situation: Situation) -> Frame | None:
         """At the end: the closing mark is missing, or quotes are so wrong that it seems to be in a string."""
-        end = text.find(self.closing, at)
+        end = text.find(self.closing, at) if self.closing else -1
         if end >= 0:
             pieces = self.read_body(text[at:end], situation)
             return None if pieces is None else Frame(end + len(self.closing), pieces)
@@ -57,10 +59,10 @@ class MarkedJson(Struct, frozen=True):
         return None if pieces is None else Frame(len(text), self.note_missing(pieces))
 
     def read_open(self, text: str, at: int, situation: Situation) -> Frame | Waiting | None:
-        end = find_value_end(text, at)
+        end = self.find_end(text, at, situation)
+        if isinstance(end, Waiting):
+            return end
         if end < 0:
-            if not situation.is_end:
-                return Waiting(("}" if text[at] == "{" else "]",))
             return None if situation.was_cut else self.read_broken(text, at, situation)
         pieces = self.read_body(text[at:end], situation)
         if pieces is None:
@@ -72,6 +74,21 @@ class MarkedJson(Struct, frozen=True):
             return Waiting(ANY_TEXT)
         return Frame(end, pieces)
 
+    def find_end(self, text: str, at: int, situation: Situation) -> int | Waiting:
+        """Where the last value ends; -1 at the end of a text in which one does not."""
+        while True:
+            end = find_value_end(text, at)
+            if end < 0:
+                return -1 if situation.is_end else Waiting(("}" if text[at] == "{" else "]",))
+            if not self.separator:
+                return end
+            after = skip_blanks(text, end)
+            at = skip_blanks(text, after + 1)
+            if at >= len(text) and not situation.is_end and (after == len(text) or text[after] == self.separator):
+                return Waiting(ANY_TEXT)
+            if text[after : after + 1] != self.separator or text[at : at + 1] not in ("{", "["):
+                return end
+
     def read_body(self, body: str, situation: Situation) -> tuple[Piece, ...] | None:
         return read_calls(body, situation, are_keys_names=self.are_keys_names)
 
@@ -80,15 +97,21 @@ class MarkedJson(Struct, frozen=True):
         return tuple(replace(one, repairs=(said, *one.repairs)) if isinstance(one, TextCall) else one for one in pieces)
 
 
-def _make_format(name: str, reader: MarkedJson) -> ToolFormat:
-    return ToolFormat(name, reader.openings, reader.read_frame)
+def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line"] = "anywhere") -> ToolFormat:
+    return ToolFormat(name, reader.openings, reader.read_frame, place)
+
+
+_WRONG_TAGS: Final = ("tools", "tool", "response", "json", "xml")
+"""What Hermes and Qwen models write for `<tool_call>`."""
 
 
 FORMATS: Final = (
     _make_format("hermes", MarkedJson(("<tool_call>",), "</tool_call>")),
+    *(_make_format("hermes", MarkedJson((f"<{tag}>",), f"</{tag}>")) for tag in _WRONG_TAGS),
     _make_format("longcat", MarkedJson(("<longcat_tool_call>",), "</longcat_tool_call>")),
     _make_format("granite3", MarkedJson(("<|tool_call|>",), "<|/tool_call|>", needs_closing=False)),
     _make_format("granite_20b", MarkedJson(("<function_call>",), "</function_call>", needs_closing=False)),
+    _make_format("functools", MarkedJson(("functools",), "", "[", needs_closing=False), "line"),
     _make_format("cohere", MarkedJson(("<|START_ACTION|>",), "<|END_ACTION|>")),
     _make_format(
         "internlm2",

@@ -75,7 +75,11 @@ class TextReader:
         """`is_call_required`: the request demands a call. `expects_json`: its `response_format` asks for JSON, so bare
         JSON is the answer. `is_reasoning_open`: the opening mark stood in the prompt. `is_nested`: the text is the
         content of a fence."""
-        self._formats = tuple(one for one in formats if not (expects_json and one.is_bare_json))
+        self._formats = tuple(
+            one
+            for one in formats
+            if not (expects_json and one.is_bare_json) and (is_call_required or not one.needs_required_call)
+        )
         self._vocabulary = make_vocabulary(self._formats, has_fences=not is_nested and not expects_json)
         self._situation = Situation(tools, is_call_required=is_call_required)
         self._text = ""

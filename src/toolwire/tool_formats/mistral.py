@@ -1,0 +1,108 @@
+"""Mistral: `[TOOL_CALLS] [{"name": …}]`, and newer `[TOOL_CALLS]NAME[CALL_ID]id[ARGS]{…}`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolwire.tool_formats.first_name import find_first_name
+from toolwire.tool_formats.found_calls import make_json_call
+from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
+from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end, skip_blanks
+from toolwire.tool_formats.marked_json import MarkedJson
+from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+
+_MARK: Final = "[TOOL_CALLS]"
+_MAX_HEAD: Final = 300
+"""Characters of a name and an id."""
+_MAX_JUNK: Final = 40
+
+_match_head = re.compile(
+    r"\s*+(?P<name>[^\W\d][\w.:/-]*+)\s*+(?:\[CALL_ID\]\s*+(?P<id>\w++)\s*+)?(?P<args>\[ARGS\])?\s*+(?P<brace>\{)?"
+).match
+_match_part_of_head = re.compile(r"\s*+[\w.:/-]*+\s*+(?:\[[A-Z_]*+\]?+\s*+\w*+\s*+){0,2}\Z").match
+_match_repeated_mark = re.compile(r"(?:\s*+\[TOOL_CALLS\])*+").match
+_match_junk = re.compile(rf"[^\[{{\n]{{1,{_MAX_JUNK}}}(?=\[\s*\{{)").match
+_match_part_of_junk = re.compile(rf"[^\[{{\n]{{0,{_MAX_JUNK}}}(?:\[\s*)?\Z").match
+
+_array = MarkedJson((_MARK,), "", needs_closing=False)
+
+
+def read_array(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """`[TOOL_CALLS] [{…}]`. The mark may come twice, or a few characters between it and the array."""
+    repeated = _match_repeated_mark(text, start)
+    at = skip_blanks(text, repeated.end() if repeated else start)
+    if at == len(text) or _MARK.startswith(text[at:]):
+        return None if situation.is_end else Waiting(ANY_TEXT)
+    if text[at] in "[{":
+        return _array.read_open(text, at, situation)
+    junk = _match_junk(text, at)
+    if junk is None:
+        return Waiting(ANY_TEXT) if not situation.is_end and _match_part_of_junk(text, at) else None
+    frame = _array.read_open(text, junk.end(), situation)
+    return Frame(frame.end, (junk[0], *frame.pieces)) if isinstance(frame, Frame) else frame
+
+
+def read_named(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """`[TOOL_CALLS]NAME[ARGS]{…}`, with or without the id and the second mark."""
+    at = start + len(_MARK)
+    head = _match_head(text, at)
+    may_go_on = not situation.is_end and len(text) - at < _MAX_HEAD and _match_part_of_head(text, at)
+    if head is None:
+        return Waiting(ANY_TEXT) if may_go_on else None
+    if head["brace"] is None and may_go_on:
+        return Waiting(ANY_TEXT)
+    if situation.tools.find_tool(head["name"]) is None:
+        return None
+    if head["brace"]:
+        return _read_arguments(text, head.end() - 1, head["name"], head["id"] or "", situation)
+    rest = strip_end_tokens(text[head.end() :])
+    if (rest and not rest.startswith(_MARK)) or situation.was_cut:
+        return None
+    call = make_json_call(situation, head["name"], "{}", ("the arguments were missing",), head["id"] or "")
+    return None if call is None else Frame(head.end(), (call,))
+
+
+def _read_arguments(
+    text: str, at: int, name: str, id: str, situation: Situation, repairs: tuple[str, ...] = ()
+) -> Frame | Waiting | None:
+    """The JSON object that begins here."""
+    end = find_value_end(text, at)
+    body = text[at:end]
+    if end < 0:
+        if not situation.is_end:
+            return Waiting(("}",))
+        if situation.was_cut:
+            return None
+        body, end = strip_end_tokens(text[at:]), len(text)
+    call = make_json_call(situation, name, body, repairs, id)
+    return None if call is None else Frame(end, (call,))
+
+
+def read_name_first(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """At the beginning of an answer: the name before the mark, `NAME[TOOL_CALLS]{…}`, or, where the server dropped the
+    marks, `NAME{…}` as the whole answer."""
+    name = find_first_name(text, start, situation)
+    if not isinstance(name, str):
+        return name
+    at = start + len(name)
+    mark = next((one for one in (_MARK, "[ARGS]") if text.startswith(one, at)), "")
+    at = skip_blanks(text, at + len(mark))
+    if at == len(text) or (not mark and any(one.startswith(text[at:]) for one in (_MARK, "[ARGS]"))):
+        return None if situation.is_end else Waiting(ANY_TEXT)
+    if text[at] != "{":
+        return None
+    said = "the name came before the mark" if mark else "the marks `[TOOL_CALLS]` and `[ARGS]` were missing"
+    frame = _read_arguments(text, at, name, "", situation, (said,))
+    if mark or not isinstance(frame, Frame):
+        return frame
+    if strip_end_tokens(text[frame.end :]):
+        return None
+    return frame if situation.is_end else Waiting()
+
+
+FORMATS: Final = (
+    ToolFormat("mistral_json", (_MARK,), read_array),
+    ToolFormat("mistral_args", (_MARK,), read_named),
+    ToolFormat("mistral_args", ("",), read_name_first, "start"),
+)

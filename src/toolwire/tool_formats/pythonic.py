@@ -1,0 +1,170 @@
+"""Formats whose calls are Python: Llama 3.2 and 4, LFM2, Olmo 3, Gemma 3."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolwire.tool_formats.found_calls import make_call
+from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
+from toolwire.tool_formats.json_calls import read_calls
+from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
+from toolwire.tool_formats.python_calls import PythonCall, PythonCalls, Unread, read_python_calls
+from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+
+_match_list = re.compile(r"\[\s*+([^\W\d][\w.:/-]*+)\s*+(\()?").match
+_match_part_of_list = re.compile(r"\[\s*+\Z").match
+_match_call = re.compile(r"([^\W\d][\w.:/-]*+)\s*+(\()?").match
+_MAX_NAME: Final = 200
+_LIST_ENDS: Final = ("<|python_end|>", "<|tool_call_end|>")
+"""They may follow a list whose opening mark is missing: servers drop special tokens."""
+_match_print = re.compile(r"print\((.*)\)\s*\Z", re.DOTALL).match
+
+
+def read_list(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """A list without marks: all of it must be calls of offered tools."""
+    found = _match_list(text, start)
+    if found is None:
+        return Waiting(ANY_TEXT) if not situation.is_end and _match_part_of_list(text, start) else None
+    if found[2] is None:
+        is_open = found.end() == len(text) and len(found[1]) < _MAX_NAME and not situation.is_end
+        return Waiting(ANY_TEXT) if is_open else None
+    if situation.tools.find_tool(found[1]) is None:
+        return None
+    read = read_python_calls(text, start)
+    if isinstance(read, PythonCalls):
+        return _end_list(text, read, situation)
+    if read.reason == "broken":
+        return None
+    if not situation.is_end:
+        return Waiting(("]",) if read.reason == "cut" else ())
+    return None if situation.was_cut else _read_broken_list(text, start, read, situation)
+
+
+def _end_list(text: str, read: PythonCalls, situation: Situation) -> Frame | Waiting | None:
+    pieces = _make_pieces(read.calls, text, situation, all_offered=True)
+    if pieces is None:
+        return None
+    for mark in _LIST_ENDS:
+        if text.startswith(mark, read.end):
+            return Frame(read.end + len(mark), pieces)
+        if not situation.is_end and mark.startswith(text[read.end :]):
+            return Waiting(ANY_TEXT)
+    return Frame(read.end, pieces)
+
+
+def _read_broken_list(text: str, start: int, read: Unread, situation: Situation) -> Frame | None:
+    """At the end: the closing `]` is missing, or quotes in a string are not escaped."""
+    body = strip_end_tokens(text[start:])
+    for repaired, is_loose in ((f"{body}]", False), (body, True)):
+        mended = read_python_calls(repaired, 0, is_loose=is_loose)
+        if isinstance(mended, PythonCalls) and mended.end == len(repaired):
+            said = () if is_loose else ("the closing `]` was missing",)
+            pieces = _make_pieces(mended.calls, repaired, situation, all_offered=True, repairs=said)
+            return None if pieces is None else Frame(len(text), pieces)
+    return None
+
+
+def _make_pieces(
+    calls: tuple[PythonCall, ...],
+    text: str,
+    situation: Situation,
+    *,
+    all_offered: bool = False,
+    repairs: tuple[str, ...] = (),
+) -> tuple[Piece, ...] | None:
+    """The calls; one whose tool is not offered stays text. None if there is none, or `all_offered` and one is not."""
+    pieces: list[Piece] = []
+    for call in calls:
+        made = make_call(situation, call.name, call.arguments, (*repairs, *call.repairs))
+        if made is None and all_offered:
+            return None
+        pieces.append(text[call.start : call.end] if made is None else made)
+    return tuple(pieces) if any(isinstance(piece, TextCall) for piece in pieces) else None
+
+
+# --- between marks ---
+
+
+def _read_marked(
+    text: str, start: int, situation: Situation, opening: str, closing: str, *, needs_closing: bool = True
+) -> Frame | Waiting | None:
+    """Calls between marks, as a list, without its brackets, or as JSON."""
+    at = skip_blanks(text, start + len(opening))
+    if at == len(text):
+        return None if situation.is_end else Waiting(ANY_TEXT)
+    if text[at] not in "[{":
+        name = _match_call(text, at)
+        is_open = name is not None and name.end() == len(text) and name[2] is None
+        if name is None or (name[2] is None and not is_open):
+            return None
+        if is_open and not situation.is_end:
+            return Waiting(ANY_TEXT)
+    end = text.find(closing, at)
+    while end >= 0:
+        frame = _read_body(text, at, end, situation)
+        if frame is not None:
+            return Frame(end + len(closing), frame)
+        end = text.find(closing, end + 1)
+    if not situation.is_end:
+        return Waiting((closing,))
+    if situation.was_cut or closing in text[at:]:
+        return None
+    body = strip_end_tokens(text[at:])
+    pieces = _read_body(body, 0, len(body), situation)
+    return None if pieces is None else Frame(len(text), pieces)
+
+
+def _read_body(text: str, at: int, end: int, situation: Situation) -> tuple[Piece, ...] | None:
+    """None: it cannot be read. An empty list of calls says nothing."""
+    body = text[at:end].strip()
+    if body in ("[]", ""):
+        return ()
+    if body[0] == "{" or re.match(r"\[\s*\{", body):
+        return read_calls(body, situation)
+    in_list = body[0] == "["
+    for is_loose in (False, True):
+        read = read_python_calls(body, 0, in_list=in_list, is_loose=is_loose)
+        if isinstance(read, PythonCalls) and read.end == len(body):
+            return _make_pieces(read.calls, body, situation)
+    return None
+
+
+def read_lfm2(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    return _read_marked(text, start, situation, "<|tool_call_start|>", "<|tool_call_end|>")
+
+
+def read_olmo3(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    at = skip_blanks(text, start + len("<function_calls>"))
+    if text[at : at + 1] in ("[", "{", "<"):
+        return None
+    return _read_marked(text, start, situation, "<function_calls>", "</function_calls>")
+
+
+def read_python_marks(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """Llama 4: the closing mark may be missing, then it ends where the list ends."""
+    at = skip_blanks(text, start + len("<|python_start|>"))
+    if at < len(text) and text[at] == "[":
+        return read_list(text, at, situation)
+    return _read_marked(text, start, situation, "<|python_start|>", "<|python_end|>")
+
+
+def read_tool_code(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """Gemma 3: a fence whose language is `tool_code`."""
+    begin = text.find("\n", start)
+    end = text.find("\n```", begin) if begin >= 0 else -1
+    if end < 0:
+        return None if situation.is_end else Waiting(("\n```",))
+    body = text[begin:end].strip()
+    printed = _match_print(body)
+    pieces = _read_body(printed[1] if printed else body, 0, len(printed[1] if printed else body), situation)
+    return Frame(end + len("\n```"), pieces) if pieces else None
+
+
+FORMATS: Final = (
+    ToolFormat("lfm2", ("<|tool_call_start|>",), read_lfm2),
+    ToolFormat("olmo3", ("<function_calls>",), read_olmo3),
+    ToolFormat("gemma_tool_code", ("```tool_code",), read_tool_code, "line"),
+    ToolFormat("pythonic", ("<|python_start|>",), read_python_marks),
+    ToolFormat("pythonic", ("[",), read_list),
+)
