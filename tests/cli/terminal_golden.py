@@ -18,31 +18,20 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
-from typing import NamedTuple
 
+from forked_commands import TIMEOUT, CommandProcess, Output, run_command
 from toolwire import __version__
 from toolwire.core.terminal_text import remove_colours, text_width
 
 GOLDEN = Path(__file__).parent / "golden"
-TOOLWIRE = (sys.executable, "-m", "toolwire.cli")
 WIDTHS = (80, 120)
-TIMEOUT = 60
 ROWS = 40
-
-
-class Output(NamedTuple):
-    """What a finished command wrote. On a terminal `out` has both streams, in the order in which they were written."""
-
-    code: int
-    out: str
-    err: str = ""
 
 
 # --- the place where a command runs -----------------------------------------------------------------------------------
@@ -59,16 +48,18 @@ def run_in_pipe(
     words: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> Output:
     """Run `toolwire WORDS` with its output in pipes."""
-    done = subprocess.run(
-        [*TOOLWIRE, *words],
-        cwd=folder,
-        env=make_environ(folder, environ),
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT,
-        check=False,
+    return run_command(words, folder, make_environ(folder, environ), stdin)
+
+
+def _start_process(
+    command: Sequence[str], folder: Path, environ: Mapping[str, str], streams: tuple[int, int, int]
+) -> CommandProcess | subprocess.Popen[bytes]:
+    if command[0] == "toolwire":
+        return CommandProcess(command[1:], folder, environ, streams)
+    given, out, err = streams
+    return subprocess.Popen(
+        command, cwd=folder, env=environ, stdin=given, stdout=out, stderr=err, start_new_session=True
     )
-    return Output(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class TerminalProcess:
@@ -82,23 +73,18 @@ class TerminalProcess:
         environ: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
     ) -> None:
+        """The command is `toolwire WORDS` or another program."""
         self._ours, theirs = pty.openpty()
         ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=make_environ(folder, environ),
-            stdin=theirs if stdin is None else subprocess.PIPE,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
+        reader, writer = os.pipe()
+        streams = (theirs if stdin is None else reader, theirs, theirs)
+        self.process = _start_process(command, folder, make_environ(folder, environ), streams)
+        for descriptor in (theirs, reader):
+            os.close(descriptor)
+        with open(writer, "wb") as given:
+            given.write(stdin or b"")
         self._written = b""
         self._deadline = time.monotonic() + TIMEOUT
-        if self.process.stdin is not None:
-            self.process.stdin.write(stdin or b"")
-            self.process.stdin.close()
 
     @property
     def text(self) -> str:
@@ -156,7 +142,7 @@ def start_on_terminal(
     stdin: bytes | None = None,
 ) -> Iterator[TerminalProcess]:
     """`toolwire WORDS` on a terminal, for a command that does not end by itself."""
-    process = TerminalProcess([*TOOLWIRE, *words], folder, columns, environ, stdin)
+    process = TerminalProcess(["toolwire", *words], folder, columns, environ, stdin)
     try:
         yield process
     finally:

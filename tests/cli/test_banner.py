@@ -14,7 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from cli.terminal_golden import TOOLWIRE, WIDTHS, compare_screens, make_environ, run_in_pipe, start_on_terminal
+from cli.terminal_golden import WIDTHS, compare_screens, make_environ, run_in_pipe, start_on_terminal
+from forked_commands import TOOLWIRE
 
 END = r"toolwire run [^\n]*\n\n"
 MAX_LINES = 22

@@ -9,7 +9,6 @@ import shutil
 import socket
 import sqlite3
 import ssl
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,8 +20,9 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
-from cli.terminal_golden import TOOLWIRE, check_golden, make_environ, run_in_pipe
+from cli.terminal_golden import check_golden, make_environ, run_in_pipe
 from cli.test_models import closed_port
+from forked_commands import TOOLWIRE, run_command, run_program
 from gateway.list_server import list_server, openai_list
 from gateway.postgres import PASSWORD, schema_of, server
 from gateway.process import serving
@@ -69,28 +69,24 @@ class Doctor:
         program.chmod(0o755)
 
     def run(self, *words: str, prefix: tuple[str, ...] = (), **environ: str) -> Report:
-        done = subprocess.run(
-            [*prefix, *TOOLWIRE, "doctor", "--json", *words],
-            cwd=self.folder,
-            env=make_environ(self.folder, self.environ(**environ)),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.stderr == "", done.stderr
-        assert SECRET not in done.stdout
-        document = json.loads(done.stdout)
+        command, env = ["doctor", "--json", *words], make_environ(self.folder, self.environ(**environ))
+        if prefix:
+            done = run_program([*prefix, *TOOLWIRE, *command], self.folder, env)
+        else:
+            done = run_command(command, self.folder, env)
+        assert done.err == ""
+        assert SECRET not in done.out
+        document = json.loads(done.out)
         findings = document["findings"]
         for state in ("problem", "warning"):
             assert document[f"{state}s"] == sum(one["state"] == state for one in findings)
-        assert done.returncode == (1 if document["problems"] else 0)
+        assert done.code == (1 if document["problems"] else 0)
         assert all(one["hint"] for one in findings if one["state"] != "ok"), "what to do about it"
         rows = {
             f"{one['check']} {one['name']}".strip(): (one["state"], f"{one['message']} → {one['hint']}")
             for one in findings
         }
-        return Report(done.returncode, rows)
+        return Report(done.code, rows)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal_golden import check_golden, run_in_pipe
+from cli.terminal_golden import check_golden, make_environ, run_in_pipe
+from forked_commands import TOOLWIRE, run_program
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "import"
 
@@ -59,11 +60,12 @@ def test_files_that_cannot_be_converted(name: str, text: str, error: str, folder
 
 def test_without_pyyaml_it_names_the_extra(folder: Path) -> None:
     (folder / "yaml.py").write_text("raise ImportError\n")
-    environ = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[2] / 'src'}"}
-    done = run_in_pipe(["import", str(EXAMPLES / "litellm.yaml")], folder, environ)
+    environ = make_environ(folder, {"PYTHONPATH": f"{folder}:{Path(__file__).parents[2] / 'src'}"})
+    done = run_program([*TOOLWIRE, "import", str(EXAMPLES / "litellm.yaml")], folder, environ)
     assert (done.code, done.out) == (2, "")
     assert (
         done.err
         == "error: reading YAML needs the package PyYAML\nhint: install it with: pip install 'toolwire[import]'\n"
     )
-    assert run_in_pipe(["import", str(EXAMPLES / "claude-code-router.json")], folder, environ).code == 0
+    command = [*TOOLWIRE, "import", str(EXAMPLES / "claude-code-router.json")]
+    assert run_program(command, folder, environ).code == 0

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from forked_commands import TIMEOUT, TOOLWIRE, Output, run_command
 from gateway.conftest import served
 from toolwire.agents import load_agents
 from toolwire.agents.session import FAILURE_HINTS
@@ -29,7 +30,6 @@ from toolwire.core.ir import STATUS_BY_FAILURE_KIND
 from toolwire.protocols import CODECS
 
 FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
-TIMEOUT = 60
 TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 """Makes standard input the terminal of a new session, and goes on as another program."""
 SECRET = "tw-geheim-0123456789-0123456789"
@@ -67,7 +67,7 @@ class Sandbox:
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "toolwire.cli", "run", *words],
+            [*TOOLWIRE, "run", *words],
             cwd=self.project,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,
@@ -76,12 +76,11 @@ class Sandbox:
             text=True,
         )
 
-    def run(self, *words: str, **environ: str) -> tuple[int, str, str]:
-        process = self.start(*words, **environ)
-        out, err = process.communicate(timeout=TIMEOUT)
-        assert SECRET not in err
+    def run(self, *words: str, **environ: str) -> Output:
+        done = run_command(["run", *words], self.project, {**self.environ, **environ})
+        assert SECRET not in done.err
         assert not list(self.root.glob("toolwire-run-*")), "the folder of the run is left"
-        return process.returncode, out, err
+        return done
 
     def user_files(self) -> list[str]:
         """The files in the user's home, except Toolwire's own."""
@@ -353,7 +352,7 @@ def test_ctrl_c_reaches_the_agent_once(sandbox: Sandbox, running: str) -> None:
     sandbox.install("claude")
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", TERMINAL, sys.executable, "-m", "toolwire.cli", "run", "claude", "--model", "loopback"],
+        [sys.executable, "-c", TERMINAL, *TOOLWIRE, "run", "claude", "--model", "loopback"],
         cwd=sandbox.project,
         env={**sandbox.environ, "FAKE_AGENT_ACTION": "count"},
         stdin=theirs,

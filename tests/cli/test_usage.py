@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal_golden import TOOLWIRE, check_golden, make_environ, run_in_pipe, run_on_terminal, start_on_terminal
+from cli.terminal_golden import check_golden, make_environ, run_in_pipe, run_on_terminal, start_on_terminal
+from forked_commands import TOOLWIRE, run_program
 from toolwire.cli import COMMANDS, main
 
 ANY = ["translate", "request", "--to", "gemini"]
@@ -143,6 +144,6 @@ def test_ctrl_c_is_silent(folder: Path) -> None:
 
 
 def test_a_console_without_unicode_shows_all_it_can(folder: Path) -> None:
-    done = run_in_pipe(["tools"], folder, {"PYTHONIOENCODING": "ascii:strict"})
+    done = run_program([*TOOLWIRE, "tools"], folder, make_environ(folder, {"PYTHONIOENCODING": "ascii:strict"}))
     assert done.code == 0
     assert "\\u2013" in done.out

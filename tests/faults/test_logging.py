@@ -78,8 +78,7 @@ def test_lines_of_a_process_that_stops_are_written(tmp_path: Path, workers: str)
 
 def test_a_reader_that_leaves_does_not_break_requests(tmp_path: Path) -> None:
     with serving(tmp_path, reads_log=False) as process:
-        assert process.process.stderr is not None
-        process.process.stderr.close()
+        process.stderr.close()
         for _ in range(3):
             _ask_model(process, 10)
         process.signal(signal.SIGTERM)

@@ -7,17 +7,17 @@ import queue
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from forked_commands import CommandProcess
 from gateway.raw_exchange import PATIENCE
 
-TOOLWIRE = [sys.executable, "-m", "toolwire.cli"]
+start_process: Callable[[Sequence[str], Path, Mapping[str, str], tuple[int, int, int]], CommandProcess] = CommandProcess
+"""Starts `toolwire WORDS`. Tests of restricted environments replace it."""
 
 
 class Process:
@@ -27,19 +27,16 @@ class Process:
         environ = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
         environ |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         environ.pop("TOOLWIRE_CONFIG", None)
-        self.process = subprocess.Popen(
-            [*TOOLWIRE, "serve", "--port", "0", *arguments],
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        (out, out_end), (log, log_end) = os.pipe(), os.pipe()
+        with open(os.devnull) as nothing, open(out_end, "wb"), open(log_end, "wb"):
+            streams = (nothing.fileno(), out_end, log_end)
+            self.process = start_process(["serve", "--port", "0", *arguments], folder, environ, streams)
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(log)
         self.out: queue.Queue[str] = queue.Queue()
         self.log: queue.Queue[str] = queue.Queue()
         self._readers = [
             threading.Thread(target=_read, args=(stream, lines), daemon=True)
-            for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log))
+            for stream, lines in ((self.stdout, self.out), (self.stderr, self.log))
         ]
         for reader in self._readers[: None if reads_log else 1]:
             reader.start()
@@ -108,6 +105,5 @@ def serving(folder: Path, *arguments: str, reads_log: bool = True) -> Iterator[P
 def stopped(process: Process) -> None:
     """Wait for its end, and let go of it."""
     process.ended()
-    for stream in (process.process.stdout, process.process.stderr):
-        if stream is not None:
-            stream.close()
+    process.stdout.close()
+    process.stderr.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import anthropic
@@ -34,8 +35,11 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
+from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.conformance.peers.peer import encode_json
 
+PAIRS = list(product(CLIENTS, PROVIDERS))
+"""Of one axis: a client that speaks the provider's protocol takes another path."""
 HEADER = "x-toolwire-provider"
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 SHORT = "retries = 0\ncooldown_after = 1000000\n[server.timeouts]\nfirst_byte = 0.1"
@@ -145,11 +149,9 @@ def _shown_status(client: str, status: int) -> set[int]:
     return {status, *({529} if status == 503 else {400} if status == 422 else set())}
 
 
-@STREAMS
-@pytest.mark.parametrize("status", HINTS)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("client", CLIENTS)
+@parametrize_pairwise(
+    {"client,provider": PAIRS, "status": HINTS.keys(), "shape": SHAPES.keys(), "stream": WHOLE_OR_STREAM}
+)
 def test_an_error_of_a_provider(
     served: Served, client: str, provider: str, shape: str, status: int, stream: bool
 ) -> None:
@@ -174,10 +176,7 @@ def test_an_error_of_a_provider(
     )
 
 
-@STREAMS
-@pytest.mark.parametrize("kind", UNREACHABLE)
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("client", CLIENTS)
+@parametrize_pairwise({"client,provider": PAIRS, "kind": UNREACHABLE.keys(), "stream": WHOLE_OR_STREAM})
 def test_a_provider_that_cannot_be_reached(served: Served, client: str, provider: str, kind: str, stream: bool) -> None:
     got = call(served, client, f"{kind}-{provider}/m", stream)
     message = error_of(client, got)["message"]

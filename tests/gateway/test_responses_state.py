@@ -7,10 +7,10 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import re
 import signal
 import sqlite3
-import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,9 +19,10 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from forked_commands import run_command
 from gateway.clients import KEY, PATIENCE
 from gateway.conftest import configuration as gateway_configuration
-from gateway.process import TOOLWIRE, serving
+from gateway.process import serving
 from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     PROVIDER_KEY,
@@ -503,8 +504,9 @@ def background_body(prompt: str) -> dict[str, Any]:
 
 def run_store_command(folder: Path, file: Path, *verb: str) -> str:
     """The output of `toolwire store` while gateways use the same store."""
-    command = [*TOOLWIRE, "store", *verb, "--config", str(file)]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+    done = run_command(["store", *verb, "--config", str(file)], folder, os.environ)
+    assert done.code == 0, done
+    return done.out
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -7,15 +7,14 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gateway.process import TOOLWIRE, serving
+from forked_commands import run_command
+from gateway.process import serving
 from gateway.raw_exchange import (
     PATIENCE,
     RawAnswer,
@@ -275,19 +274,11 @@ def test_workers_do_not_outlive_whoever_looks_after_them(tmp_path: Path) -> None
 
 def _refused(folder: Path, *arguments: str) -> str:
     environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    done: Any = subprocess.run(
-        [*TOOLWIRE, "serve", *arguments],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 2, done
-    assert not done.stdout
-    assert "Traceback" not in done.stderr
-    return str(done.stderr)
+    done = run_command(["serve", *arguments], folder, environ)
+    assert done.code == 2, done
+    assert not done.out
+    assert "Traceback" not in done.err
+    return done.err
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RESTRICTED = [sys.executable, str(Path(__file__).with_name("restricted.py"))]
@@ -21,6 +21,16 @@ def clean_environment(folder: Path, **more: str) -> dict[str, str]:
         kept.pop(name, None)
     folders = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
     return {**kept, **folders, **more}
+
+
+def start_restricted(
+    missing: str, words: Sequence[str], folder: Path, environ: Mapping[str, str], streams: tuple[int, int, int]
+) -> subprocess.Popen[bytes]:
+    """`toolwire WORDS` without a module; see `restricted.py`."""
+    given, out, err = streams
+    return subprocess.Popen(
+        [*RESTRICTED, missing, *words], cwd=folder, env=environ, stdin=given, stdout=out, stderr=err
+    )
 
 
 def run_restricted(

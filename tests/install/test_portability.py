@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gateway.process import serving
 from gateway.raw_exchange import ask
-from install.clean_runs import EXTRA_PACKAGES, RESTRICTED, run_restricted
+from install.clean_runs import EXTRA_PACKAGES, RESTRICTED, run_restricted, start_restricted
 
 QUESTION = b'{"model":"loopback","messages":[{"role":"user","content":"Say ok."}]}'
 STREAMED = QUESTION[:-1] + b',"stream":true}'
@@ -29,7 +30,7 @@ def test_every_module_can_be_imported(missing: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("missing", ["uvloop", "re2", "windows"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves(missing: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.process.TOOLWIRE", [*RESTRICTED, missing])
+    monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, missing))
     with serving(tmp_path) as process:
         answer = ask(process.port, "POST", "/v1/chat/completions", QUESTION)
         assert answer.status == 200
@@ -44,7 +45,7 @@ def test_it_asks_providers_again_without_poll(tmp_path: Path, monkeypatch: pytes
     with serving(tmp_path) as provider:
         lines = f'[providers.other]\nprotocols = ["openai-chat"]\nbase_url = "http://127.0.0.1:{provider.port}/v1"\n'
         (tmp_path / "toolwire.toml").write_text(lines)
-        monkeypatch.setattr("gateway.process.TOOLWIRE", [*RESTRICTED, "windows"])
+        monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, "windows"))
         with serving(tmp_path) as process:
             body = QUESTION.replace(b"loopback", b"other/loopback")
             assert [ask(process.port, "POST", "/v1/chat/completions", body).status for _ in range(3)] == [200] * 3
@@ -61,7 +62,7 @@ def test_it_ends_with_whoever_holds_its_lifeline(missing: str, tmp_path: Path) -
 
 
 def test_several_workers_run_on_asyncio_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.process.TOOLWIRE", [*RESTRICTED, "uvloop"])
+    monkeypatch.setattr("gateway.process.start_process", partial(start_restricted, "uvloop"))
     with serving(tmp_path, "--workers", "2") as process:
         assert ask(process.port, "POST", "/v1/chat/completions", QUESTION).status == 200
         process.signal(signal.SIGTERM)

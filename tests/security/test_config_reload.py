@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.process import TOOLWIRE, Process, serving
+from forked_commands import run_command
+from gateway.process import Process, serving
 from gateway.raw_exchange import CLIENT_KEY, PATIENCE, Served, ask, stage
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.config import load
@@ -282,9 +283,7 @@ def test_numbers_that_no_timer_or_counter_takes_are_refused(tmp_path: Path, key:
     assert any(key in message for message in watched.messages)
 
 
-def test_a_file_without_an_end_is_refused() -> None:
-    got = subprocess.run(
-        [*TOOLWIRE, "check-config", "--config", "/dev/zero"], capture_output=True, timeout=60, check=False
-    )
-    assert got.returncode
-    assert b"bytes" in got.stderr
+def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    done = run_command(["check-config", "--config", "/dev/zero"], tmp_path, os.environ)
+    assert done.code
+    assert "bytes" in done.err
