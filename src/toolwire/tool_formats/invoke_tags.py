@@ -1,0 +1,76 @@
+"""Formats with `<invoke name="NAME"><parameter name="k">v</parameter></invoke>`: Anthropic's prompts, MiniMax M2,
+DeepSeek V3.2 and V4 (DSML), Step-3 and dots. They differ in the prefix of the tags, and in the tag around the calls."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolwire.call_repair.near_json import read_value
+from toolwire.call_repair.typed_text import read_typed_text
+from toolwire.core.json_values import Json, Object
+from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
+from toolwire.tool_formats.marked_json import MarkedJson
+from toolwire.tool_formats.parameter_tags import TagGrammar, TagReader
+from toolwire.tool_formats.tag_text import need_whole_match, reads_on
+
+_PREFIX: Final = r"(?:\s?[|｜]{1,2}\s?DSML\s?[|｜]{1,2}\s?|[A-Za-z][\w.-]*:)?"
+"""A namespace, or the mark of DeepSeek, which arrives with ASCII bars, doubled bars, or blanks around them."""
+_SECTION: Final = r"(?:function_calls?|tool_calls?|tool_use|dots_function_call)"
+_NAME: Final = r"""name\s*=\s*["']?"""
+
+
+def _read_value(text: str, schema: Object, tag: re.Match[str]) -> Json:
+    """DeepSeek says `string="true"` or `"false"`; the schema overrules a wrong one."""
+    if schema or tag["is_string"] is None:
+        return read_typed_text(text, schema)
+    found = read_value(text.strip()) if tag["is_string"] == "false" else None
+    return text if found is None else found.value
+
+
+INVOKE_TAGS: Final = TagGrammar(
+    section=re.compile(rf"<{_PREFIX}{_SECTION}\s*>|<｜tool_calls_begin｜>"),
+    section_end=re.compile(rf"</{_PREFIX}{_SECTION}\s*>|<｜tool_calls_end｜>"),
+    call=re.compile(rf"""<{_PREFIX}invoke\s+{_NAME}(?P<name>[^"'<>\s]+?)["']?(?P<closed>\s*/)?\s*>"""),
+    call_end=re.compile(rf"</{_PREFIX}invoke\s*>"),
+    parameter=re.compile(
+        rf"""<{_PREFIX}parameter\s+{_NAME}(?P<key>[^"'<>]+?)["']?(?:\s+string="(?P<is_string>true|false)")?(?:\s[^<>]*)?>"""
+    ),
+    parameter_end=re.compile(rf"</{_PREFIX}parameter\s*>"),
+    marks=("invoke>", "_calls>", "_call>", "_use>", "_end｜>", "/>"),
+    between=re.compile(
+        r"(?:\s++|<｜tool_call_begin｜>|<｜tool_call_end｜>|<｜tool_sep｜>|function(?=<｜tool_sep｜>))*+"
+    ),
+    read_value=_read_value,
+)
+_read_frame = TagReader(INVOKE_TAGS).read_frame
+
+_NAMESPACE: Final = re.compile(rf"<[A-Za-z][\w.-]*:(?:{_SECTION}\s*>|invoke\s)")
+_OPEN_NAMESPACE: Final = re.compile(r"<(?:[A-Za-z][\w.-]{0,30}(?::\w{0,20})?)?\Z")
+
+
+@reads_on
+def _read_other_namespace(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """Models invent namespaces for the tags: `<ns:invoke name="NAME">`."""
+    need_whole_match(_OPEN_NAMESPACE, text, start, situation)
+    return _read_frame(text, start, situation) if _NAMESPACE.match(text, start) else None
+
+
+_DSML: Final = tuple(
+    f"<{blank}{bars}{blank}DSML{blank}{bars}" for bars in ("｜", "|", "｜｜", "||") for blank in ("", " ")
+)
+_ANTHROPIC: Final = tuple(f"<{prefix}{tag}" for prefix in ("", "antml:") for tag in ("function_calls>", "invoke "))
+_DOTS: Final = MarkedJson(("<dots_function_call>",), "</dots_function_call>")
+"""dots also writes `{"name": …, "arguments": {…}}` between its tags."""
+
+FORMATS: Final = (
+    ToolFormat("minimax_m2", ("<minimax:tool_call>",), _read_frame),
+    ToolFormat("deepseek_dsml", _DSML, _read_frame),
+    ToolFormat("step3", ("<｜tool_calls_begin｜>", "<steptml:invoke "), _read_frame),
+    ToolFormat("dots", _DOTS.openings, _read_frame),
+    ToolFormat(
+        "dots", ("<dots_function_call>",), MarkedJson(("<dots_function_call>",), "</dots_function_call>").read_frame
+    ),
+    ToolFormat("anthropic_xml", (*_ANTHROPIC, "<tool_calls>", "<tool_call>"), _read_frame),
+    ToolFormat("anthropic_xml", ("<",), _read_other_namespace),
+)

@@ -1,0 +1,333 @@
+"""Reads calls that are written as tags: a section with calls, a call with parameters, a parameter with its raw value.
+
+Qwen3-Coder, Seed, MiniMax M2, Anthropic, DeepSeek V3.2 (DSML), Step-3, dots, MiniCPM5, Muse Glimmer and Kimi K3 differ
+only in their tags. No format escapes a value, so a value can hold every tag: a tag ends it only if the grammar allows
+what follows the tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.call_repair.typed_text import read_typed_text
+from toolwire.core.json_values import Json, Object
+from toolwire.tool_formats.found_calls import make_call, make_json_call, parameter_schemas
+from toolwire.tool_formats.frame import Frame, FrameReader, Piece, Situation, TextCall
+from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
+from toolwire.tool_formats.json_text import skip_blanks
+from toolwire.tool_formats.named_tags import read_named_tags
+from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, need_whole_tag, reads_on
+
+_MAX_TAGS_IN_VALUE: Final = 500
+"""Tags that may stand in one value. It bounds the work for a text of nothing but tags."""
+_MAX_WORDS: Final = 200
+"""Characters of text between the tags of a section."""
+_AFTER_WORDS: Final = ("<", "{", "[", "(", "\n")
+_WORDS: Final = re.compile(r"[^<{\[(\n]{1,200}+\s*+")
+
+
+def read_value_by_schema(text: str, schema: Object, _tag: re.Match[str]) -> Json:
+    return read_typed_text(text, schema)
+
+
+def _keep_value(text: str) -> str:
+    return text
+
+
+class TagGrammar(Struct, frozen=True):
+    """The tags of a format."""
+
+    section: re.Pattern[str]
+    section_end: re.Pattern[str]
+    call: re.Pattern[str]
+    """With the group `name`; the group `closed` for `<invoke name="x"/>`."""
+    call_end: re.Pattern[str]
+    parameter: re.Pattern[str]
+    """With the group `key`."""
+    parameter_end: re.Pattern[str]
+    marks: tuple[str, ...]
+    """How the last tag of a call or a section ends: what to wait for."""
+    between: re.Pattern[str] = re.compile(r"\s*+")
+    """What stands between the calls of a section beside blanks (the separators of Step-3)."""
+    tag_end: str = ">"
+    """What every tag ends with."""
+    has_section: bool = True
+    """False: calls stand alone (MiniCPM5)."""
+    allows_json: bool = False
+    """The arguments may be one JSON object (Kimi K3)."""
+    strip_markup: Callable[[str], str] = _keep_value
+    """Takes away what belongs to the tags: the newlines of Qwen3-Coder, CDATA of MiniCPM5."""
+    read_value: Callable[[str, Object, re.Match[str]], Json] = read_value_by_schema
+    """The text of a parameter as a JSON value, by its schema and its tag."""
+
+
+class _Value(Struct, frozen=True):
+    """The raw text of a parameter: where it ends, and where the next tag begins."""
+
+    end: int
+    next: int
+    repairs: tuple[str, ...] = ()
+
+
+class _Body(Struct, frozen=True):
+    """What a call holds, and where the text goes on after it."""
+
+    end: int
+    values: Object = {}
+    json: str | None = None
+    repairs: tuple[str, ...] = ()
+
+
+class _Broken(Struct, frozen=True):
+    """No call. Its text ends here."""
+
+    end: int
+
+
+_Follows: TypeAlias = Literal["parameter", "call_end", "section_end", "call", "section", "end", "text"]
+"""What stands at a place of the text."""
+_VALUE_ENDS: Final = {
+    "tag_parameter_end": frozenset({"parameter", "call_end", "section_end", "call", "section", "end"}),
+    "tag_call_end": frozenset({"section_end", "call", "section", "end"}),
+}
+"""What must follow a tag that ends a value."""
+_MISSING_END: Final = ("the end of a parameter was missing",)
+
+
+class TagReader:
+    """Reads the frames of one grammar."""
+
+    def __init__(self, grammar: TagGrammar) -> None:
+        self.grammar = grammar
+        self.read_frame: FrameReader = reads_on(self._read_frame)
+        tags = ("parameter", "parameter_end", "call", "call_end")
+        self._find_tags = re.compile(
+            "|".join(f"(?P<tag_{tag}>{_without_groups(getattr(grammar, tag).pattern)})" for tag in tags)
+        ).finditer
+        self._find_next = re.compile(
+            "|".join(_without_groups(getattr(grammar, tag).pattern) for tag in ("section_end", "call", "section"))
+        ).search
+
+    # --- frames ---
+
+    def _read_frame(self, text: str, start: int, situation: Situation) -> Frame | None:
+        """The section, or the call without a section, that begins here."""
+        section = self.grammar.section.match(text, start)
+        if section:
+            return self._read_section(text, section.end(), situation)
+        call = self.grammar.call.match(text, start)
+        if call:
+            return self._read_bare_call(text, call, situation)
+        need_whole_tag(text, start, situation, self.grammar.tag_end)
+        return None
+
+    def _read_bare_call(self, text: str, call: re.Match[str], situation: Situation) -> Frame | None:
+        if situation.tools.find_tool(call["name"]) is None:
+            return None
+        made, end = self._read_call(text, call, situation)
+        if made is None:
+            return None
+        after = skip_blanks(text, end)
+        closing = self.grammar.section_end.match(text, after)
+        if closing is None:
+            need_whole_tag(text, after, situation, self.grammar.tag_end)
+        if self.grammar.has_section:
+            made = _add_repair(made, "the tag around the call was missing")
+        return Frame(closing.end() if closing else end, (made,))
+
+    def _read_section(self, text: str, at: int, situation: Situation) -> Frame | None:
+        """The calls of a section. A bad call among good ones stays text, as do words between them."""
+        grammar = self.grammar
+        pieces: list[Piece] = []
+        end = at
+        while True:
+            at = end_of_match(grammar.between, text, at)
+            closing = grammar.section_end.match(text, at)
+            if closing:
+                return _make_frame(closing.end(), pieces)
+            call = grammar.call.match(text, at)
+            if call:
+                made, at = self._read_call(text, call, situation)
+                pieces.append(made or text[call.start() : at])
+                end = at if made else end
+                continue
+            need_whole_tag(text, at, situation, grammar.tag_end)
+            words_end = self._end_of_words(text, at, situation)
+            if words_end is None:
+                return _make_frame(end, _until_last_call(pieces), "the end of the calls was missing")
+            pieces.append(text[at:words_end])
+            at = words_end
+
+    def _end_of_words(self, text: str, at: int, situation: Situation) -> int | None:
+        """Where a few words between the tags of a section end; None if they are no part of the section."""
+        end = end_of_match(_WORDS, text, at)
+        if end == at or end - at >= _MAX_WORDS:
+            return None
+        if end == len(text):
+            if situation.is_end:
+                return None
+            raise NeedsTextError(_AFTER_WORDS)
+        need_whole_tag(text, end, situation, self.grammar.tag_end)
+        follows = self.grammar.call.match(text, end) or self.grammar.section_end.match(text, end)
+        return end if follows else None
+
+    # --- calls ---
+
+    def _read_call(self, text: str, call: re.Match[str], situation: Situation) -> tuple[TextCall | None, int]:
+        """The call that begins here, and where the text goes on; no call if it is broken or not offered."""
+        name = call["name"]
+        body = self._read_body(text, call, parameter_schemas(situation, name), situation)
+        if isinstance(body, _Broken):
+            return None, body.end
+        if body.json is not None:
+            return make_json_call(situation, name, body.json, body.repairs), body.end
+        return make_call(situation, name, body.values, body.repairs), body.end
+
+    def _read_body(self, text: str, call: re.Match[str], schemas: Object, situation: Situation) -> _Body | _Broken:
+        if call.groupdict().get("closed"):
+            return _Body(call.end())
+        at = skip_blanks(text, call.end())
+        if text.startswith("{", at):
+            return self._read_json_body(text, call, at, situation)
+        follows = self._what_follows(text, at, situation)
+        if follows == "text" and text.startswith("<", at):
+            return self._read_named_body(text, call, at, schemas, situation)
+        values: Object = {}
+        repairs: tuple[str, ...] = ()
+        while follows == "parameter":
+            found = self._read_parameter(text, at, schemas, values, situation)
+            if found is None:
+                return self._end_broken(text, call, situation)
+            repairs += found.repairs
+            at = skip_blanks(text, found.next)
+            follows = self._what_follows(text, at, situation)
+        if follows == "call_end":
+            return _Body(end_of_match(self.grammar.call_end, text, at), values, None, repairs)
+        is_sure = bool(values) or follows == "section_end"
+        if follows == "text" or not is_sure or (follows == "end" and situation.was_cut):
+            return self._end_broken(text, call, situation)
+        return _Body(at, values, None, (*repairs, "the end of the call was missing"))
+
+    def _read_json_body(self, text: str, call: re.Match[str], at: int, situation: Situation) -> _Body | _Broken:
+        """Some models write the arguments of a tag format as one JSON object."""
+        grammar = self.grammar
+        body = read_json_body(text, at, BodyEnds(grammar.call_end, grammar.marks, grammar.tag_end), situation)
+        if body is None or not body.is_closed:
+            return self._end_broken(text, call, situation)
+        repairs = () if grammar.allows_json else ("the arguments were JSON instead of tags",)
+        return _Body(end_of_match(grammar.call_end, text, body.end), {}, body.text, repairs)
+
+    def _read_named_body(
+        self, text: str, call: re.Match[str], at: int, schemas: Object, situation: Situation
+    ) -> _Body | _Broken:
+        """Parameters as tags with their names: MiniMax M3 without its special token."""
+        named = read_named_tags(text, at, schemas, self.grammar.call_end, situation)
+        if named is None:
+            return self._end_broken(text, call, situation)
+        end = end_of_match(self.grammar.call_end, text, named.end)
+        return _Body(end, named.values, None, ("the parameters were tags with their names",))
+
+    def _end_broken(self, text: str, call: re.Match[str], situation: Situation) -> _Broken:
+        """Where the text of a broken call ends: with its closing tag, or before the next tag of the section."""
+        closing = self.grammar.call_end.search(text, call.end())
+        following = self._find_next(text, call.end())
+        if closing and not (following and following.start() < closing.start()):
+            return _Broken(closing.end())
+        if following is None and not situation.is_end:
+            raise NeedsTextError(self.grammar.marks)
+        return _Broken(following.start() if following else len(text))
+
+    # --- parameters ---
+
+    def _read_parameter(
+        self, text: str, at: int, schemas: Object, values: Object, situation: Situation
+    ) -> _Value | None:
+        """Reads the parameter that begins here into `values`; None if it does not end, or comes a second time."""
+        tag = self.grammar.parameter.match(text, at)
+        if tag is None or (key := tag["key"].strip()) in values:
+            return None
+        sibling_keys = schemas.keys() - values.keys() - {key}
+        value = self._find_value_end(text, tag.end(), sibling_keys, situation, skips_examples=True)
+        if value is None and situation.is_end:
+            value = self._find_value_end(text, tag.end(), sibling_keys, situation, skips_examples=False)
+        if value is None:
+            return None
+        raw = self.grammar.strip_markup(text[tag.end() : value.end])
+        schema = schemas.get(key)
+        values[key] = self.grammar.read_value(raw, schema if isinstance(schema, dict) else {}, tag)
+        return value
+
+    def _find_value_end(
+        self, text: str, at: int, sibling_keys: set[str], situation: Situation, *, skips_examples: bool
+    ) -> _Value | None:
+        """`skips_examples`: the tags of a whole call inside of the value (documentation, a test) are part of it."""
+        depth = 0
+        count = 0
+        for tag in islice(self._find_tags(text, at), _MAX_TAGS_IN_VALUE):
+            count += 1
+            kind = tag.lastgroup or ""
+            if kind == "tag_call":
+                depth += skips_examples
+            elif depth:
+                depth -= kind == "tag_call_end"
+            elif kind == "tag_parameter":
+                if self._has_key(text, tag.start(), sibling_keys):
+                    return _Value(tag.start(), tag.start(), _MISSING_END)
+            elif self._what_follows(text, skip_blanks(text, tag.end()), situation) in _VALUE_ENDS[kind]:
+                is_own = kind == "tag_parameter_end"
+                return _Value(tag.start(), tag.end()) if is_own else _Value(tag.start(), tag.start(), _MISSING_END)
+        if not situation.is_end and count < _MAX_TAGS_IN_VALUE:
+            raise NeedsTextError(self.grammar.marks)
+        return None
+
+    def _has_key(self, text: str, at: int, keys: set[str]) -> bool:
+        found = self.grammar.parameter.match(text, at)
+        return found is not None and found["key"].strip() in keys
+
+    def _what_follows(self, text: str, at: int, situation: Situation) -> _Follows:
+        """What stands here; blanks were skipped."""
+        grammar = self.grammar
+        if grammar.parameter.match(text, at):
+            return "parameter"
+        if grammar.call_end.match(text, at):
+            return "call_end"
+        at = end_of_match(grammar.between, text, at)
+        if grammar.section_end.match(text, at):
+            return "section_end"
+        if grammar.call.match(text, at):
+            return "call"
+        if grammar.section.match(text, at):
+            return "section"
+        need_whole_tag(text, at, situation, grammar.tag_end)
+        return "end" if at == len(text) else "text"
+
+
+def _without_groups(pattern: str) -> str:
+    return re.sub(r"\(\?P<\w+>", "(?:", pattern)
+
+
+def _add_repair(call: TextCall, repair: str) -> TextCall:
+    return replace(call, repairs=(repair, *call.repairs))
+
+
+def _until_last_call(pieces: list[Piece]) -> list[Piece]:
+    """Text after the last call goes on as text of the answer."""
+    while pieces and not isinstance(pieces[-1], TextCall):
+        pieces.pop()
+    return pieces
+
+
+def _make_frame(end: int, pieces: list[Piece], repair: str = "") -> Frame | None:
+    """A frame with at least one call."""
+    if not any(isinstance(piece, TextCall) for piece in pieces):
+        return None
+    last = pieces[-1]
+    if repair and isinstance(last, TextCall):
+        pieces[-1] = _add_repair(last, repair)
+    return Frame(end, tuple(pieces))

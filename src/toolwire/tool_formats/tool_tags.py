@@ -1,0 +1,75 @@
+"""Calls whose tag is the name of the tool: `<bash>ls</bash>`, `<write_file>{…}</write_file>`, or with a tag for each
+parameter.
+
+No model is trained for it, so the demands are high: the exact name of an offered tool at the beginning of a line, its
+closing tag at the end of one, and all required parameters."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolwire.core.json_values import Object
+from toolwire.schema.combine import string_items, type_names
+from toolwire.tool_formats.found_calls import make_call, make_json_call, parameter_schemas
+from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat
+from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
+from toolwire.tool_formats.json_text import skip_blanks
+from toolwire.tool_formats.named_tags import read_named_tags
+from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, need_whole_match, need_whole_tag, reads_on
+
+_REPAIR: Final = "the call was a tag with the name of the tool"
+_TAG: Final = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,63})>")
+_OPEN_TAG: Final = re.compile(r"<(?:[A-Za-z_][\w.-]{0,63})?\Z")
+_LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|(?=<))")
+_OPEN_LINE_END: Final = re.compile(r"[ \t]*\Z")
+
+
+@reads_on
+def _read_frame(text: str, start: int, situation: Situation) -> Frame | None:
+    need_whole_match(_OPEN_TAG, text, start, situation)
+    tag = _TAG.match(text, start)
+    if tag is None or tag["name"] not in situation.tools.names:
+        return None
+    closing = re.compile(re.escape(f"</{tag['name']}>"))
+    call, at = _read_call(text, tag, closing, situation)
+    if call is None:
+        return None
+    end = end_of_match(closing, text, at)
+    need_whole_match(_OPEN_LINE_END, text, end, situation)
+    return Frame(end, (call,)) if _LINE_END.match(text, end) else None
+
+
+def _read_call(
+    text: str, tag: re.Match[str], closing: re.Pattern[str], situation: Situation
+) -> tuple[TextCall | None, int]:
+    """The call, and where its closing tag begins."""
+    name, marks = tag["name"], (f"</{tag['name']}>",)
+    schema = situation.tools.parameters(name)
+    at = skip_blanks(text, tag.end())
+    need_whole_tag(text, at, situation)
+    if text.startswith("{", at):
+        body = read_json_body(text, at, BodyEnds(closing, marks), situation)
+        is_closed = body is not None and body.is_closed
+        return (make_json_call(situation, name, body.text, (_REPAIR,)), body.end) if body and is_closed else (None, at)
+    named = read_named_tags(text, at, parameter_schemas(situation, name), closing, situation)
+    if named is not None:
+        is_whole = {*string_items(schema.get("required"))} <= named.values.keys()
+        return make_call(situation, name, named.values, (_REPAIR,)) if is_whole else None, named.end
+    end = closing.search(text, tag.end())
+    if end is None and not situation.is_end:
+        raise NeedsTextError(marks)
+    key = _only_text_parameter(schema, parameter_schemas(situation, name))
+    if end is None or key is None:
+        return None, at
+    return make_call(situation, name, {key: text[tag.end() : end.start()].strip("\n")}, (_REPAIR,)), end.start()
+
+
+def _only_text_parameter(schema: Object, schemas: Object) -> str | None:
+    """The parameter that plain text can mean: the only required one, or the only one, if it is text."""
+    required = string_items(schema.get("required")) or list(schemas)
+    found = schemas.get(required[0]) if len(required) == 1 else None
+    return required[0] if isinstance(found, dict) and type_names(found.get("type")) == ["string"] else None
+
+
+FORMATS: Final = (ToolFormat("anthropic_xml", ("<",), _read_frame, "line"),)
