@@ -266,7 +266,7 @@ class TextReader:
                 return False
             is_shown = not _match_token(self._text, self._at) and self._quotes.is_quoted()
         if not is_shown:
-            for read in (self._read_mark, self._read_opening, self._read_end_tokens):
+            for read in (self._read_mark, self._read_end_tokens, self._read_opening):
                 goes_on = read(situation)
                 if goes_on is not None:
                     return goes_on

@@ -72,4 +72,6 @@ def _only_text_parameter(schema: Object, schemas: Object) -> str | None:
     return required[0] if isinstance(found, dict) and type_names(found.get("type")) == ["string"] else None
 
 
-FORMATS: Final = (ToolFormat("anthropic_xml", ("<",), _read_frame, "line"),)
+FORMATS: Final = (
+    ToolFormat("anthropic_xml", (), _read_frame, "line", opening_pattern=r"<(?=[A-Za-z_][\w.-]{0,63}(?:>|\Z))"),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from msgspec import Struct
 
@@ -56,18 +56,18 @@ class Vocabulary:
         for row in formats:
             for text in row.openings:
                 self._openings.setdefault(text[:1], []).append(Opening(text, row))
-        anywhere = [text for row in formats if row.place == "anywhere" for text in row.openings]
-        on_line = [text for row in formats if row.place == "line" for text in row.openings]
+        self._patterns = [(re.compile(row.opening_pattern), Opening("", row)) for row in formats if row.opening_pattern]
         every = [*_MARKS, *(text for row in formats for text in row.openings)]
         self._prefixes = _prefixes(every)
         self.max_length = max(map(len, every))
-        firsts, line_firsts = _character_class([*_MARKS, *anywhere]), _character_class(on_line)
-        self.find_place = re.compile(rf"{firsts}|(?<=\n)[ \t]*{line_firsts}").search
-        """The next place where an opening or mark may begin, as the last character of the match."""
-        self.match_line_place = re.compile(rf"[ \t]*{line_firsts}").match
+        anywhere, on_line = _places(formats, "anywhere", _MARKS), _places(formats, "line")
+        self.find_place = re.compile(rf"{anywhere}|(?<=\n)[ \t]*{on_line}").search
+        """The next place where an opening or mark begins, or may begin at the end of the text. It is the last character
+        of the match."""
+        self.match_line_place = re.compile(rf"[ \t]*{on_line}").match
         """The same, at the beginning of a line."""
         strong = [one.text for some in self._openings.values() for one in some if one.is_mark]
-        self.find_place_in_reasoning = re.compile(_character_class([*_CLOSINGS, *strong])).search
+        self.find_place_in_reasoning = re.compile(_first_characters([*_CLOSINGS, *strong])).search
 
     def is_prefix(self, text: str, at: int) -> bool:
         """Does the text end here in the middle of an opening or mark?"""
@@ -76,6 +76,7 @@ class Vocabulary:
     def openings_at(self, text: str, at: int) -> list[Opening]:
         """The openings that begin here, one for each format, in the order of the formats."""
         found = [one for one in self._openings.get(text[at], ()) if text.startswith(one.text, at)]
+        found += [opening for pattern, opening in self._patterns if pattern.match(text, at)]
         return [*{id(one.format): one for one in [*found, *self._openings.get("", ())]}.values()]
 
 
@@ -88,6 +89,25 @@ def _prefixes(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(text[:length] for text in texts for length in range(1, len(text)))
 
 
-def _character_class(texts: Iterable[str]) -> str:
-    firsts = "".join(sorted({text[0] for text in texts if text}))
-    return f"[{re.escape(firsts)}]" if firsts else r"(?!)"
+def _places(formats: tuple[ToolFormat, ...], place: str, marks: tuple[str, ...] = ()) -> str:
+    rows = [row for row in formats if row.place == place]
+    listed = _first_characters([*marks, *(text for row in rows for text in row.openings)])
+    return f"(?:{'|'.join([listed, *(row.opening_pattern for row in rows if row.opening_pattern)])})"
+
+
+def _first_characters(texts: Iterable[str]) -> str:
+    """A pattern for the first character of these texts, if the rest follows, or the text ends in the middle of it."""
+    tree: dict[str, Any] = {}
+    for text in texts:
+        node = tree
+        for character in text:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    found = [f"{re.escape(first)}(?={_rest(node)})" for first, node in tree.items() if first]
+    return f"(?:{'|'.join(found)})" if found else "(?!)"
+
+
+def _rest(node: dict[str, Any]) -> str:
+    if "" in node:
+        return ""
+    return "(?:" + "|".join(re.escape(character) + _rest(inner) for character, inner in node.items()) + r"|\Z)"
