@@ -91,6 +91,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     max_tools: Callable[[str], int | None] = lambda model: None
     """How many tools a request to this model may declare (OpenAI: 128, Gemini: 512); None if there is no known limit.
     Those beyond it are left out, so that the session can go on."""
+    tool_search_types: tuple[str, ...] = ()
+    """The types of tools with which the provider itself searches for deferred tools begin with one of these (Anthropic
+    `tool_search_tool_…`, Responses `tool_search`)."""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     arguments_must_parse: bool = False

@@ -33,6 +33,7 @@ from toolwire.translation.request_steps.restore_turns import restore_turns
 from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds, ServerCallInterceptor
+from toolwire.translation.tool_search import ToolSearch, plan_tool_search
 
 TOO_DEEP = "the JSON is nested too deeply"
 
@@ -92,6 +93,8 @@ class Exchange:
     _added_tool_names: frozenset[str] = frozenset()
     """Tools that the client does not know: those of the options, and substitutes for tools of the provider."""
     _substituted_tools: Mapping[str, str] = EMPTY_MAPPING
+    _tool_search: ToolSearch | None = None
+    """Set where not all tools are declared."""
 
     # Answers in several rounds.
     _rounds: Rounds | None = None
@@ -111,7 +114,10 @@ class Exchange:
         """Who makes the provider's seals."""
         self._remembers_seals = options.has_memory and signature_memory.needs_memory(client, provider)
         self._remembers_hidden_calls = options.has_memory and (
-            options.expect_hidden_calls or bool(options.tools) or any(rule.can_refuse_calls for rule in options.policy)
+            options.expect_hidden_calls
+            or bool(options.tools)
+            or options.tool_search != "off"
+            or any(rule.can_refuse_calls for rule in options.policy)
         )
         self.uses_memory = self._remembers_seals or self._remembers_hidden_calls
         """Can there be records to keep for the client?"""
@@ -172,7 +178,8 @@ class Exchange:
         return request
 
     def _adapt_request(self, request: Request, ledger: Ledger) -> Request:
-        """Apply the policy, substitute tools that the provider does not run, and adapt the rest to its constraints."""
+        """Apply the policy, substitute tools that the provider does not run, defer tools if there are too many, and
+        adapt the rest to its constraints."""
         provider, options = self.provider, self.options
         if options.policy:
             can_force_tools = provider.constraints.can_force_tools
@@ -181,9 +188,23 @@ class Exchange:
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
             request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
             self._added_tool_names |= self._substituted_tools.keys()
+        plan = plan_tool_search(request, self.client.constraints, provider.constraints, options, ledger)
+        if plan is not None:
+            request = plan.request
+            self._added_tool_names |= {plan.search_name}
         request, self._tool_names, self._used_call_ids = adapt_request(
-            request, provider, ledger, options, self.envelope_keys
+            request,
+            provider,
+            ledger,
+            options,
+            self.envelope_keys,
+            keep_all_tools=plan is not None,
+            stale_turns=plan.stale_turns if plan is not None else 0,
         )
+        if plan is not None:
+            self._tool_search = search = ToolSearch(plan, request, self._tool_names, provider.constraints)
+            search.note_deferred(ledger)
+            request = replace_fields(request, tools=search.declared_tools())
         return request
 
     @property
@@ -196,6 +217,11 @@ class Exchange:
         """Does it need the provider's state only because of a summary (`ir.Summary`) that its maker has sealed?"""
         asked = self._client_request
         return self.needs_provider_state and asked is not None and not asked.has_provider_history
+
+    @property
+    def has_tool_search(self) -> bool:
+        """Are tools deferred, or were they loaded by a search?"""
+        return self._tool_search is not None
 
     # --- answers in several rounds ---
 
@@ -218,7 +244,9 @@ class Exchange:
         interceptor = ServerCallInterceptor(self._tool_names, undo, added) if added or undo.can_refuse else None
         keep_seals = self.options.has_memory or not added
         placeholder = None if self.is_cross_protocol else signature_memory.make_placeholder_seal(self.client)
-        return Rounds(interceptor, self._may_pause, shown, keep_seals, self._substituted_tools, placeholder)
+        return Rounds(
+            interceptor, self._may_pause, shown, keep_seals, self._substituted_tools, placeholder, self._tool_search
+        )
 
     def add_round(self, body: Body, is_stream: bool = False) -> Rounds | None:
         """Add a whole answer of the provider. Where the result `needs_next_round`, send `next_request`."""
@@ -249,6 +277,10 @@ class Exchange:
         if self._added_tool_names:
             self._provider_request = tool_rounds.relax_tool_choice(
                 self._provider_request, self._tool_names, self._policy_undo, self._added_tool_names
+            )
+        if self._tool_search is not None:
+            self._provider_request = tool_rounds.declare_found_tools(
+                self._provider_request, self._tool_search, rounds, self.provider.constraints
             )
         request = tool_rounds.next_round_request(
             self._provider_request, rounds, self.provider.constraints, self.options, self.provider.name

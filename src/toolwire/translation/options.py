@@ -14,6 +14,9 @@ from toolwire.core.json_values import MAX_BYTES
 from toolwire.core.losses import ADDED_ORIGIN, OFF, Ledger
 from toolwire.policy.rules import Rule
 
+DEFAULT_DIRECT_TOOLS = 32
+"""More than any of the known agents has of its own."""
+
 
 class Options(Struct, frozen=True, kw_only=True):
     """Options of `translate`, `Stream` and `Exchange`. All have defaults."""
@@ -55,6 +58,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """May the store have records of calls in earlier answers that the client did not see?"""
     shown_tools: frozenset[str] = frozenset()
     """Names of `tools` whose calls are shown to the client, as thinking."""
+    tool_search: Literal["off", "gateway"] = "off"
+    """Defer tools that the client has marked so, and those beyond `direct_tools`: the model finds them with a tool that
+    is added. Its calls are run by `Exchange`; the client does not see them."""
+    direct_tools: int = DEFAULT_DIRECT_TOOLS
+    """With `tool_search`: how many tools are declared from the start, where the client has deferred none itself."""
     policy: tuple[Rule, ...] = ()
     """The operator's policy rules for this exchange."""
     now: int = 0

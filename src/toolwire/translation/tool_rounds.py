@@ -50,6 +50,7 @@ from toolwire.policy.effects import PolicyUndo, RefusedCall
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps import history, turn_content
 from toolwire.translation.request_steps.tools import ToolNameMap, convert_argument_text
+from toolwire.translation.tool_search import ToolSearch
 
 PAUSE = "pause"
 MAX_SHOWN_ARGUMENTS = 200
@@ -98,12 +99,16 @@ class Rounds(Struct, eq=False):
     """The provider tool that each substitute function replaces, by the function's name."""
     placeholder_seal: Seal | None = None
     """The seal of thinking that Toolwire made up, for a client that sends thinking back."""
+    tool_search: ToolSearch | None = None
+    """Runs the calls of the search tool, where not all tools are declared."""
     needs_next_round: bool = False
     """Must the model be asked again?"""
     intercepted: list[InterceptedCall] = []
     """The calls of this round that do not reach the client."""
     finished_rounds: list[Round] = []
     resumptions: int = 0
+    rounds_before_load: int = 0
+    """How many of the finished rounds were made before a search has loaded tools for the last time."""
     _reasoning_indexes: set[int] = set()
     _hidden_indexes: set[int] = set()
     _call_ids: set[str] = set()
@@ -260,7 +265,15 @@ class Rounds(Struct, eq=False):
         return call if self.interceptor is None else self.interceptor.to_runner_call(call)
 
     def calls_to_run(self) -> list[Call]:
-        return [self.to_runner_call(one.call) for one in self.intercepted if not one.refusal]
+        """The calls that the caller must run. A search for tools is run by `complete_results`."""
+        return [
+            self.to_runner_call(one.call)
+            for one in self.intercepted
+            if not one.refusal and not self._is_tool_search(one.call)
+        ]
+
+    def _is_tool_search(self, call: Call) -> bool:
+        return self.tool_search is not None and call.name == self.tool_search.name and not call.namespace
 
     def complete_results(self, results: Sequence[Result], over_limit: bool = False) -> tuple[Result, ...]:
         """One result for each intercepted call of this round: the results of `calls_to_run`, in order, and refusals."""
@@ -270,17 +283,29 @@ class Rounds(Struct, eq=False):
             call = one.call
             if one.refusal or over_limit:
                 result = Result(call.id, (Text(one.refusal or NO_MORE_CALLS),), True)
+            elif self.tool_search is not None and self._is_tool_search(call):
+                result = self._search_tools(call, self.tool_search)
             else:
                 result = next(remaining)
             name = "" if call.id else call.name  # only a result without an id needs the tool's name
             out.append(replace(result, id=call.id, name=name, kind=call.kind, namespace=call.namespace))
         return tuple(out)
 
-    def turns(self) -> tuple[Turn, ...]:
-        """The turns since the request, for the next one; each result in a turn of its own."""
+    def _search_tools(self, call: Call, search: ToolSearch) -> Result:
+        loads = search.loads
+        result = search.run(call)
+        if search.loads > loads:
+            self.rounds_before_load = len(self.finished_rounds) + 1
+        return result
+
+    def turns(self, is_reasoning_bound: bool = False) -> tuple[Turn, ...]:
+        """The turns since the request, for the next one; each result in a turn of its own. Thinking that is bound to
+        the tools of its time is left out if tools were loaded since."""
         out: list[Turn] = []
-        for finished in self.finished_rounds:
-            out.append(Turn("assistant", tuple(map(_without_wire, finished.parts))))
+        for number, finished in enumerate(self.finished_rounds):
+            is_stale = is_reasoning_bound and number < self.rounds_before_load
+            parts = [part for part in finished.parts if not (is_stale and isinstance(part, Reasoning))]
+            out.append(Turn("assistant", tuple(map(_without_wire, parts))))
             out += [Turn("tool", (result,)) for result in finished.results]
         if self.parts:
             out.append(Turn("assistant", self.parts))
@@ -369,12 +394,22 @@ def relax_tool_choice(
     return replace_fields(sent, choice=ToolChoice("auto"))
 
 
+def declare_found_tools(sent: Request, search: ToolSearch, rounds: Rounds, constraints: Constraints) -> Request:
+    """The request that was sent, with the tools that searches have found since."""
+    if not rounds.rounds_before_load:
+        return sent
+    turns = sent.turns
+    if constraints.binds_reasoning_to_tools(sent.model):
+        turns = tuple(turn_content.drop_reasoning_of(turns, turns, Ledger("", "")))
+    return replace_fields(sent, tools=search.declared_tools(), turns=turns)
+
+
 def next_round_request(
     sent: Request, rounds: Rounds, constraints: Constraints, options: Options, target: str
 ) -> Request:
     """The request that was sent, with the turns of all rounds since. A paused turn is the last one, as it came."""
-    ledger = Ledger("", target)
-    added = turn_content.mark_failed_results(Request(turns=rounds.turns()), constraints, ledger)
+    ledger, is_reasoning_bound = Ledger("", target), constraints.binds_reasoning_to_tools(sent.model)
+    added = turn_content.mark_failed_results(Request(turns=rounds.turns(is_reasoning_bound)), constraints, ledger)
     added = turn_content.move_result_media(added, constraints, options, ledger)
     added = history.pair_results(added, constraints, ledger)
     return replace_fields(sent, turns=(*sent.turns, *added.turns), continues_last_turn=bool(rounds.parts))

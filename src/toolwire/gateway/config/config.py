@@ -159,6 +159,17 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Serve the embedded model `loopback`."""
 
 
+class CallSettings(Struct, frozen=True, kw_only=True):
+    """How calls of models that call tools badly are repaired. What a model leaves out is that of its provider."""
+
+    tool_search: Literal["gateway", "off"] | None = None
+    """`gateway`: defer tools if there are more than `direct_tools`, or if the client has marked some so. The model
+    finds them with a tool `search_tools`, which the gateway adds and runs. `off` by default: tools beyond the limit of
+    a provider are left out."""
+    direct_tools: Annotated[int, Meta(ge=0)] | None = None
+    """With `tool_search`: how many tools are declared from the start, in the client's order. 32 by default."""
+
+
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
     """An upstream API. Compared by identity, so that it can be a dict key; `repr` hides its key and headers."""
 
@@ -183,6 +194,7 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     ca_file: str = ""
     list_models: bool = True
     embedded: bool = False
+    calls: CallSettings = CallSettings()
 
     @property
     def is_demo(self) -> bool:
@@ -223,7 +235,7 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         return [("name", self.name), ("protocols", self.protocols)]
 
 
-class ModelRule(Struct, frozen=True, kw_only=True):
+class ModelRule(CallSettings, frozen=True, kw_only=True):
     """Where requests for a model are sent. Exact names win over patterns, longer patterns over shorter ones."""
 
     name: str
@@ -378,6 +390,12 @@ class Config(Struct, frozen=True, kw_only=True):
         """Is the console on? Without a key of its own only where no one else can reach it."""
         is_private = is_loopback(self.server.host) and not self.server.keys and not self.server.allowed_hosts
         return self.console.enabled and (bool(self.console.sha256) or is_private)
+
+    @property
+    def searches_tools(self) -> bool:
+        """Does the gateway search for deferred tools for any model?"""
+        settings = (*self.models, *(provider.calls for provider in self.providers.values()))
+        return any(one.tool_search == "gateway" for one in settings)
 
     @property
     def secrets(self) -> list[str]:

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import Struct
 
-from toolwire.gateway.config.config import Provider, Secret, ServerSettings
+from toolwire.gateway.config.config import CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.upstream.address import DEFAULT_PORTS, check_base_url, is_loopback
 from toolwire.protocols import CODECS, find_codec
@@ -56,7 +56,7 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
 
 
-class ProviderTable(Struct, frozen=True, kw_only=True):
+class ProviderTable(CallSettings, frozen=True, kw_only=True):
     """A provider. Missing keys are taken from the well-known server with this name or `kind`."""
 
     kind: str = ""
@@ -185,6 +185,7 @@ class ProviderBuilder:
             proxies=self._read_proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
             list_models=row.list_models if table.list_models is None else table.list_models,
+            calls=CallSettings(tool_search=table.tool_search, direct_tools=table.direct_tools),
         )
 
     # --- base URLs ---

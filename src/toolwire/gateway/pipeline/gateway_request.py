@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, final
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar, final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
 from toolwire.policy.rules import Policy
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
-from toolwire.translation.options import Options
+from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
 from toolwire.translation.streaming import StreamTranslation
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from toolwire.gateway.store.repository import ExchangeSignatures
 
 
+_T = TypeVar("_T")
 _MAX_CACHED = 2048
 
 
@@ -139,6 +140,7 @@ class Runtime:
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
         provider, model = target.provider, target.model
         limit = target.max_output_tokens
+        direct_tools = _first_set(target.calls.direct_tools, provider.calls.direct_tools)
         options = Options(
             model=model,
             stream=stream,
@@ -148,6 +150,8 @@ class Runtime:
             max_bytes=self.config.server.max_body,
             maker=f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}",
             stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
+            tool_search=_first_set(target.calls.tool_search, provider.calls.tool_search) or "off",
+            direct_tools=DEFAULT_DIRECT_TOOLS if direct_tools is None else direct_tools,
         )
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
@@ -172,6 +176,11 @@ class Runtime:
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             max_tools=codec.constraints.max_tools(model),
         )
+
+
+def _first_set(first: _T | None, second: _T | None) -> _T | None:
+    """What the model's rule says, or else the provider."""
+    return second if first is None else first
 
 
 MAX_TRACKED_MODELS = 1024

@@ -71,7 +71,7 @@ class Pipeline:
         self._has_keys = bool(runtime.config.server.keys)
         self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
-        self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy)
+        self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
         codecs = CODECS.values() if service.repository.is_enabled else ()
         self._stored_seal_protocols = frozenset(
             codec.name for codec in codecs if self._may_hide_tool_calls or not codec.constraints.seal_slots

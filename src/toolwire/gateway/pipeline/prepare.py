@@ -62,6 +62,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger, codes = translation.ledger, translation.ledger.codes
+    can_pass = can_pass and not exchange.has_tool_search
     if can_pass and not codes and not stored and exchange.options.policy:
         # Rules have judged one of two values, and the provider could take the other.
         can_pass = not await run_by_size(size, lambda: has_repeated_key(call.body))
@@ -155,6 +156,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     if upstream.options.stamp_seals or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
+        return False
+    if upstream.options.tool_search != "off" and call.has_tools():
         return False
     http, limit = call.client_codec.http, upstream.max_tools
     if limit is not None and http.tool_marker and _may_have_more_tools(call.body, http.tool_marker, limit):

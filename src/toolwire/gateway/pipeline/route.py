@@ -14,7 +14,7 @@ from toolwire.core.codec import Codec, ModelInfo
 from toolwire.core.ir import Failure, Request
 from toolwire.core.json_values import Malformed, Object, decode, json_pointer
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
+from toolwire.gateway.config.config import CallSettings, ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.config.problems import nearest_name
 from toolwire.gateway.config.providers import UNSUPPORTED_SERVERS, known_servers
 from toolwire.gateway.server.inner_keys import find_inner_models, may_name_inner_models
@@ -38,6 +38,8 @@ class Target(Struct, frozen=True, cache_hash=True):
     protocol: str = ""
     """The protocol to use, if the configuration pins one."""
     max_output_tokens: int | None = None
+    calls: CallSettings = CallSettings()
+    """Of the model's rule; what it leaves out is that of the provider."""
 
 
 class Router:
@@ -129,7 +131,7 @@ class Router:
             yield found
         elif found is not None and found.name not in seen:
             provider = self.config.providers[found.provider]
-            yield Target(provider, found.model or name, found.protocol, found.max_output_tokens)
+            yield Target(provider, found.model or name, found.protocol, found.max_output_tokens, found)
             for fallback in found.fallbacks:
                 yield from self._expand_targets(fallback, seen | {found.name})
 

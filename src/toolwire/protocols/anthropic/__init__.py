@@ -19,6 +19,7 @@ from toolwire.protocols.anthropic.request import read_request, write_request
 from toolwire.protocols.anthropic.response import peek_response, read_response, write_response
 from toolwire.protocols.anthropic.stream_reader import StreamReader
 from toolwire.protocols.anthropic.stream_writer import StreamWriter
+from toolwire.protocols.anthropic.tools import SEARCH_TYPE
 from toolwire.schema import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
@@ -43,6 +44,7 @@ CONSTRAINTS = Constraints(
     needs_signed_reasoning=True,
     binds_reasoning_to_tools=lambda model: family(model).binds_prefix,
     can_force_tools=can_force_tools,
+    tool_search_types=(SEARCH_TYPE,),
     convert_tool_schema=convert_to_anthropic_input,
 )
 

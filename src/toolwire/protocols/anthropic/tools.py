@@ -183,18 +183,18 @@ def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, client_tools: Json =
     return [{key: value for key, value in wire.items() if key not in removed} for wire in written]
 
 
-_SEARCH_TYPE = "tool_search_tool_"
+SEARCH_TYPE = "tool_search_tool_"
 """The types of Anthropic's tool search begin with this."""
 
 
 def _has_lost_search(tools: tuple[AnyTool, ...], written: list[Object], client_tools: Json) -> bool:
     """Is there no search that would load deferred tools? Anthropic's own clients may run one of their own, so for them
     only a search that was left out counts."""
-    if any(str(wire.get("type", "")).startswith(_SEARCH_TYPE) for wire in written):
+    if any(str(wire.get("type", "")).startswith(SEARCH_TYPE) for wire in written):
         return False
     if isinstance(client_tools, list):
         types = [str(tool.get("type", "")) for tool in client_tools if isinstance(tool, dict)]
-        return any(kind.startswith(_SEARCH_TYPE) for kind in types)
+        return any(kind.startswith(SEARCH_TYPE) for kind in types)
     functions = [tool for tool in tools if isinstance(tool, Tool)]
     is_deferred = any(tool.defer and is_foreign(tool.origin) for tool in functions)
     return is_deferred and not any(tool.kind == "search" for tool in functions)

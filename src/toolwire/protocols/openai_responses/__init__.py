@@ -38,6 +38,7 @@ CODEC = Codec(
             convert_to_openai_parameters(schema) if is_openai_model(model) else ConvertedSchema(schema)
         ),
         max_tools=openai_max_tools,
+        tool_search_types=("tool_search",),
         seal_slots=frozenset({"reasoning"}),
         seal_error_pattern=re.compile(r"\binvalid_encrypted_content\b"),
         token_limit_error_patterns=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolwire.core.codec import Codec
 from toolwire.core.envelopes import EnvelopeKeys
-from toolwire.core.ir import Request, source_path
+from toolwire.core.ir import Request, source_path, with_turns
 from toolwire.core.losses import Ledger
 from toolwire.translation import seals
 from toolwire.translation.options import Options
@@ -17,15 +17,23 @@ NO_CALL_IDS: frozenset[str] = frozenset()
 
 
 def adapt_request(
-    request: Request, provider: Codec, ledger: Ledger, options: Options, envelope_keys: EnvelopeKeys | None = None
+    request: Request,
+    provider: Codec,
+    ledger: Ledger,
+    options: Options,
+    envelope_keys: EnvelopeKeys | None = None,
+    keep_all_tools: bool = False,
+    stale_turns: int = 0,
 ) -> tuple[Request, ToolNameMap, frozenset[str]]:
-    """The request as the provider accepts it, the map that restores tool names, and the call ids that are in use."""
+    """The request as the provider accepts it, the map that restores tool names, and the call ids that are in use. With
+    `keep_all_tools` there may be more tools than it accepts. `stale_turns` is the number of turns that were made with
+    other tools, if the model refuses its thinking in them."""
     rules, used_ids = provider.constraints, NO_CALL_IDS
     features = request_features(request)
     rare = features.rare
     if rare:
-        request = _open_request(request, provider, ledger, options, envelope_keys, rare)
-    request, tool_names = rename_tools(request, rules, ledger, features)
+        request = _open_request(request, provider, ledger, options, envelope_keys, rare, stale_turns)
+    request, tool_names = rename_tools(request, rules, ledger, features, keep_all_tools)
     has_calls = features.calls or features.results
     if has_calls:
         request, used_ids = normalise_call_ids(request, rules, ledger, features)
@@ -56,12 +64,16 @@ def _open_request(
     options: Options,
     keys: EnvelopeKeys | None,
     rare: set[RareFeature],
+    stale_turns: int,
 ) -> Request:
     """Replace what only the client's protocol has: summaries, envelopes, and tools that are loaded in the middle."""
     if "summaries" in rare:
         request = seals.summaries_as_text(request, options.maker or target.name, keys, ledger)
     if "seals" in rare:
         request = seals.open_envelopes(request, keys, ledger)
+        if stale_turns:
+            stale = request.turns[:stale_turns]
+            request = with_turns(request, turn_content.drop_reasoning_of(request.turns, stale, ledger))
     if "loaded tools" in rare:
         request = turn_content.merge_loaded_tools(request, target.constraints, ledger)
     return request

@@ -116,16 +116,17 @@ class _Namer(Struct, eq=False):
 
 
 def rename_tools(
-    request: Request, constraints: Constraints, ledger: Ledger, features: RequestFeatures
+    request: Request, constraints: Constraints, ledger: Ledger, features: RequestFeatures, keep_all: bool = False
 ) -> tuple[Request, ToolNameMap]:
-    """The request with tool names, kinds and namespaces that the target accepts, and the map that restores them."""
+    """The request with tool names, kinds and namespaces that the target accepts, and the map that restores them. Tools
+    beyond the target's limit are left out, unless `keep_all` is set."""
     converted: dict[int, ConvertedSchema] = {}
-    if len(request.tools) > MIN_TOOLS_LIMIT:
-        request = _drop_surplus_tools(_drop_duplicate_tools(request, ledger), constraints, ledger)
+    if len(request.tools) > MIN_TOOLS_LIMIT and not keep_all:
+        request = _drop_surplus_tools(drop_duplicate_tools(request, ledger), constraints, ledger)
     if _can_stay_unchanged(request, constraints, ledger, features, converted):
         return request, UNCHANGED_NAMES
     namer = _Namer(constraints, ledger, request.model, converted)
-    request = _drop_duplicate_tools(request, ledger)
+    request = drop_duplicate_tools(request, ledger)
     tools = tuple([_rename_tool(tool, namer) for tool in request.tools])
     name_map = _build_name_map(request.tools, tools, namer.schema_conversions)
     choice, turns = request.choice, request.turns
@@ -210,7 +211,7 @@ def _unchanged_names(
     return names
 
 
-def _drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
+def drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
     """The request without tools that repeat an earlier one; every target refuses the same name twice."""
     seen: dict[tuple[str, str], Tool] = {}
     duplicates: dict[int, Tool] = {}

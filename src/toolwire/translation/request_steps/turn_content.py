@@ -298,7 +298,7 @@ def merge_loaded_tools(request: Request, constraints: Constraints, ledger: Ledge
     if constraints.binds_reasoning_to_tools(request.model):
         # Thinking from before tools were loaded is bound to the shorter list of then.
         numbers = [number for number, turn in enumerate(request.turns) if any(map(_loads_tools, turn.parts))]
-        turns = _drop_reasoning_of(turns, request.turns[: max(numbers, default=0)], ledger)
+        turns = drop_reasoning_of(turns, request.turns[: max(numbers, default=0)], ledger)
     known = {(tool.namespace, tool.name) for tool in request.tools if isinstance(tool, Tool)}
     new = tuple(tool for key, tool in tools.items() if key not in known)
     old: list[AnyTool] = []
@@ -316,10 +316,11 @@ def drop_reasoning_without_tools(request: Request, constraints: Constraints, led
         return request
     if not any(isinstance(part, Call) for turn in request.turns for part in turn.parts):
         return request
-    return with_turns(request, _drop_reasoning_of(request.turns, request.turns, ledger))
+    return with_turns(request, drop_reasoning_of(request.turns, request.turns, ledger))
 
 
-def _drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], ledger: Ledger) -> list[Turn]:
+def drop_reasoning_of(turns: Sequence[Turn], earlier_turns: Sequence[Turn], ledger: Ledger) -> list[Turn]:
+    """The turns without the thinking in `earlier_turns`, for models that bind it to the tools of that time."""
     dropped = {id(part) for turn in earlier_turns for part in turn.parts if isinstance(part, Reasoning)}
     kept: list[Turn] = []
     for turn in turns:
