@@ -244,5 +244,5 @@ def test_the_architecture_page_names_files_that_exist() -> None:
     named = set(re.findall(r"`(src/toolwire/[^`]*)`", page))
     assert len(named) > 20
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
-    drawn = set(re.findall(r"^ ([a-z]+)/", page.partition("```")[2].partition("```")[0], re.MULTILINE)) | {"schema"}
+    drawn = set(re.findall(r"^ ([a-z_]+)/", page.partition("```")[2].partition("```")[0], re.MULTILINE)) | {"schema"}
     assert drawn == {path.parent.name for path in (ROOT / "src" / "toolwire").glob("*/__init__.py")}

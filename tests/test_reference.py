@@ -39,10 +39,10 @@ def losses() -> str:
         "# Losses",
         "",
         "Every loss has a code, a place in the input (a JSON Pointer; `event/N/…` in a stream), a severity, what happened and why.",
-        "`lost` is gone, `changed` was renamed, moved or rewritten, `added` was made up because the target requires it. This page is",
-        "generated from `core/losses.py`.",
+        "`lost` is gone, `changed` was renamed, moved or rewritten, `added` was made up because the target requires it,",
+        "`repaired` was a fault of the model or its server. This page is generated from `core/losses.py`.",
     ]
-    for severity in ("lost", "changed", "added"):
+    for severity in ("lost", "changed", "added", "repaired"):
         lines += ["", f"## {severity}", "", "| code | why |", "|---|---|"]
         rows = sorted((code, why) for code, (kind, why) in LOSS_CODES.items() if kind == severity)
         lines += [f"| `{code}` | {why} |".format(source="the source", target="the target") for code, why in rows]

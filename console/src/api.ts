@@ -131,7 +131,7 @@ export interface Login {
 /** A loss, and where it happened. */
 export interface LossRow {
   code: string;
-  severity: "added" | "changed" | "lost";
+  severity: "added" | "changed" | "lost" | "repaired";
   path: string;
   is_in_answer: boolean;
   what: string;

@@ -7,7 +7,7 @@ is no likeness by edit distance, synonyms or parts of words: that calls the wron
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 _match_prefix = re.compile(
@@ -39,22 +39,22 @@ def fold_name(name: str) -> str:
 
 
 class NameIndex:
-    """The names of the offered tools, ready to be looked up by what models make of them."""
+    """The names of the offered tools, ready to be looked up by what models make of them. A tool may have several."""
 
-    def __init__(self, offered: Iterable[str]) -> None:
-        self._exact = frozenset(offered)
+    def __init__(self, tools_by_name: Mapping[str, str]) -> None:
+        self._exact = tools_by_name
         self._folded: dict[str, set[str]] = {}
         self._last_parts: dict[str, set[str]] = {}
         """Namespaced tools (`mcp__server__read`) by their last part."""
-        for name in self._exact:
+        for name, tool in tools_by_name.items():
             if fold_name(name):
-                self._folded.setdefault(fold_name(name), set()).add(name)
+                self._folded.setdefault(fold_name(name), set()).add(tool)
             last = _find_last_part(name)
             if last is not None:
-                self._last_parts.setdefault(fold_name(last[1]), set()).add(name)
+                self._last_parts.setdefault(fold_name(last[1]), set()).add(tool)
 
     def find_meant_name(self, name: str) -> str | None:
-        """The only offered name that a safe repair leads to. A tie at any step is no match."""
+        """The only offered tool that a safe repair leads to. A tie at any step is no match."""
         if len(name) > _MAX_NAME:
             return None
         names = list(_shorten(name.strip()))
@@ -68,7 +68,7 @@ class NameIndex:
 
     def _find(self, name: str) -> set[str]:
         """The tool of this name, or those that differ from it by case and separators."""
-        return {name} if name in self._exact else self._folded.get(fold_name(name), set())
+        return {self._exact[name]} if name in self._exact else self._folded.get(fold_name(name), set())
 
 
 def _shorten(name: str) -> Iterator[str]:

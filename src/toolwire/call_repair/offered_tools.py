@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from toolwire.call_repair.names import NameIndex
-from toolwire.core.ir import AnyTool, Tool
+from toolwire.core.ir import EMPTY_MAPPING, AnyTool, Tool
 from toolwire.core.json_values import Malformed, Object
 from toolwire.schema import convert_to_standard
 
@@ -13,8 +13,11 @@ from toolwire.schema import convert_to_standard
 class OfferedTools:
     """Made once for a request, by the names that the provider knows."""
 
-    def __init__(self, tools: Iterable[AnyTool]) -> None:
+    def __init__(self, tools: Iterable[AnyTool], other_names: Mapping[str, str] = EMPTY_MAPPING) -> None:
+        """`other_names` are those by which the client knows tools that were renamed for the provider, with the
+        provider's name of each: the model may find them in the instructions."""
         self._tools = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
+        self._other_names = other_names
         self._parameters: dict[str, Object] = {}
         self._index: NameIndex | None = None
 
@@ -30,7 +33,7 @@ class OfferedTools:
         if name in self._tools:
             return name
         if self._index is None:
-            self._index = NameIndex(self._tools)
+            self._index = NameIndex({**self._other_names, **dict(zip(self._tools, self._tools, strict=True))})
         return self._index.find_meant_name(name)
 
     def parameters(self, name: str) -> Object:

@@ -33,7 +33,7 @@ OFF = "off"
 MAX_QUOTED = 300
 """How many characters of the input a loss quotes."""
 
-Severity: TypeAlias = Literal["lost", "changed", "added"]
+Severity: TypeAlias = Literal["lost", "changed", "added", "repaired"]
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -44,7 +44,8 @@ class Loss(msgspec.Struct, frozen=True):
     path: str
     """A JSON Pointer into the input (`/messages/0/content/1`); in a stream it begins with `event/N`."""
     severity: Severity
-    """`lost` is gone; `changed` was renamed, moved or rewritten; `added` was made up because the target requires it."""
+    """`lost` is gone; `changed` was renamed, moved or rewritten; `added` was made up because the target requires it;
+    `repaired` was a fault of the model or its server."""
     what: str
     """What happened, as a sentence without its full stop."""
     why: str
@@ -135,6 +136,13 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "default-added": "{target} has another default",
         "reasoning-added": "the client expects it",
         "policy-guidance": "a policy rule says what to use instead of a removed tool",
+    },
+    "repaired": {
+        "call-in-text": "the model wrote the call as text, and its server did not recognise it",
+        "reasoning-in-text": "the model wrote its thinking as text, and its server did not separate it",
+        "marks-dropped": "they belong to the format in which the model writes, and say nothing to a user",
+        "name-repaired": "no tool of this name was offered, and only one can be meant",
+        "arguments-repaired": "the arguments were not JSON, or did not fit the tool's schema",
     },
 }
 LOSS_CODES: Mapping[str, tuple[Severity, str]] = MappingProxyType(

@@ -11,6 +11,7 @@ COLOUR_CODES: Mapping[str, str] = {
     "lost": "31",
     "changed": "33",
     "added": "36",
+    "repaired": "32",
     "ok": "32",
     "head": "1",
     "dim": "2",

@@ -60,6 +60,9 @@ ALIASES: Final = {
 """Other names of formats in `tool_format`."""
 
 AUTO: Final = "auto"
+OFF: Final = "off"
+FORMAT_NAMES: Final = (AUTO, OFF, *sorted({*ALIASES, *(row.name for row in FORMATS)}))
+"""The values of `tool_format`."""
 
 
 def expected_formats(model: str) -> tuple[str, ...]:
@@ -81,6 +84,5 @@ def formats_for_model(model: str, tool_format: str) -> tuple[ToolFormat, ...]:
     wanted = ALIASES.get(tool_format, tool_format)
     found = tuple(row for row in FORMATS if row.name == wanted)
     if not found:
-        known = ", ".join(sorted({AUTO, *ALIASES, *(row.name for row in FORMATS)}))
-        raise ValueError(f"unknown tool format {tool_format!r}; known are {known}")
+        raise ValueError(f"unknown tool format {tool_format!r}; known are {', '.join(FORMAT_NAMES)}")
     return found

@@ -155,6 +155,8 @@ class AnswerSteps(Struct, eq=False):
     stamp_seals: bool = False
     """As `Options.stamp_seals`."""
     policy_undo: PolicyUndo = NOTHING_TO_UNDO
+    is_repaired: bool = False
+    """Are calls repaired, so that the provider's frames cannot be written back?"""
     is_whole: bool = False
     """Is the answer whole, so that all of a call is known at once?"""
     next_index: int = 0
@@ -199,7 +201,7 @@ class AnswerSteps(Struct, eq=False):
     @property
     def _is_rewritten(self) -> bool:
         """Is an answer in the client's protocol changed, so that its frames cannot be written back verbatim?"""
-        return self.tool_names.has_changes or self.needs_stamps or bool(self.policy_undo)
+        return self.tool_names.has_changes or self.needs_stamps or bool(self.policy_undo) or self.is_repaired
 
     # --- parts ---
 

@@ -26,6 +26,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO
 from toolwire.translation import signature_memory, tool_rounds
+from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_repair, repair_response
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
@@ -85,6 +86,8 @@ class Exchange:
     _prefix_digests: signature_memory.PrefixDigests | None = None
     """Digests of what is before each turn: a record is restored only where its context is the same."""
     _provider_request: Request | None = None
+    _repair_plan: RepairPlan | None = None
+    """What can be repaired in the answers."""
 
     # What the answer needs to undo the changes of the request.
     _tool_names = UNCHANGED_NAMES
@@ -100,6 +103,8 @@ class Exchange:
     _rounds: Rounds | None = None
     _joined_events: tuple[Event, ...] = ()
     """The events of all rounds so far, as one answer."""
+    _round_repairs: Ledger | None = None
+    """What was repaired in the answers of the rounds."""
     _pending_results: tuple[Result, ...] = ()
     """See `keep_pending_results`."""
 
@@ -201,6 +206,7 @@ class Exchange:
             keep_all_tools=plan is not None,
             stale_turns=plan.stale_turns if plan is not None else 0,
         )
+        self._repair_plan = plan_repair(request, options, self._tool_names.other_names)
         if plan is not None:
             self._tool_search = search = ToolSearch(plan, request, self._tool_names, provider.constraints)
             search.note_deferred(ledger)
@@ -234,14 +240,23 @@ class Exchange:
     @property
     def can_take_rounds(self) -> bool:
         """Can it be that the model must be asked again before the client gets its answer?"""
-        return bool(self._added_tool_names) or self._policy_undo.can_refuse or self._may_pause
+        return bool(self._added_tool_names) or self._policy_undo.can_refuse or self._may_pause or self._asks_again
+
+    @property
+    def _asks_again(self) -> bool:
+        """Is the model told about a call that cannot be run?"""
+        return self._repair_plan is not None and self.options.on_bad_call == "ask-again"
 
     def start_rounds(self) -> Rounds | None:
         """The state of an answer in several rounds; None where there can be only one."""
         if not self.can_take_rounds:
             return None
         undo, added, shown = self._policy_undo, self._added_tool_names, self.options.shown_tools
-        interceptor = ServerCallInterceptor(self._tool_names, undo, added) if added or undo.can_refuse else None
+        interceptor = None
+        if added or undo.can_refuse or self._asks_again:
+            interceptor = ServerCallInterceptor(self._tool_names, undo, added)
+            if self._repair_plan is not None and self._asks_again:
+                interceptor.find_problem = self._repair_plan.find_problem
         keep_seals = self.options.has_memory or not added
         placeholder = None if self.is_cross_protocol else signature_memory.make_placeholder_seal(self.client)
         return Rounds(
@@ -261,6 +276,8 @@ class Exchange:
         if response.failure is not None:
             self._rounds = None  # the failure replaces what earlier rounds said
             return None
+        self._round_repairs = self._round_repairs or Ledger(self.provider.name, self.client.name)
+        response = self._repair_response(response, self._round_repairs)
         self._joined_events += tuple(self._rounds.join_events(list(unfold(replace_fields(response, origin=None)))))
         rounds = self._rounds
         return rounds if rounds.needs_next_round or rounds.intercepted or rounds.resumptions else None
@@ -319,7 +336,8 @@ class Exchange:
 
     def start_stream(self) -> StreamTranslation:
         ledger = Ledger(self.provider.name, self.client.name)
-        steps = self._make_answer_steps("", ledger) if self.needs_answer_rewrite else None
+        repairs = self.repairs_answers
+        steps = self._make_answer_steps("", ledger, repairs) if self.needs_answer_rewrite or repairs else None
         return StreamTranslation(self, ledger, steps)
 
     def _fold_stream(self, data: bytes, repairs: list[Path]) -> Response:
@@ -342,11 +360,19 @@ class Exchange:
         ledger.note_foreign_fields(response)
         if self.is_cross_protocol and response.failure is not None:
             return self._write_failure(response.failure, ledger)
+        answered = response
         if rounds is not None and (rounds.intercepted or rounds.resumptions):
             response = fold(self._joined_events)
+            if self._round_repairs is not None:
+                ledger.notes.update(self._round_repairs.notes)
+        else:
+            response = self._repair_response(response, ledger)
+        is_repaired = response is not answered
+        if is_repaired and response.failure is not None:
+            return self._write_failure(response.failure, ledger)
         steps, visible, seed = None, response, self.seed or response.id
-        if self.needs_answer_rewrite:
-            steps = self._make_answer_steps(seed, ledger)
+        if self.needs_answer_rewrite or is_repaired:
+            steps = self._make_answer_steps(seed, ledger, is_repaired)
             visible = translate_whole_answer(response, steps)
             if steps.failure is not None:
                 return self._write_failure(steps.failure, ledger)
@@ -380,11 +406,24 @@ class Exchange:
         return self.is_cross_protocol or is_changed
 
     @property
+    def repairs_answers(self) -> bool:
+        """May calls in the answers be repaired?"""
+        return self._repair_plan is not None
+
+    def start_repair(self, ledger: Ledger) -> AnswerRepair | None:
+        plan = self._repair_plan
+        return None if plan is None else AnswerRepair(plan, ledger, self.seed, self._used_call_ids)
+
+    def _repair_response(self, response: Response, ledger: Ledger) -> Response:
+        repair = self.start_repair(ledger)
+        return response if repair is None else repair_response(response, repair)
+
+    @property
     def has_policy_undo(self) -> bool:
         """Did policy rules change tools, so that calls of them must be changed back?"""
         return bool(self._policy_undo)
 
-    def _make_answer_steps(self, seed: str, ledger: Ledger) -> AnswerSteps:
+    def _make_answer_steps(self, seed: str, ledger: Ledger, is_repaired: bool = False) -> AnswerSteps:
         return AnswerSteps(
             self.client,
             self.provider,
@@ -399,6 +438,7 @@ class Exchange:
             stamp_seals=self.options.stamp_seals,
             envelope_keys=self.envelope_keys,
             policy_undo=self._policy_undo.without_retries,
+            is_repaired=is_repaired,
         )
 
     def client_tool_name(self, name: str) -> str:

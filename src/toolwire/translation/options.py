@@ -63,6 +63,14 @@ class Options(Struct, frozen=True, kw_only=True):
     is added. Its calls are run by `Exchange`; the client does not see them."""
     direct_tools: int = DEFAULT_DIRECT_TOOLS
     """With `tool_search`: how many tools are declared from the start, where the client has deferred none itself."""
+    tool_format: str = "off"
+    """How the model writes calls as text, if it does: "off", "auto" (the marks in the text decide), or the name of a
+    format, such as `hermes`. Such text becomes calls of the tools that the request offers."""
+    repair_calls: bool = False
+    """Repair names and arguments of calls, where the offered tools and their schemas leave one sure reading?"""
+    on_bad_call: Literal["keep", "ask-again", "refuse"] = "keep"
+    """A call of an offered tool whose arguments do not fit its schema and cannot be repaired: the client gets it as it
+    is, the model is told what is wrong and asked once more, or the answer is an error."""
     policy: tuple[Rule, ...] = ()
     """The operator's policy rules for this exchange."""
     now: int = 0
@@ -72,6 +80,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """What made-up ids are derived from, besides their context."""
     status: int = 0
     """The HTTP status of the error to translate."""
+
+    @property
+    def repairs_answers(self) -> bool:
+        """May answers to requests with tools have to be repaired?"""
+        return self.tool_format != "off" or self.repair_calls
 
 
 def apply_options(request: Request, options: Options, ledger: Ledger) -> tuple[Request, frozenset[str]]:

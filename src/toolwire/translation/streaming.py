@@ -48,6 +48,7 @@ class StreamTranslation:
         self._writer: StreamWriter = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
         self._checker = StreamChecker()
         self._steps = steps
+        self._repair = exchange.start_repair(ledger)
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""
         self._fold = Fold() if exchange.uses_memory else None
@@ -64,6 +65,8 @@ class StreamTranslation:
         self.has_content = False
         """Has any content come after the start?"""
         self.ended = False
+        self._takes_repeats = self.rounds is None and self._repair is None
+        """May further deltas of the same part be translated by their texts alone?"""
         self._last_delta: TextDelta | ArgumentsDelta | None = None
         """The last event, if it was a delta and the reader may recognise more of them by their bytes."""
         self._delta_writer: DeltaWriter | None = None
@@ -141,12 +144,15 @@ class StreamTranslation:
         if self.rounds is None:
             raise ValueError("this stream has only one round")
         self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None
+        self._repair = self._exchange.start_repair(self.ledger)
         return self._exchange.next_request(self.rounds, results)
 
     def _translate_events(self, events: list[Event]) -> bytes:
         out: list[bytes] = []
         if self._reader.replaced_halves:
             self.ledger.note_repairs(self._reader.replaced_halves)
+        if self._repair is not None:
+            events = self._repair.repair_events(events)
         if self.rounds is not None:
             events = self.rounds.join_events(events)
         for event in events:
@@ -172,7 +178,7 @@ class StreamTranslation:
         out = self._write_events(EVENT_STEPS[kind](steps, event))
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
-        elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self.rounds is None:
+        elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self._takes_repeats:
             self._last_delta = event
         return out
 

@@ -1,13 +1,14 @@
 """Answers in several rounds: the model is asked again before the client sees the end of the answer.
 
 Anthropic may pause an answer while it runs tools itself (`pause_turn`). And some calls must not reach the client: calls
-of tools that the server added, of tools that the policy removed, or with arguments that the policy refuses. Such calls
+of tools that the server added, of tools that the policy removed, or with arguments that the policy refuses or that no
+tool could take. Such calls
 are intercepted, the model gets their results, and all rounds are joined to one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -338,9 +339,13 @@ class ServerCallInterceptor(Struct, eq=False):
     added_tool_names: frozenset[str]
     warned_tools: set[str] = set()
     """Tools whose arguments were refused once. The second time the client gets the call, and a loss reports it."""
+    find_problem: Callable[[Call], str] | None = None
+    """Says why a call cannot be run, where the model shall be asked again; "" if it can."""
 
     def may_intercept(self, name: str) -> bool:
         """Could a call of this tool be intercepted? Then it is held back until its arguments are complete."""
+        if self.find_problem is not None:
+            return True
         call = self.restore_call(Call("", name))
         return self.is_added_tool(call) or self.policy_undo.can_refuse_tool(call)
 
@@ -352,6 +357,9 @@ class ServerCallInterceptor(Struct, eq=False):
 
     def decide(self, call: Call) -> str | None:
         """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""
+        problem = self._find_problem(call)
+        if problem:
+            return problem
         call = self.restore_call(call)
         if self.is_added_tool(call):
             return ""
@@ -363,6 +371,12 @@ class ServerCallInterceptor(Struct, eq=False):
         if not self.policy_undo.is_dropped(call):
             self.warned_tools.add(call.name)
         return restored.reason
+
+    def _find_problem(self, call: Call) -> str:
+        if self.find_problem is None or call.name in self.warned_tools or not (problem := self.find_problem(call)):
+            return ""
+        self.warned_tools.add(call.name)
+        return f"this call was not run: {problem}. Call the tool again with arguments that fit its schema."
 
     def to_runner_call(self, call: Call) -> Call:
         """The call with the name and arguments of the tool that the server runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import Codec
-from toolwire.core.ir import EMPTY_MAPPING, Call, Choice, Failure, Part, Request, Result, Text, Turn
+from toolwire.core.ir import EMPTY_MAPPING, Call, Choice, Failure, Part, Request, Response, Result, Text, Turn
 from toolwire.core.json_values import Body, Malformed, Object, decode_object_or_none, encode_text, parse_object
 from toolwire.core.losses import Ledger, Loss
 from toolwire.protocols import find_codec
+from toolwire.translation.answer_repair import AnswerRepair, plan_repair, repair_response
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.history import place_results
@@ -113,6 +113,8 @@ class ToolCall(Struct, frozen=True):
     """JSON text, or the raw input of a custom tool."""
     namespace: str = ""
     kind: str = "function"
+    repairs: tuple[str, ...] = ()
+    """What was repaired in it, each as a sentence without its full stop."""
 
     @property
     def input(self) -> Object:
@@ -133,19 +135,42 @@ class ToolOutput(Struct, frozen=True):
     is_error: bool = False
 
 
-def parse_tool_calls(protocol: str, response: Body, *, strict: bool = False) -> list[ToolCall]:
+def parse_tool_calls(
+    protocol: str,
+    response: Body,
+    *,
+    strict: bool = False,
+    request: Body | None = None,
+    tool_format: str = "auto",
+    repair_calls: bool = True,
+) -> list[ToolCall]:
     """The tool calls of an answer, in order.
 
     With `strict`, an answer whose finish reason is not the protocol's reason for calls has none. By default the finish
     reason is ignored, because many servers send another one.
+
+    With the `request` that offered the tools, calls that the model wrote as text are found, and names and arguments
+    are repaired; `tool_format` and `repair_calls` are those of `Options`.
     """
     codec = find_codec(protocol)
-    choice = _read_first_choice(codec, response)
+    answer = codec.read_response(parse_object(response))
+    repairs: Iterator[list[str]] = iter(())
+    if request is not None:
+        options = Options(tool_format=tool_format, repair_calls=repair_calls)
+        plan = plan_repair(codec.read_request(parse_object(request)), options)
+        if plan is not None:
+            repair = AnswerRepair(plan, Ledger(codec.name, codec.name), "", frozenset())
+            answer = repair_response(answer, repair)
+            repairs = iter(repair.repairs_by_call.values())
+    choice = _first_choice(answer)
     finish = choice.finish
     if strict and (finish is None or finish.kind not in codec.constraints.call_finish_kinds):
         return []
     calls = [part for part in choice.parts if isinstance(part, Call)]
-    return [ToolCall(call.id, call.name, call.arguments, call.namespace, call.kind) for call in calls]
+    return [
+        ToolCall(call.id, call.name, call.arguments, call.namespace, call.kind, tuple(next(repairs, ())))
+        for call in calls
+    ]
 
 
 def build_tool_results(
@@ -160,7 +185,7 @@ def build_tool_results(
     if isinstance(response, (list, tuple)) and all(isinstance(call, ToolCall) for call in response):
         calls = [Call(call.id, call.name, call.arguments, call.kind, call.namespace) for call in response]
     else:
-        parts = _read_first_choice(codec, response).parts  # type: ignore[arg-type]
+        parts = _first_choice(codec.read_response(parse_object(response))).parts  # type: ignore[arg-type]
         calls = [part for part in parts if isinstance(part, Call)]
         turns = (Turn("assistant", parts),)
     results = _build_results(calls, outputs)
@@ -194,10 +219,9 @@ MADE_UP_ID_PREFIX = "call_tw"
 """The prefix of ids that are made up where the provider sent none (Gemini)."""
 
 
-def _read_first_choice(codec: Codec, response: Body) -> Choice:
+def _first_choice(response: Response) -> Choice:
     """The first choice. Calls without an id get one, so that outputs can name them; it is not written back."""
-    choices = codec.read_response(parse_object(response)).choices
-    choice = choices[0] if choices else Choice(0, ())
+    choice = response.choices[0] if response.choices else Choice(0, ())
     parts = tuple(
         replace(part, id=ids.derive_id(MADE_UP_ID_PREFIX, number, part.name))
         if isinstance(part, Call) and not part.id

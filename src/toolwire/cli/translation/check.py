@@ -28,7 +28,7 @@ VERDICT_BY_CODE = {
     "tool-dropped": "dropped",
     "opaque-dropped": "dropped",
 }
-VERDICT_BY_SEVERITY = {"lost": "left out", "changed": "rewritten", "added": "added"}
+VERDICT_BY_SEVERITY = {"lost": "left out", "changed": "rewritten", "added": "added", "repaired": "repaired"}
 UNUSABLE_VERDICTS = ("rejected", "dropped")
 """The model would not get tools with these verdicts."""
 TOOL_INDEX = re.compile(r"(?:tools|function_declarations)\[(\d+)\](?!.*(?:tools|function_declarations)\[)")

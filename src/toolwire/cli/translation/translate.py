@@ -19,6 +19,7 @@ from toolwire.core.ir import PROVENANCE_FIELDS, Opaque
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.core.losses import Loss
 from toolwire.protocols import CODECS
+from toolwire.tool_formats.families import FORMAT_NAMES
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--strict", action="store_true", help="exit with 3 if something is lost")
     add("--model", default="", help="the model's name, if the body does not contain it or it should change")
     add("--binary-results", choices=("native", "summary"), default="native", help="how to write media in tool results")
+    add("--tool-format", default="off", help="how calls are written as text in an answer: auto, off or a format")
+    add("--repair-calls", action="store_true", help="repair names and arguments of calls in an answer")
     add("--status", type=int, default=0, help="the HTTP status of an error")
 
 
@@ -58,7 +61,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
-    options = Options(model=args.model, binary_results=args.binary_results, status=args.status)
+    check_tool_format(args.tool_format)
+    options = Options(
+        model=args.model,
+        binary_results=args.binary_results,
+        status=args.status,
+        tool_format=args.tool_format,
+        repair_calls=args.repair_calls,
+    )
     if args.kind == "request":
         translation = Exchange(source, target, options).translate_request(terminal.read_input(args.file))
         return _print_translation(args, translation)
@@ -71,6 +81,11 @@ def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
         return _print_translation(args, exchange.translate_response(terminal.read_input(args.file)))
     _print_translation(args, exchange.translate_error(terminal.read_input(args.file), args.status))
     return 0
+
+
+def check_tool_format(name: str) -> None:
+    if name not in FORMAT_NAMES:
+        raise CommandError(f"--tool-format: unknown format `{name}`", f"choose from: {', '.join(FORMAT_NAMES)}")
 
 
 def _print_translation(args: argparse.Namespace, translation: Translation) -> int:

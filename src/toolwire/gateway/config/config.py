@@ -168,6 +168,15 @@ class CallSettings(Struct, frozen=True, kw_only=True):
     a provider are left out."""
     direct_tools: Annotated[int, Meta(ge=0)] | None = None
     """With `tool_search`: how many tools are declared from the start, in the client's order. 32 by default."""
+    tool_format: str | None = None
+    """How the model writes tool calls as text, if its server does not recognise them: `auto` (the marks in the text
+    decide), the name of a format, such as `hermes`, or `off`. By default `auto` for local servers and for open models
+    by name, `off` for others. Text is searched only if the request offers tools."""
+    repair_calls: bool | None = None
+    """Repair names and arguments of calls, if the offered tools leave one sure reading? By default as `tool_format`."""
+    on_bad_call: Literal["keep", "ask-again", "refuse"] | None = None
+    """A call whose arguments cannot be repaired: `keep` it as it is, `ask-again` (the model is told once what is
+    wrong), or `refuse` the answer. `keep` by default."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
@@ -195,6 +204,8 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     list_models: bool = True
     embedded: bool = False
     calls: CallSettings = CallSettings()
+    default_tool_format: str = ""
+    """What is used if no `tool_format` is set; "" if the model's name decides."""
 
     @property
     def is_demo(self) -> bool:

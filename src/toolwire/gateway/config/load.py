@@ -44,7 +44,12 @@ from toolwire.gateway.config.problems import (
     report_problems,
     suggest_name,
 )
-from toolwire.gateway.config.providers import ProviderBuilder, embedded_providers, known_servers
+from toolwire.gateway.config.providers import (
+    ProviderBuilder,
+    check_tool_format,
+    embedded_providers,
+    known_servers,
+)
 from toolwire.gateway.config.store import MIN_KEY_LENGTH, read_store
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback, is_private
@@ -421,6 +426,8 @@ def _check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemColle
         return False
     provider = providers.providers.get(rule.provider) or embedded.get(rule.provider)
     protocols = provider.protocols if provider is not None else tuple(CODECS)
+    if rule.tool_format is not None:
+        check_tool_format(rule.tool_format, place.at("tool_format"))
     if rule.protocol and rule.protocol not in protocols:
         wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
         place.at("protocol").add(wrong, f"it speaks: {', '.join(protocols)}")

@@ -18,6 +18,7 @@ from toolwire.gateway.config.config import CallSettings, Provider, Secret, Serve
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.gateway.upstream.address import DEFAULT_PORTS, check_base_url, is_loopback
 from toolwire.protocols import CODECS, find_codec
+from toolwire.tool_formats.families import FORMAT_NAMES
 
 LOOPBACK_NAME = "loopback"
 DEMO_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
@@ -46,6 +47,7 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     quirks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     list_models: bool = True
+    tool_format: str = ""
     catalogue: str = ""
     docs: str = ""
 
@@ -168,6 +170,8 @@ class ProviderBuilder:
         urls = self._read_base_urls(name, table, row, protocols, place.at("base_url"))
         key, variable = self._read_credentials(table, row, place)
         self._check_headers_and_files(table, protocols, place)
+        if table.tool_format is not None:
+            check_tool_format(table.tool_format, place.at("tool_format"))
         if not protocols or not urls:
             return
         self.providers[name] = Provider(
@@ -185,7 +189,14 @@ class ProviderBuilder:
             proxies=self._read_proxies(table, urls, place),
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
             list_models=row.list_models if table.list_models is None else table.list_models,
-            calls=CallSettings(tool_search=table.tool_search, direct_tools=table.direct_tools),
+            calls=CallSettings(
+                tool_format=table.tool_format,
+                repair_calls=table.repair_calls,
+                on_bad_call=table.on_bad_call,
+                tool_search=table.tool_search,
+                direct_tools=table.direct_tools,
+            ),
+            default_tool_format=row.tool_format,
         )
 
     # --- base URLs ---
@@ -315,6 +326,11 @@ class ProviderBuilder:
             if wrong and not any(problem.location == where.location for problem in self._collector.problems):
                 where.add(wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+def check_tool_format(name: str, place: ProblemCollector) -> None:
+    if name not in FORMAT_NAMES:
+        place.add(f"unknown tool format `{name}`", suggest_name(name, FORMAT_NAMES))
 
 
 def _find_known_server(name: str, table: ProviderTable, place: ProblemCollector) -> KnownServer | None:

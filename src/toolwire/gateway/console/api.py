@@ -27,13 +27,14 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from toolwire.core.losses import Severity
+
 API_PATH = "/console/api/v1/"
 CONSOLE_HEADER = "x-toolwire-console"
 """POST requests must have this header: a page of another origin cannot send it without being allowed to."""
 
 ExchangeState: TypeAlias = Literal["running", "done", "failed", "disconnected"]
 ToolState: TypeAlias = Literal["kept", "renamed", "changed", "dropped", "added"]
-Severity: TypeAlias = Literal["lost", "changed", "added"]
 MessageKind: TypeAlias = Literal["request", "response", "stream", "error"]
 SessionSource: TypeAlias = Literal["previous_response_id", "conversation", "header", "prefix"]
 KeyState: TypeAlias = Literal["set", "missing", "from_client", "not_needed"]

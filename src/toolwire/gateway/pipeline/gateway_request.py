@@ -31,6 +31,7 @@ from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
 from toolwire.policy.rules import Policy
 from toolwire.protocols import CODECS
+from toolwire.tool_formats.families import AUTO, OFF, expected_formats
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
 from toolwire.translation.streaming import StreamTranslation
@@ -71,6 +72,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """The key is missing, or comes from the client."""
     max_tools: int | None
     """How many tools the model takes; None for any number."""
+    repairs_only_calls: bool
+    """Are answers repaired only if the request offers tools? So it is unless the operator has chosen a format."""
 
 
 class Runtime:
@@ -141,6 +144,9 @@ class Runtime:
         provider, model = target.provider, target.model
         limit = target.max_output_tokens
         direct_tools = _first_set(target.calls.direct_tools, provider.calls.direct_tools)
+        chosen_format = _first_set(target.calls.tool_format, provider.calls.tool_format)
+        tool_format = chosen_format or provider.default_tool_format or (AUTO if expected_formats(model) else OFF)
+        repair_calls = _first_set(target.calls.repair_calls, provider.calls.repair_calls)
         options = Options(
             model=model,
             stream=stream,
@@ -152,6 +158,9 @@ class Runtime:
             stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
             tool_search=_first_set(target.calls.tool_search, provider.calls.tool_search) or "off",
             direct_tools=DEFAULT_DIRECT_TOOLS if direct_tools is None else direct_tools,
+            tool_format=tool_format,
+            repair_calls=tool_format != OFF if repair_calls is None else repair_calls,
+            on_bad_call=_first_set(target.calls.on_bad_call, provider.calls.on_bad_call) or "keep",
         )
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
@@ -175,6 +184,7 @@ class Runtime:
             state_options=replace(options, has_memory=True),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             max_tools=codec.constraints.max_tools(model),
+            repairs_only_calls=chosen_format is None,
         )
 
 

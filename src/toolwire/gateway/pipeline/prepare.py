@@ -25,6 +25,7 @@ from toolwire.gateway.server.inner_keys import check_inner_keys
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import has_repeated_key, replace_model
 from toolwire.policy.rules import Rule, RuleSubject
+from toolwire.tool_formats.families import OFF
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
@@ -69,7 +70,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
     if can_pass and not codes and not stored:
         # The translation changed nothing: send the client's own bytes, so that prompt caches keep their prefix.
         body = body_with_upstream_model(call, upstream)
-        if upstream.options.stamp_seals or exchange.has_policy_undo:
+        if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(upstream, body, exchange, None, ())
         return PassthroughRequest(upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
@@ -117,6 +118,8 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
             stamp_seals=upstream.options.stamp_seals or depends_on_rules,
             policy=active_policy(call, upstream),
         )
+    if options.repairs_answers and upstream.repairs_only_calls and call.gateway_tools is None and not call.has_tools():
+        options = replace(options, tool_format=OFF, repair_calls=False)
     tools = call.gateway_tools
     if tools is not None:
         show_all = call.headers.get(SHOW_CALLS_HEADER, "").lower() == "show"
@@ -158,6 +161,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
     if upstream.options.tool_search != "off" and call.has_tools():
+        return False
+    if upstream.options.repairs_answers and (call.has_tools() or not upstream.repairs_only_calls):
         return False
     http, limit = call.client_codec.http, upstream.max_tools
     if limit is not None and http.tool_marker and _may_have_more_tools(call.body, http.tool_marker, limit):

@@ -27,8 +27,8 @@ MIN_WIDTH = 40
 LEVEL_COLOURS: Mapping[str, str] = {"error": "lost", "warn": "changed", "info": "ok", "debug": "dim"}
 MAX_SENTENCE = 600
 """Characters of the sentence about a failure."""
-_SEVERITY_ORDER = {"lost": 0, "changed": 1, "added": 2}
-_SEVERITY_COLOURS = {"lost": "lost", "changed": "changed", "added": "dim"}
+_SEVERITY_ORDER = {"lost": 0, "repaired": 1, "changed": 2, "added": 3}
+_SEVERITY_COLOURS = {"lost": "lost", "repaired": "repaired", "changed": "changed", "added": "dim"}
 _UNQUOTED_VALUE = re.compile(r"[\w./:@+,%~\[\]…-]+")
 _INDENT = " " * 9
 """Below the time stands what does not fit into the line."""

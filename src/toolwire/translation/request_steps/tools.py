@@ -7,11 +7,12 @@ as functions of one string. `ToolNameMap.client_tool` gives the client's tool fo
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from toolwire.call_repair.names import NameIndex
 from toolwire.core import ids
 from toolwire.core.codec import Codec, Constraints
 from toolwire.core.ir import (
@@ -66,15 +67,24 @@ class ToolNameMap(Struct, frozen=True):
     """Tools whose parameters were renamed or wrapped: how to restore their arguments."""
 
     def client_tool(self, name: str) -> ToolName | None:
-        """The client's tool for a name that was changed. The model may have misspelt the name slightly."""
+        """The client's tool for a name that was changed. The model may have used the client's name, or one that can
+        only mean this tool."""
         names = self.names
         if not names:
             return None
         found = names.get(name)
         if found is not None or name in self.declared_names:
             return found
-        close = difflib.get_close_matches(name, names, n=2, cutoff=0.9)
-        return names[close[0]] if len(close) == 1 else None
+        given = {one: one for one in (*names, *self.declared_names)}
+        meant = NameIndex({**self.other_names, **given}).find_meant_name(name)
+        return names.get(meant) if meant is not None else None
+
+    @property
+    def other_names(self) -> Mapping[str, str]:
+        """The provider's name of each renamed tool, by the client's name; a name that several have is left out."""
+        named = [(tool.name, given) for given, tool in self.names.items() if tool.name != given]
+        counts = Counter(name for name, _ in named)
+        return {name: given for name, given in named if counts[name] == 1}
 
 
 UNCHANGED_NAMES = ToolNameMap()
