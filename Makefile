@@ -10,7 +10,7 @@ PORTKEY := requirements/portkey/node_modules
 CONSOLE := console/node_modules
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
-QUICK := tests/laws tests/protocols tests/tool_formats tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
+QUICK := tests/laws tests/protocols tests/call_repair tests/tool_formats tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
          $(addprefix tests/test_,token_estimate.py schema.py sse.py times.py)
 GATEWAYS ?= toolwire litellm llm-rosetta portkey
 UV    ?= uv

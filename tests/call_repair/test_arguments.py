@@ -42,7 +42,6 @@ VALUES: dict[str, tuple[Any, str, str]] = {
     "boolean as a listed string": ({"enum": ["true", "false", "auto"]}, "true", '"true"'),
     "fraction of zero": (INTEGER, "5.0", "5"),
     "fraction of zero, inside": (INTEGERS, "[1.0, 2]", "[1,2]"),
-    "exponent": (INTEGER, "1e3", "1000"),
     "case of a listed value": (COLOUR, '"Red"', '"red"'),
     "separators of a listed value": (COLOUR, '"dark-red"', '"dark_red"'),
     "blanks around a listed value": (COLOUR, '" BLUE "', '"BLUE"'),
@@ -93,6 +92,9 @@ LEFT_ALONE: dict[str, tuple[Any, str]] = {
     "a map's key": ({"type": "object", "properties": {"x": INTEGER}, "additionalProperties": INTEGER}, '{"X":1}'),
     "rivals": (POINT, '{"x":1,"X":2}'),
     "null in a list": (INTEGERS, "[null]"),
+    "an exponent": (INTEGER, "1e3"),
+    "keys of separators": (schema_of(_=INTEGER), '{"-":1}'),
+    "null beside a rival": (POINT, '{"x":1,"y":null,"Y":null}'),
 }
 
 

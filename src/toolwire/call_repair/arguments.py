@@ -7,6 +7,7 @@ an object that wraps the arguments.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -26,6 +27,8 @@ WRAPPER_KEYS: Final = frozenset(
 """Keys under which models put all arguments once more."""
 _MAX_WRAPPERS: Final = 2
 _MAX_NESTING: Final = 32
+_MAX_CONVERSIONS: Final = 2000
+"""Values of a wrong type in one call; with more of them, all stay as they are. About a tenth of a second."""
 
 
 class MendedArguments(Struct, frozen=True):
@@ -52,6 +55,7 @@ class ArgumentRepair:
         self.root = self.shapes.read_shape(schema)
         self.repairs: list[str] = []
         self._validator = ValueValidator(schema)
+        self._conversions_left = _MAX_CONVERSIONS
 
     def matches(self, value: Json, schema: Json) -> bool:
         return self._validator.matches(value, schema)
@@ -60,9 +64,15 @@ class ArgumentRepair:
 
     def mend_root(self, value: Object) -> Object:
         """An object without the wrapper around it, and with all members mended."""
-        return (
-            self._unwrap(value, _MAX_WRAPPERS) if self._is_wrapper(value) else self._mend_object(value, self.root, None)
-        )
+        before = len(self.repairs)
+        mended = self._unwrap(value, _MAX_WRAPPERS) if self._is_wrapper(value) else self._mend_members(value)
+        if self._conversions_left:
+            return mended
+        del self.repairs[before:]
+        return value
+
+    def _mend_members(self, value: Object) -> Object:
+        return self._mend_object(value, self.root, None, 0)
 
     def _is_wrapper(self, value: Object) -> bool:
         return len(value) == 1 and self.is_wrapper_key(next(iter(value)))
@@ -80,11 +90,11 @@ class ArgumentRepair:
             if wrappers_left and self._is_wrapper(inner):
                 inner = self._unwrap(inner, wrappers_left - 1)
             else:
-                inner = self._mend_object(inner, self.root, None)
+                inner = self._mend_members(inner)
             if self.root.properties.keys() >= inner.keys() and self.matches(inner, self.schema):
                 return inner
         del self.repairs[before:]
-        return self._mend_object(value, self.root, None)
+        return self._mend_members(value)
 
     def name_bare_value(self, value: Json) -> Object | None:
         """Arguments of which only a value is there: the only object of a list, or the value of the only parameter."""
@@ -131,13 +141,15 @@ class ArgumentRepair:
 
     # --- values ---
 
-    def _mend_object(self, value: Object, shape: Shape, path: Path, depth: int = 0) -> Object:
+    def _mend_object(self, value: Object, shape: Shape, path: Path, depth: int) -> Object:
+        meant_keys = _find_meant_keys(value, shape)
         made: Object = {}
         for key, item in value.items():
             place: Path = (path, key)
-            name = key if key in shape.properties else self._meant_key(key, value, shape)
-            if name not in shape.properties:
-                made[key] = self._mend_value(item, shape.additional, place, depth + 1)
+            name = meant_keys.get(key)
+            if name is None:
+                schema = shape.properties.get(key, shape.additional)
+                made[key] = self._mend_value(item, schema, place, depth + 1)
             elif item is None and self._is_absent(name, shape):
                 self._note(place, "null was left out")
             else:
@@ -158,16 +170,6 @@ class ArgumentRepair:
             del self.repairs[before:]
             made[key] = item
 
-    def _meant_key(self, key: str, value: Object, shape: Shape) -> str:
-        """The only property that differs from this key by case or separators only; the key itself if there is none."""
-        if isinstance(shape.additional, dict):
-            return key  # keys are the model's to choose
-        folded = fold_name(key)
-        names = [name for name in shape.properties if fold_name(name) == folded]
-        rivals = [other for other in value if other not in shape.properties and fold_name(other) == folded]
-        is_sure = bool(folded) and len(names) == len(rivals) == 1 and names[0] not in value
-        return names[0] if is_sure else key
-
     def _mend_value(self, value: Json, schema: Json, path: Path, depth: int) -> Json:
         if depth > _MAX_NESTING or not isinstance(schema, dict):
             return value
@@ -179,16 +181,19 @@ class ArgumentRepair:
                 self._mend_value(item, shape.item_schema(at), (path, at), depth + 1) for at, item in enumerate(value)
             ]
             return value if all(new is old for new, old in zip(made, value, strict=True)) else made
-        if isinstance(value, (float, Raw)):
-            fixed = self._validator.fix_whole_numbers(value, schema, 0)
-            if fixed is not value:
+        if isinstance(value, (float, Raw)) and "integer" in shape.types and "number" not in shape.types:
+            whole = read_text_of_shape(encode_text(value), shape)
+            if isinstance(whole, int):
                 self._note(path, "a whole number was written without its fraction")
-                return fixed
+                return whole
         if _has_type(value, shape):
             return value
         return self._convert(value, schema, shape, path, depth)
 
     def _convert(self, value: Json, schema: Json, shape: Shape, path: Path, depth: int) -> Json:
+        if not self._conversions_left:
+            return value
+        self._conversions_left -= 1
         before = len(self.repairs)
         for make, said in _CONVERSIONS:
             made = make(value, shape)
@@ -208,6 +213,26 @@ class ArgumentRepair:
 
     def _note(self, path: Path, said: str) -> None:
         self.repairs.append(f"`{json_pointer(path)}`: {said}")
+
+
+def _find_meant_keys(value: Object, shape: Shape) -> dict[str, str]:
+    """The property that each key means, where that is sure: no other key, and no other property, differs from it by
+    case and separators only."""
+    if shape.properties.keys() >= value.keys() and None not in value.values():
+        return {key: key for key in value}
+    folded = {key: fold_name(key) for key in value}
+    rivals = Counter(folded.values())
+    names: dict[str, list[str]] = {}
+    if not isinstance(shape.additional, dict):  # else keys are the model's to choose
+        for name in shape.properties:
+            names.setdefault(fold_name(name), []).append(name)
+    sure: dict[str, str] = {}
+    for key, fold in folded.items():
+        if rivals[fold] == 1 or not fold:
+            found = [key] if key in shape.properties else names.get(fold, []) if fold else []
+            if len(found) == 1:
+                sure[key] = found[0]
+    return sure
 
 
 def _is_unchanged(made: Object, value: Object) -> bool:

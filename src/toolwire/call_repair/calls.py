@@ -75,7 +75,7 @@ def repair_arguments(text: str, schema: Object, *, is_cut: bool = False) -> Repa
 
 def _repair_bare_value(text: str, repair: ArgumentRepair, is_cut: bool) -> RepairedArguments:
     """The arguments, if the model wrote only the value of one, or a list around them."""
-    found = read_value(text, is_cut=is_cut)
+    found = None if text.lstrip().startswith("{") else read_value(text, is_cut=is_cut)
     value = None if found is None or found.is_loose else repair.name_bare_value(found.value)
     if found is None or value is None:
         return RepairedArguments(text, problem=_describe_unreadable(text, is_cut))

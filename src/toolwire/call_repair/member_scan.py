@@ -22,6 +22,8 @@ _match_word = re.compile(r"[-+.\w]++").match
 _find_bracket_or_quote = re.compile(r'["{}\[\]]').search
 _find_quote_or_escape = re.compile(r'["\\]').search
 _MAX_WORD: Final = 500
+_MAX_MARKS: Final = 20_000
+"""Brackets and quotes of a value that is followed; a larger one is held, and read at the end."""
 _HOLD: Final = -2
 
 
@@ -46,6 +48,7 @@ class MemberScanner:
         """What was read and is not certain yet."""
         self._value: list[str] = []
         """What was read of a value that flows as a whole."""
+        self._marks_left = _MAX_MARKS
         self._depth = 0
         self._is_in_string = False
         self._is_escaped = False
@@ -127,7 +130,7 @@ class MemberScanner:
             return at + 1
         if mark in ('"', "{", "["):
             self._is_in_string, self._depth, self._is_escaped = mark == '"', int(mark != '"'), False
-            self._value = [mark]
+            self._value, self._marks_left = [mark], _MAX_MARKS
             self._state = "rest of value"
             return at + 1
         word = _match_word(text, at)
@@ -150,6 +153,9 @@ class MemberScanner:
                 at = len(text)
                 break
             at = found.end()
+            self._marks_left -= 1
+            if not self._marks_left:
+                return _HOLD
             if found[0] == "\\":
                 self._is_escaped = True
             elif found[0] == '"':

@@ -1,8 +1,8 @@
 """Reads arguments that are nearly JSON: what models write when they mean an object.
 
 Strict JSON comes first. Then one tolerant reader goes over the text once, from left to right, and mends what has one
-sure reading. It never closes a string, a key or a word that was cut off, and its result has no character that the text
-does not have.
+sure reading; decision 0021 says why it is not a library. It never closes a string, a key or a word that was cut off,
+and its result has no character that the text does not have.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from toolwire.core.json_values import (
 
 MAX_NESTING: Final = 64
 """Levels that the tolerant reader follows; the arguments of real calls have a handful."""
+MAX_VALUES: Final = 10_000
+"""Values that the tolerant reader reads: about a tenth of a second. A long string is one value."""
 
 
 class ReadValue(Struct, frozen=True):
@@ -141,6 +143,7 @@ class _TolerantReader:
         self.repairs: dict[str, None] = {}
         """In the order in which they were made, each once."""
         self.is_loose = False
+        self.values_left = MAX_VALUES
         self.open_marks: list[str] = []
         """The marks that close what is open, the innermost last."""
 
@@ -181,6 +184,9 @@ class _TolerantReader:
 
     def read_value(self) -> Json:
         mark = self.mark
+        self.values_left -= 1
+        if self.values_left < 0:
+            _refuse()
         if mark == "{":
             return self.read_object()
         if mark == "[":
