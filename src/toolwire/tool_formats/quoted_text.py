@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_find_special = re.compile(r"[\n`~>]").search
+QUOTING: Final = "\n`~>"
+"""The characters that begin or end quoted text."""
+_find_special = re.compile(f"[{QUOTING}]").search
 _find_tokens = re.compile(r"\n|`+|~+|>|[^\n`~>]+").finditer
 _INDENTED: Final = 4
 """Columns from which Markdown reads a line as code."""
@@ -49,6 +51,11 @@ class QuotedText:
                 self._pass_token(token[0])
         self._before_last = text[-2] if len(text) > 1 else self._last
         self._last = text[-1]
+
+    @property
+    def is_settled(self) -> bool:
+        """Can text without special characters only go on with what is here?"""
+        return not (self._run or self._is_fresh_span or self.is_line_start)
 
     def is_quoted(self, *, ignores_indent: bool = False) -> bool:
         """Is what begins at this place only shown? `ignores_indent`: indentation does not make it code."""

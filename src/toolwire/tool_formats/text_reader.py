@@ -86,6 +86,11 @@ class TextReader:
         """What is not sent yet. It begins at `_at`, and no mark begins before `_scanned`."""
         self._at = 0
         self._scanned = 0
+        self._find_special = self._vocabulary.find_special
+        self._is_idle = False
+        """Is nothing held, and does no text without special characters begin anything?"""
+        self._plain_text = "", ""
+        """The last two texts that were passed on as they were, since the last one that was looked at."""
         self._quotes = QuotedText()
         self._out: list[Piece] = []
         self._pending: list[Piece] = []
@@ -109,10 +114,9 @@ class TextReader:
 
     def feed(self, text: str) -> list[Piece]:
         """More text: what can be sent now."""
-        if self._is_plain(text):
-            self._fed += len(text)
-            self._quotes.pass_text(text)
-            return [text]
+        if self.pass_plain_text(text):
+            return [text] if text else []
+        self._end_plain_text()
         at = 0
         while at < len(text):
             held = len(self._text)
@@ -127,6 +131,7 @@ class TextReader:
 
     def close(self, was_cut: bool) -> list[Piece]:
         """The end of the choice: what is left. `was_cut`: it ended at a limit, or the stream broke."""
+        self._end_plain_text()
         self._advance(replace(self._situation, is_end=True, was_cut=was_cut))
         self._flush()
         return self._take_out()
@@ -134,6 +139,7 @@ class TextReader:
     def discard_calls(self) -> list[Piece]:
         """A structured call came, so calls in text are stale drafts. Those that are pending become text again, and no
         more are looked for."""
+        self._end_plain_text()
         self._is_looking = False
         self._wait = None
         self._has_draft = False
@@ -141,21 +147,31 @@ class TextReader:
         self._advance(self._situation)
         return self._take_out()
 
-    # --- what is sent ---
+    def pass_plain_text(self, text: str) -> bool:
+        """Take a text that can be sent as it is. Nearly all texts of a stream can, so this is tried first. False: it
+        was not taken."""
+        if self._is_idle and self._find_special(text) is None:
+            self._plain_text = self._plain_text[1], text
+            return True
+        if self._text or self._is_fresh or self._reasoning is not None or not text:
+            return False
+        vocabulary = self._vocabulary
+        if vocabulary.find_place(text) or (self._quotes.is_line_start and vocabulary.match_line_place(text)):
+            return False
+        self._end_plain_text()
+        self._quotes.pass_text(text)
+        self._is_idle = self._quotes.is_settled
+        return True
 
-    def _is_plain(self, text: str) -> bool:
-        """Can this text be sent as it is? Nearly all texts of a stream can, so this is asked first."""
-        return bool(
-            not self._text
-            and not self._is_fresh
-            and self._reasoning is None
-            and not self._quotes.is_line_start
-            and not self._vocabulary.find_place(text)
-            and text
-        )
+    def _end_plain_text(self) -> None:
+        self._quotes.pass_text("".join(self._plain_text)[-2:])  # only its end matters to what follows
+        self._plain_text = ("", "")
+
+    # --- what is sent ---
 
     def _take_out(self) -> list[Piece]:
         out, self._out = self._out, []
+        self._is_idle = not self._text and not self._is_fresh and self._reasoning is None and self._quotes.is_settled
         return out
 
     def _release(self, end: int) -> None:

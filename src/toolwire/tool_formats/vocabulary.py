@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from msgspec import Struct
 
 from toolwire.tool_formats.frame import Situation, ToolFormat
+from toolwire.tool_formats.quoted_text import QUOTING
 from toolwire.tool_formats.reasoning_marks import (
     ANSWER_MARKS,
     ANSWER_TOKENS,
@@ -64,6 +65,11 @@ class Vocabulary:
         self.find_place = re.compile(rf"{anywhere}|(?<=\n)[ \t]*{on_line}").search
         """The next place where an opening or mark begins, or may begin at the end of the text. It is the last character
         of the match."""
+        marks = {text[0] for row in formats if row.place == "anywhere" for text in row.openings} | {
+            one[0] for one in _MARKS
+        }
+        self.find_special = re.compile(f"[{re.escape(''.join(sorted(marks)) + QUOTING)}]").search
+        """The next character that may begin something within a line, or that ends the line."""
         self.match_line_place = re.compile(rf"[ \t]*{on_line}").match
         """The same, at the beginning of a line."""
         strong = [one.text for some in self._openings.values() for one in some if one.is_mark]

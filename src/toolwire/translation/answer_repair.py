@@ -141,6 +141,8 @@ class AnswerRepair:
         self._indexes: dict[int, int] = {}
         """The new index of each of the provider's parts, -1 for text."""
         self._next_index = 0
+        self.pass_repeat: Callable[[str], bool] | None = None
+        """Takes one more text of the part that the last delta belonged to, if it needs no repair. None: not known."""
         self.has_changes = False
         """Has anything been repaired?"""
         self.repairs_by_call: dict[int, list[str]] = {}
@@ -149,6 +151,7 @@ class AnswerRepair:
     def repair_events(self, events: Iterable[Event]) -> list[Event]:
         out: list[Event] = []
         for event in events:
+            self.pass_repeat = None
             REPAIR_STEPS[type(event)](self, event, out)
         return out
 
@@ -240,6 +243,8 @@ class AnswerRepair:
         if index < 0:
             choice.logprobs += event.logprobs
             self._feed_text(choice, event.text, out)
+            if choice.reader is not None and choice.open_kind is Text:
+                self.pass_repeat = choice.reader.pass_plain_text
             return
         if not choice.has_content and choice.reasoning_size < MAX_REASONING:
             choice.reasoning.append(event.text)

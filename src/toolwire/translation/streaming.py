@@ -65,8 +65,8 @@ class StreamTranslation:
         self.has_content = False
         """Has any content come after the start?"""
         self.ended = False
-        self._takes_repeats = self.rounds is None and self._repair is None
-        """May further deltas of the same part be translated by their texts alone?"""
+        self._repeated_index = -1
+        """The provider's index of the part that the last delta belongs to, where answers are repaired."""
         self._last_delta: TextDelta | ArgumentsDelta | None = None
         """The last event, if it was a delta and the reader may recognise more of them by their bytes."""
         self._delta_writer: DeltaWriter | None = None
@@ -151,14 +151,19 @@ class StreamTranslation:
         out: list[bytes] = []
         if self._reader.replaced_halves:
             self.ledger.note_repairs(self._reader.replaced_halves)
-        if self._repair is not None:
-            events = self._repair.repair_events(events)
+        repair = self._repair
+        if repair is not None:
+            last = events[-1] if events else None
+            self._repeated_index = last.index if isinstance(last, TextDelta) else -1
+            events = repair.repair_events(events)
         if self.rounds is not None:
             events = self.rounds.join_events(events)
         for event in events:
             if self.failure is not None and (self._steps is not None or type(event) is not OpaqueEvent):
                 break
             out.append(self._translate_event(event))
+        if repair is not None and (repair.pass_repeat is None or not events):
+            self._last_delta = None
         return b"".join(out)
 
     def _translate_event(self, event: Event) -> bytes:
@@ -178,12 +183,15 @@ class StreamTranslation:
         out = self._write_events(EVENT_STEPS[kind](steps, event))
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
-        elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self._takes_repeats:
+        elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self.rounds is None:
             self._last_delta = event
         return out
 
     def _translate_repeat(self, delta: TextDelta | ArgumentsDelta, text: str) -> bytes:
         """Translate one more delta of the same part, of which only the text is known."""
+        repair = self._repair
+        if repair is not None and (repair.pass_repeat is None or not repair.pass_repeat(text)):
+            return self._translate_events([TextDelta(self._repeated_index, text)])
         write = self._delta_writer
         if write is None:
             assert self._steps is not None
