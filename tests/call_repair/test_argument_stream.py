@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.call_repair.argument_stream import ArgumentMender
+from toolwire.call_repair.arguments import mend_arguments
 from toolwire.call_repair.calls import repair_arguments
+from toolwire.schema.validate import value_problems
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -150,6 +152,15 @@ def test_what_is_mended_is_mended_once(value: dict[str, Any], schema: dict[str, 
     once = repair_arguments(json.dumps(value, indent=indent), schema)
     again = repair_arguments(once.text, schema)
     assert (again.text, again.repairs, again.problem) == (once.text, (), once.problem)
+
+
+@given(value=objects, schema=schemas)
+def test_a_repair_makes_no_new_problem(value: dict[str, Any], schema: dict[str, Any]) -> None:
+    mended = mend_arguments(value, schema)
+    before, after = value_problems(value, schema), value_problems(mended.value, schema)
+    assert len(after) <= len(before)
+    if not mended.repairs:
+        assert mended.value is value
 
 
 @given(text=damaged(), schema=schemas)

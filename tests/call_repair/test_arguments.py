@@ -83,6 +83,10 @@ LEFT_ALONE: dict[str, tuple[Any, str]] = {
     "an array of anything": ({"type": "array"}, '"x"'),
     "an array of anything, said": ({"type": "array", "items": {"description": "d"}}, '"x"'),
     "an unknown listed value": (COLOUR, '"green"'),
+    "a listed number with a point": ({"enum": ["10", "20"]}, '"1.0"'),
+    "a listed version": ({"enum": ["v10", "v20"]}, '"v1.0"'),
+    "a listed number with a sign": ({"enum": ["5"]}, '"-5"'),
+    "a listed order": ({"enum": ["name", "date"]}, '"-name"'),
     "two listed values": ({"enum": ["a_b", "A-B"]}, '"a b"'),
     "out of bounds": ({"type": "integer", "maximum": 3}, '"5"'),
     "too long": ({"type": "string", "maxLength": 2}, "12345"),
@@ -203,7 +207,7 @@ PROBLEMS = {
     '{"path": "a", "max_lines": "x"}': "The arguments do not match the schema: /max_lines: expected a whole number, got a string.",
     "{}": "The arguments do not match the schema: the arguments: `path` is missing.",
     "[1, 2]": "The arguments must be a JSON object, not an array.",
-    '{"path": "a': "The arguments are not JSON: Unterminated string starting at at line 1 column 10.",
+    '{"path": "a': "The arguments are not JSON: Unterminated string starting at line 1 column 10.",
     "": "The arguments do not match the schema: the arguments: `path` is missing.",
 }
 

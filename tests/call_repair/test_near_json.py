@@ -35,6 +35,8 @@ READ: dict[str, tuple[str, Any]] = {
     "words without quotes": ("{city: New York, zip: 02134}", {"city": "New York", "zip": "02134"}),
     "missing comma": ('{"a": 1 "b": 2\n"c": [{"d": 1} {"e": 2}]}', {"a": 1, "b": 2, "c": [{"d": 1}, {"e": 2}]}),
     "NaN": ('{"a": NaN}', {"a": "NaN"}),
+    "a fence": ('```json\n{"a": "```"}\n```\n', {"a": "```"}),
+    "end tokens": ('{"a": 1}<|im_end|> </s>\n', {"a": 1}),
     "half of a character": (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
     "a pair of halves": (r'{"a": "\ud83d\ude42\d"}', {"a": "🙂\\d"}),
 }
@@ -53,6 +55,8 @@ UNREADABLE = {
     "cut in a number": '{"a": 1.',
     "two objects": '{"a":1}{"b":2}',
     "text behind": '{"a": 1} and so on',
+    "a fence that does not end": '```json\n{"a": 1}',
+    "another call behind": '{"a": 1}<|tool_call|>{"a": 2}',
     "text before": 'Sure: {"a": 1}',
     "missing colon": '{"a" 1}',
     "inner quotes": '{"a": "env.get("KEY")"}',

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from material import HERE
+from material import HERE, Recorded, corpus, needs_corpus
 from toolwire.call_repair.argument_stream import ArgumentMender
 from toolwire.call_repair.calls import repair_call
 from toolwire.call_repair.offered_tools import OfferedTools
-from toolwire.core.ir import Tool
+from toolwire.core.events import fold
+from toolwire.core.ir import Call, Tool
+from toolwire.core.json_values import Malformed
+from toolwire.protocols import find_codec
 
 FOLDER = HERE.parent.parent / "shared" / "dialects" / "samples"
 LINES = [line for file in sorted(FOLDER.glob("*.jsonl")) for line in file.read_text().splitlines()]
@@ -41,3 +44,38 @@ def test_sample(sample: Any) -> None:
             mender = ArgumentMender(tools.parameters(found))
             out = [mender.feed(sample["text"][at : at + size]) for at in range(0, len(sample["text"]), size)]
             assert json.loads("".join([*out, mender.close(is_cut)[0]])) == call["arguments"]
+
+
+def recorded_calls(record: Recorded) -> list[Call]:
+    codec = find_codec(record.protocol)
+    try:
+        if record.bytes is not None:
+            reader = codec.make_stream_reader()
+            response = fold([*reader.feed(record.bytes), *reader.close()])
+        else:
+            response = codec.read_response(record.response)
+    except Malformed:
+        return []
+    parts = [part for choice in response.choices for part in choice.parts]
+    return [part for part in parts if isinstance(part, Call) and part.kind == "function"]
+
+
+@needs_corpus
+def test_recorded_calls_stay_as_they_are() -> None:
+    """Only calls without any arguments are mended, which some servers send for tools without parameters."""
+    seen = 0
+    for record in corpus():
+        if not isinstance(record.request, dict) or not record.request.get("tools"):
+            continue
+        if record.bytes is None and not isinstance(record.response, dict):
+            continue
+        try:
+            tools = OfferedTools(find_codec(record.protocol).read_request(record.request).tools)
+        except Malformed:
+            continue
+        for call in recorded_calls(record):
+            repaired = repair_call(call.name, call.arguments, tools)
+            if call.arguments and repaired.name == call.name:
+                assert (repaired.arguments, repaired.repairs) == (call.arguments, ()), record.name
+                seen += 1
+    assert seen > 100

@@ -7,6 +7,7 @@ an object that wraps the arguments.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -29,6 +30,10 @@ _MAX_WRAPPERS: Final = 2
 _MAX_NESTING: Final = 32
 _MAX_CONVERSIONS: Final = 2000
 """Values of a wrong type in one call; with more of them, all stay as they are. About a tenth of a second."""
+
+_find_letter = re.compile(r"[^\W\d_]").search
+_join_words = re.compile(r"(?<=[^\W_])[-_\s]+(?=[^\W_])").sub
+"""Separators at the beginning mean something: `-name` may be a descending order."""
 
 
 class MendedArguments(Struct, frozen=True):
@@ -256,14 +261,13 @@ _Made = tuple[Json] | None
 
 
 def _choose_listed_text(value: Json, shape: Shape) -> _Made:
-    """The only allowed string that differs by case or separators only."""
-    if not isinstance(value, str) or not shape.texts or "string" not in shape.types:
+    """The only allowed string that differs by case, or by the separators between its words, only."""
+    if not isinstance(value, str) or not shape.texts or "string" not in shape.types or not _find_letter(value):
         return None
-    folds: tuple[Callable[[str], str], ...] = (str.strip, lambda text: text.strip().lower(), fold_name)
-    for fold in folds:
+    for fold in (str.strip, lambda text: text.strip().lower(), lambda text: _join_words("_", text.strip()).lower()):
         folded = fold(value)
         found = [text for text in dict.fromkeys(shape.texts) if fold(text) == folded]
-        if found and folded:
+        if found:
             return (found[0],) if len(found) == 1 else None
     return None
 

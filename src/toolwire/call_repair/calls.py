@@ -53,6 +53,8 @@ def describe_rename(name: str, found: str) -> str:
 
 def describe_unknown_tool(name: str, tools: OfferedTools) -> str:
     names = tools.names
+    if not names:
+        return f"There is no tool `{name}`: no tools are offered."
     listed = ", ".join(f"`{one}`" for one in names[:_MAX_LISTED_TOOLS])
     return f"There is no tool `{name}`. The tools are {listed}{', …' if len(names) > _MAX_LISTED_TOOLS else ''}."
 

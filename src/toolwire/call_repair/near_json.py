@@ -108,6 +108,9 @@ _HALF_REPLACED: Final = "half of a character was replaced by U+FFFD"
 _match_blank = re.compile(r"[\s\ufeff]*+").match
 _match_comment = re.compile(r"//[^\n]*+|#[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/").match
 _match_escaped_blank = re.compile(r"\\[nrt]").match
+_is_fenced = re.compile(r"\s*+```[a-zA-Z]*+[ \t]*+\n(.*)\n\s*+```\s*+", re.DOTALL).fullmatch
+_match_end_tokens = re.compile(r"(?:(?:<\|\w{1,40}\|>|<｜[\w▁]{1,40}｜>|</s>)\s*+)++").match
+"""What a server should have removed: `<|im_end|>`, `<|call|>`, `</s>`."""
 _STRINGS: Final[dict[str, Callable[[str, int], re.Match[str] | None]]] = {
     '"': re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL).match,
     "'": re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL).match,
@@ -152,6 +155,7 @@ class _TolerantReader:
         self.is_loose = self.is_loose or is_loose
 
     def read_document(self) -> Json:
+        self.leave_fence()
         self.skip_blanks()
         if self.mark not in ("{", "[", '"', "'"):
             _refuse()
@@ -162,9 +166,19 @@ class _TolerantReader:
             while self.mark in ("}", "]"):
                 self.at += 1
                 self.skip_blanks()
+        if tokens := _match_end_tokens(self.text, self.at):
+            self.note("end tokens were left out")
+            self.at = tokens.end()
         if self.mark:
             _refuse()
         return value
+
+    def leave_fence(self) -> None:
+        """Read what is inside of a code fence, if that is the whole text."""
+        fenced = _is_fenced(self.text)
+        if fenced is not None:
+            self.note("the code fence was left out")
+            self.text = fenced[1]
 
     @property
     def mark(self) -> str:

@@ -198,7 +198,7 @@ def explain_decode_error(data: bytes | str, error: Exception) -> str:
     except UnicodeDecodeError as bad:
         return f"not UTF-8 at byte {bad.start}"
     except json.JSONDecodeError as bad:
-        return f"not JSON: {bad.msg} at line {bad.lineno} column {bad.colno}"
+        return f"not JSON: {bad.msg.removesuffix(' at')} at line {bad.lineno} column {bad.colno}"
     except RecursionError:
         return "the JSON is nested too deeply"
     except ValueError as bad:
