@@ -142,7 +142,7 @@ def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> li
     splitter = SseSplitter()
     events: list[StreamEvent] = []
     try:
-        for data, time in zip(captured.pieces, captured.times, strict=True):
+        for data, time in zip(captured.pieces, captured.times, strict=False):  # a whole body, an error, has no times
             ms = milliseconds(time - started)
             for frame in splitter.feed(data):
                 text = clean(frame.data.decode("utf-8", "replace"))

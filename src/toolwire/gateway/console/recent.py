@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import msgspec
 
 from toolwire.gateway.telemetry.record import ExchangeRecord
+
+MAX_PACKED = 64 * 1024
+"""Bytes of an exchange with its client up to which it is packed: to copy more costs more than it saves."""
+_encode = msgspec.msgpack.Encoder(enc_hook=dict).encode  # EMPTY_MAPPING is not a dict
 
 
 class RecentExchanges:
     """Running and finished exchanges, the oldest first. It only keeps them: whoever looks works out what to show. It is
-    also the memory for captured traffic (`CaptureBudget`), which it gets by removing the oldest exchanges."""
+    also the memory for captured traffic (`CaptureBudget`), which it gets by removing the oldest exchanges.
+
+    A finished exchange is packed into one piece of memory. Its fifty objects can then be used again at once by the next
+    exchanges; if they stayed, each exchange would be slower, because all of its memory would be new to the processor.
+    """
 
     def __init__(self) -> None:
-        self._records: deque[ExchangeRecord] = deque()
+        self._exchanges: deque[ExchangeRecord | bytes] = deque()
         self._max_exchanges = self._max_bytes = 0
         self._used_bytes = 0
         self._last_number = 0
@@ -23,70 +34,96 @@ class RecentExchanges:
     def configure(self, max_exchanges: int, max_bytes: int) -> None:
         """Set the limits. With `max_exchanges` of 0, traffic is captured for the log alone."""
         self._max_exchanges, self._max_bytes = max_exchanges, max_bytes
-        while len(self._records) > max_exchanges:
+        while len(self._exchanges) > max_exchanges:
             self._remove_oldest()
 
     def add(self, record: ExchangeRecord) -> None:
         if not self._max_exchanges:
             return
-        if len(self._records) >= self._max_exchanges:
+        if len(self._exchanges) >= self._max_exchanges:
             self._remove_oldest()
         self._last_number += 1
         record.number = self._last_number
-        self._records.append(record)
+        self._exchanges.append(record)
 
     def take(self, size: int) -> bool:
         """Reserve memory for captured traffic; False if there is not enough, though nothing is left to remove."""
         self._used_bytes += size
-        while self._used_bytes > self._max_bytes and self._records:
+        while self._used_bytes > self._max_bytes and self._exchanges:
             self._remove_oldest()
         if self._used_bytes <= self._max_bytes:
             return True
         self._used_bytes -= size
         return False
 
-    def count_finished(self, records: Iterable[ExchangeRecord]) -> None:
-        """Count the bytes of exchanges that have ended, and forget the traffic of those that are not kept."""
+    def keep_finished(self, records: Iterable[ExchangeRecord]) -> None:
+        """Pack exchanges that have ended and count their bytes, and forget the traffic of those that are not kept."""
+        first = self._first_number
         for record in records:
             capture = record.capture
-            if capture is None:
-                continue
-            if not record.number:
+            if record.number:
+                reserved = capture.reserved if capture is not None else 0
+                packed = pack_exchange(record)
+                if packed is not None:
+                    self._exchanges[record.number - first] = packed
+                    self._used_bytes += len(packed) - reserved
+                elif capture is not None:
+                    self._used_bytes += capture.count_bytes() - reserved
+            elif capture is not None:
                 self._used_bytes -= capture.discard()
                 record.capture = None
-            else:
-                reserved = capture.client_response.reserved
-                for call in capture.upstream_calls:
-                    reserved += call.response.reserved
-                self._used_bytes += capture.count_bytes() - reserved
-        while self._used_bytes > self._max_bytes and self._records:
+        while self._used_bytes > self._max_bytes and self._exchanges:
             self._remove_oldest()
 
     def _remove_oldest(self) -> None:
-        record = self._records.popleft()
-        record.number = 0
+        exchange = self._exchanges.popleft()
         self.removed += 1
-        capture = record.capture
+        if isinstance(exchange, bytes):
+            self._used_bytes -= len(exchange)
+            return
+        exchange.number = 0
+        capture = exchange.capture
         if capture is not None:
             # What has ended goes with its record; what still runs goes on without being captured.
             self._used_bytes -= capture.counted or capture.discard()
 
+    @property
+    def _first_number(self) -> int:
+        return self._last_number + 1 - len(self._exchanges)
+
     def find(self, number: int) -> ExchangeRecord | None:
-        if not self._records:
-            return None
-        place = number - self._records[0].number
-        return self._records[place] if 0 <= place < len(self._records) else None
+        place = number - self._first_number
+        return unpack_exchange(self._exchanges[place]) if 0 <= place < len(self._exchanges) else None
 
     def newest_first(self) -> Iterator[ExchangeRecord]:
-        return iter(list(reversed(self._records)))
+        return map(unpack_exchange, list(reversed(self._exchanges)))
 
     def since(self, number: int) -> Sequence[ExchangeRecord]:
         """The exchanges after the one with this number, the oldest first."""
-        if not self._records or self._records[-1].number <= number:
-            return ()
-        first = self._records[0].number
-        return [self._records[place] for place in range(max(0, number + 1 - first), len(self._records))]
+        start = max(0, number + 1 - self._first_number)
+        return [unpack_exchange(self._exchanges[place]) for place in range(start, len(self._exchanges))]
 
     @property
     def last_number(self) -> int:
         return self._last_number
+
+
+def pack_exchange(record: ExchangeRecord) -> bytes | None:
+    """A finished exchange in one piece; None if it stays as it is, because it is large or a name is not Unicode."""
+    if record.bytes_in + record.bytes_out > MAX_PACKED:
+        return None
+    if record.usage is not None and record.usage.origin is not None:
+        record.usage = msgspec.structs.replace(record.usage, origin=None)  # the provider's JSON is in its answer
+    try:
+        return _encode(record)
+    except UnicodeEncodeError:
+        return None  # half of a surrogate pair
+
+
+def unpack_exchange(exchange: ExchangeRecord | bytes) -> ExchangeRecord:
+    return _decoder().decode(exchange) if isinstance(exchange, bytes) else exchange
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[ExchangeRecord]:
+    return msgspec.msgpack.Decoder(ExchangeRecord)

@@ -75,14 +75,14 @@ async def send_request(
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
     started, capture = call.clock(), call.record.capture
-    captured = _start_capture(call, capture, upstream, body) if capture is not None else None
+    captured = _start_capture(call, capture, upstream, body, started) if capture is not None else None
     response = await _start_sending(call, upstream, body, method)
     if type(response) is TransportError and response.kind == "stale-connection":
         provider, seconds = upstream.provider.name, call.clock() - started
         call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
         response = await _start_sending(call, upstream, body, method)
     if captured is not None:
-        response = captured.capture_response(response)
+        response = captured.capture_response(response, call.clock, call.runtime.telemetry.recent)
     if call.watch_objects is not None and type(response) is not TransportError:
         response = call.watch_objects(upstream, response)
     return response
@@ -104,9 +104,13 @@ def _start_sending(
     return sending
 
 
-def _start_capture(call: GatewayRequest, capture: ExchangeCapture, upstream: Upstream, body: bytes) -> UpstreamCapture:
-    label, path, names = upstream.address_label, upstream.path, call.renamed_tools
-    return capture.start_upstream_call(upstream.codec.name, upstream.provider.name, label, path, body, names)
+def _start_capture(
+    call: GatewayRequest, capture: ExchangeCapture, upstream: Upstream, body: bytes, started: float
+) -> UpstreamCapture:
+    where = (upstream.codec.name, upstream.provider.name, upstream.address_label, upstream.path)
+    captured = UpstreamCapture(*where, body, started, call.renamed_tools)
+    capture.upstream_calls.append(captured)
+    return captured
 
 
 async def _ask_loopback(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse:

@@ -47,6 +47,7 @@ from toolwire.gateway.server.request_body import (
     refuse_keys,
 )
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
+from toolwire.gateway.telemetry.record import ExchangeCapture, find_session
 from toolwire.protocols import CODECS
 
 if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
@@ -115,7 +116,7 @@ class Pipeline:
         if telemetry.wants_bodies:
             record.request_body = body
         if telemetry.wants_capture:
-            telemetry.start_capture(record, body, call.clock, call.headers)
+            record.capture = ExchangeCapture(body, find_session(call.headers))
         peek = await run_by_size(len(body), lambda: self._peek_body(call, body))
         if type(peek) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, peek)

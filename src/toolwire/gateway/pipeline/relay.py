@@ -67,7 +67,8 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     output = await _start_stream(request, call, headers)
     output.start_heartbeat()
     if call.record.capture is not None:
-        output.write_nowait = call.record.capture.client_response.copy_writes(output.write_nowait)
+        response, budget = call.record.capture.client_response, call.runtime.telemetry.recent
+        output.write_nowait = response.copy_writes(output.write_nowait, call.clock, budget)
     await relay_stream(call, started, output)
 
 

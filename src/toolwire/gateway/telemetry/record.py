@@ -28,13 +28,12 @@ class CaptureBudget(Protocol):
         """Reserve bytes. False if there are none left: then no more is captured."""
 
 
-class CapturedBytes(msgspec.Struct, gc=False, eq=False):
-    """A body as it came, in pieces with their times; cut if it is too long."""
+class CapturedBytes(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """A body as it came, whole or in pieces; cut if it is too long."""
 
-    clock: Callable[[], float]
-    budget: CaptureBudget
     pieces: list[bytes] = []
     times: list[float] = []
+    """When each piece of a stream came; a whole body has none."""
     size: int = 0
     """Of the whole body, also if it is cut."""
     is_cut: bool = False
@@ -42,36 +41,37 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False):
     """Bytes of the budget that a stream has taken. A whole body is in memory anyway while its request runs: it counts
     when that has ended."""
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes, time: float, budget: CaptureBudget) -> None:
         """One more piece of a stream."""
         self.size += len(data)
-        if self.size + PIECE_SIZE * len(self.pieces) > self.reserved and not self._reserve_more():
+        if self.size + PIECE_SIZE * len(self.pieces) > self.reserved and not self._reserve_more(budget):
             return
         self.pieces.append(data)
-        self.times.append(self.clock())
+        self.times.append(time)
 
-    def _reserve_more(self) -> bool:
+    def _reserve_more(self, budget: CaptureBudget) -> bool:
         wanted = 2 * self.size + PIECE_SIZE * (2 * len(self.pieces) + 1)  # seldom, though a stream has many pieces
-        if self.is_cut or self.size > MAX_CAPTURED or not self.budget.take(wanted - self.reserved):
+        if self.is_cut or self.size > MAX_CAPTURED or not budget.take(wanted - self.reserved):
             self.is_cut = True
             return False
         self.reserved = wanted
         return not self.is_cut  # taking it may have removed this very exchange
 
     def add_whole(self, data: bytes) -> None:
-        """A whole body."""
+        """A whole body, or the rest of one."""
         self.size += len(data)
-        if self.size > MAX_CAPTURED:
+        if self.is_cut or self.size > MAX_CAPTURED:
             self.is_cut = True
-        elif not self.is_cut:
+        else:
             self.pieces.append(data)
-            self.times.append(self.clock())
 
-    def copy_writes(self, write: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    def copy_writes(
+        self, write: Callable[[bytes], bool], clock: Callable[[], float], budget: CaptureBudget
+    ) -> Callable[[bytes], bool]:
         add = self.add
 
         def copy_and_write(data: bytes) -> bool:
-            add(data)
+            add(data, clock(), budget)
             return write(data)
 
         return copy_and_write
@@ -92,41 +92,54 @@ class CapturedBytes(msgspec.Struct, gc=False, eq=False):
 class CapturedResponse:
     """A provider's answer that is captured while it is read."""
 
-    __slots__ = ("_captured", "_source", "headers", "status")
+    __slots__ = ("_budget", "_captured", "_clock", "_source", "headers", "status")
 
-    def __init__(self, source: UpstreamResponse, captured: UpstreamCapture) -> None:
+    def __init__(
+        self, source: UpstreamResponse, captured: UpstreamCapture, clock: Callable[[], float], budget: CaptureBudget
+    ) -> None:
         self.status: int = source.status
         self.headers: dict[str, str] = source.headers
-        self._source, self._captured = source, captured
+        self._source, self._captured, self._clock, self._budget = source, captured, clock, budget
 
     async def read(self, limit: int) -> bytes | TransportError:
-        return self._capture(await self._source.read(limit), is_end=True)
+        data = await self._source.read(limit)
+        captured = self._captured
+        captured.ended = self._clock()
+        if type(data) is TransportError:
+            captured.error = data.detail
+        else:
+            captured.response.add_whole(data)
+        return data
 
     async def wait_for_data(self, seconds: float) -> bool:
         return await self._source.wait_for_data(seconds)
 
     async def read_chunk(self) -> bytes | TransportError:
-        return self._capture(await self._source.read_chunk())
+        return self._capture_chunk(await self._source.read_chunk())
 
     async def pour_into(self, sink: Callable[[bytes], bool]) -> bytes | TransportError | None:
-        rest = await self._source.pour_into(self._captured.response.copy_writes(sink))
-        return rest if rest is None else self._capture(rest, is_end=True)
+        rest = await self._source.pour_into(self._captured.response.copy_writes(sink, self._clock, self._budget))
+        if rest is not None:
+            self._capture_chunk(rest)
+            self._captured.end(self._clock())
+        return rest
 
     def abort(self) -> None:
-        self._captured.end()
+        self._captured.end(self._clock())
         self._source.abort()
 
-    def _capture(self, data: bytes | TransportError, is_end: bool = False) -> bytes | TransportError:
-        if isinstance(data, bytes):
-            (self._captured.response.add_whole if is_end else self._captured.response.add)(data)
+    def _capture_chunk(self, data: bytes | TransportError) -> bytes | TransportError:
+        captured, time = self._captured, self._clock()
+        if type(data) is TransportError:
+            captured.error = data.detail
         else:
-            self._captured.error = data.detail
-        if is_end or not data:
-            self._captured.end()
+            captured.response.add(data, time, self._budget)
+        if not data:
+            captured.end(time)
         return data
 
 
-class UpstreamCapture(msgspec.Struct, gc=False, eq=False):
+class UpstreamCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     """One request to a provider and its answer. Times are of the caller's monotonic clock, 0 for never."""
 
     protocol: str
@@ -134,11 +147,10 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False):
     address: str
     path: str
     body: bytes
-    response: CapturedBytes
-    clock: Callable[[], float]
     started: float
     renamed_tools: Mapping[str, str]
     """The client's name of each tool that the provider knows by another name."""
+    response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
     head_received: float = 0.0
     ended: float = 0.0
     status: int = 0
@@ -151,66 +163,65 @@ class UpstreamCapture(msgspec.Struct, gc=False, eq=False):
     def url(self) -> str:
         return f"{self.address}{self.path}"
 
-    def end(self) -> None:
-        self.ended = self.ended or self.clock()
+    def end(self, time: float) -> None:
+        self.ended = self.ended or time
 
-    def capture_response(self, source: UpstreamResponse | TransportError) -> CapturedResponse | TransportError:
-        self.head_received = self.clock()
-        if isinstance(source, TransportError):
+    def capture_response(
+        self, source: UpstreamResponse | TransportError, clock: Callable[[], float], budget: CaptureBudget
+    ) -> CapturedResponse | TransportError:
+        self.head_received = clock()
+        if type(source) is TransportError:  # `isinstance` is slow for a Struct that is not one
             self.error, self.ended = source.detail, self.head_received
             return source
         self.status, self.headers = source.status, source.headers
-        return CapturedResponse(source, self)
+        return CapturedResponse(source, self, clock, budget)
 
 
-class ExchangeCapture(msgspec.Struct, gc=False, eq=False):
+class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     """The traffic of one request, with the client and with providers."""
 
     client_request: bytes
-    clock: Callable[[], float]
-    budget: CaptureBudget
-    client_response: CapturedBytes
     session: str = ""
     """The session that the client's headers name."""
+    client_response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
     upstream_calls: list[UpstreamCapture] = []
     counted: int = 0
     """Bytes of the budget that it takes since it has ended."""
 
-    def start_upstream_call(
-        self, protocol: str, provider: str, address: str, path: str, body: bytes, renamed_tools: Mapping[str, str]
-    ) -> UpstreamCapture:
-        clock = self.clock
-        response = CapturedBytes(clock, self.budget)
-        captured = UpstreamCapture(protocol, provider, address, path, body, response, clock, clock(), renamed_tools)
-        self.upstream_calls.append(captured)
-        return captured
-
     def copy_for(self, client_request: bytes) -> ExchangeCapture:
         """For a request that goes on in the background."""
-        response = CapturedBytes(self.clock, self.budget)
-        return ExchangeCapture(client_request, self.clock, self.budget, response, self.session)
+        return ExchangeCapture(client_request, self.session)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of the budget that its streams have taken."""
+        reserved = self.client_response.reserved
+        for call in self.upstream_calls:
+            reserved += call.response.reserved
+        return reserved
 
     def count_bytes(self) -> int:
         """The bytes that it takes, now that it has ended; those that were reserved for its streams are included."""
         if len(self.client_request) > MAX_CAPTURED:
             self.client_request = b""
-        size = len(self.client_request) + self.client_response.size
+        answers = [self.client_response]
+        self.counted = len(self.client_request)
         for call in self.upstream_calls:
             if len(call.body) > MAX_CAPTURED:
                 call.body = b""
-            size += len(call.body) + call.response.size
-        self.counted = size + PIECE_SIZE * len(self.client_response.pieces)
+            answers.append(call.response)
+            self.counted += len(call.body)
+        self.counted += sum(one.size + PIECE_SIZE * len(one.pieces) for one in answers)
         return self.counted
 
     def discard(self) -> int:
-        """Forget the traffic, and capture no more of it. Returns the bytes of the budget that it has taken."""
-        released, self.counted = self.counted, 0
-        reserved = self.client_response.discard()
+        """Forget the traffic, and capture no more of it. Returns the bytes that were reserved for it."""
         self.client_request = b""
+        released = self.client_response.discard()
         for call in self.upstream_calls:
-            reserved += call.response.discard()
+            released += call.response.discard()
             call.body = b""
-        return released or reserved
+        return released
 
 
 SESSION_HEADERS = (
@@ -222,13 +233,12 @@ SESSION_HEADERS = (
 
 
 def find_session(headers: Mapping[str, str]) -> str:
-    for name in SESSION_HEADERS:
-        if name in headers:
-            return headers[name]
-    return ""
+    if headers.keys().isdisjoint(SESSION_HEADERS):
+        return ""
+    return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
-class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False):
+class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
     """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
     key and no header."""
 

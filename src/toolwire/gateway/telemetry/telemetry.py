@@ -10,7 +10,7 @@ from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeCapture, ExchangeRecord, find_session
+from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.stderr import STDERR
 
 if TYPE_CHECKING:
@@ -99,12 +99,6 @@ class Telemetry:
             self._tracer.start_span(record, headers)
         return record
 
-    def start_capture(
-        self, record: ExchangeRecord, body: bytes, clock: Callable[[], float], headers: Mapping[str, str]
-    ) -> None:
-        recent = self.recent
-        record.capture = ExchangeCapture(body, clock, recent, CapturedBytes(clock, recent), find_session(headers))
-
     def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         """The headers that pass the trace on to the provider."""
         return () if self._tracer is None else self._tracer.trace_headers(record)
@@ -148,7 +142,7 @@ class Telemetry:
                     self._tracer.end_span(record)
             self.log.log_exchanges(records)
             if self.wants_capture:
-                self.recent.count_finished(records)
+                self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count_dropped_lines(lost)
