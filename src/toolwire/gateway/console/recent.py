@@ -62,7 +62,7 @@ class RecentExchanges:
         for record in records:
             capture = record.capture
             if record.number:
-                reserved = capture.reserved if capture is not None else 0
+                reserved = capture.reserved_bytes if capture is not None else 0
                 packed = pack_exchange(record)
                 if packed is not None:
                     self._exchanges[record.number - first] = packed

@@ -193,7 +193,7 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
         return ExchangeCapture(client_request, self.session)
 
     @property
-    def reserved(self) -> int:
+    def reserved_bytes(self) -> int:
         """Bytes of the budget that its streams have taken."""
         reserved = self.client_response.reserved
         for call in self.upstream_calls:
