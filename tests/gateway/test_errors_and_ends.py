@@ -433,6 +433,7 @@ def test_what_is_no_answer_is_a_bad_gateway(
 NOT_ANSWERS = (
     '{"status":"ok"} {} {"detail":"gone"} {"choices":[]} {"choices":null} {"output":[]} {"content":[]} {"content":null}'
     ' {"candidates":[]} {"candidates":null} {"message":null} {"usage":{}} {"id":"x","model":"m"} null []'
+    ' {"status":"in_progress","output":[]} {"output":[{}]}'
 ).split()
 FRAMINGS = {
     "json": ("application/json", "%s"),

@@ -91,7 +91,16 @@ NOT_ANSWERS = (
         {"data":[],"object":"list"} {"usage":{}} {"id":"x","model":"m"} {"candidates":{}} {"choices":{}} {"message":{}}
         {"choices":[{}]} {"choices":[{"index":0}]} {"choices":[{"message":null}]} {"choices":[{"message":{}}]}
         {"choices":[{"delta":{}}]} {"candidates":[{}]} {"candidates":[{"index":0}]} {"candidates":[{"content":{}}]}
-        {"type":"message","content":[]} {"object":"response","output":[]} {"response":{}}""".split()
+        {"type":"message","content":[]} {"object":"response","output":[]} {"response":{}}
+        {"status":"queued","output":[]} {"status":"in_progress","output":[]} {"status":"in_progress","output":[{}]}
+        {"output":[{}]} {"output":[{"type":""}]} {"output":[{"id":"x"}]} {"output":[{"type":"message","content":[{}]}]}
+        {"output":[{"type":"reasoning"}]} {"output":[{"type":"function_call"}]} {"content":[{}]}
+        {"content":[{"type":"text","text":""}]} {"content":[{"type":"thinking","thinking":""}]}
+        {"candidates":[{"content":{"parts":[{}]}}]} {"candidates":[{"content":{"parts":[{"text":""}]}}]}
+        {"choices":[{"message":{"content":[{}]}}]} {"choices":[{"message":{"content":""}}]}
+        {"choices":[{"message":{"tool_calls":[{}]}}]} {"message":{"content":[{}]}} {"message":{"content":""}}
+        {"type":"response.completed","response":{"status":"in_progress","output":[]}}
+        {"type":"response.completed","response":{"status":"queued","id":"resp_1"}}""".split()
     ),
     b"",
     b" \n",
@@ -128,6 +137,16 @@ def test_a_body_that_is_not_an_answer_is_a_failure(client: str, provider: str) -
         except Malformed:
             continue
         assert translated.failure is not None, body
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+@pytest.mark.parametrize("client", NAMES)
+def test_a_response_that_is_made_in_the_background_is_an_answer(client: str, status: str) -> None:
+    body = {**ANSWERS["openai-responses"], "status": status, "background": True, "output": []}
+    translated = Exchange(find_codec(client), find_codec("openai-responses")).translate_response(encode(body))
+    assert translated.failure is None
+    if client == "openai-responses":
+        assert json.loads(translated.body) == body
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)

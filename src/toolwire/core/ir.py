@@ -549,8 +549,20 @@ class Response(Struct, frozen=True, gc=False):
     def is_hollow(self) -> bool:
         """Has it neither content nor the provider's word for its end? Such a body is not an answer, though it has the
         shape of one (Chat `{"choices":[{}]}`)."""
-        ends = [choice.parts or (choice.finish is not None and choice.finish.raw) for choice in self.choices]
-        return self.failure is None and not any(ends)
+        says = [any(map(says_something, each.parts)) or (each.finish and each.finish.raw) for each in self.choices]
+        return self.failure is None and not any(says)
+
+
+def says_something(part: Part) -> bool:
+    """False for an empty text, and for a call without a name."""
+    match part:
+        case Text() | Refusal():
+            return bool(part.text)
+        case Reasoning():
+            return bool(part.text or part.seal or part.hidden)
+        case Call():
+            return bool(part.name)
+    return True
 
 
 # --- working with nodes ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 
 from toolwire.core.codec import ResponsePeek, WriteContext
 from toolwire.core.envelopes import EMPTY_ENVELOPE
-from toolwire.core.errors import expect_answer
+from toolwire.core.errors import NOTHING_SAID, expect_answer
 from toolwire.core.ids import derive_id, is_legal_id
 from toolwire.core.ir import (
     EMPTY_MAPPING,
@@ -29,6 +29,7 @@ from toolwire.core.ir import (
     Response,
     Text,
     Usage,
+    says_something,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -106,12 +107,21 @@ def read_response(body: Object) -> Response:
         reading.read_origin(body, None, RESPONSE_KEYS),
         tuple(reading.unknown_fields),
     )
+    if failure is None and not any(map(says_something, parts)) and not is_ended(body):
+        raise Malformed(None, f"this is not an answer: {NOTHING_SAID}, and its status is {body['status']!r}")
     return expect_answer(response)
 
 
+def is_ended(body: Object) -> bool:
+    """False for an answer that is not yet made. OpenAI gives one only to a request for a background response, and says
+    so in it."""
+    return body.get("status") not in UNFINISHED_STATUSES or body.get("background") is True
+
+
 def read_output_item(node: Object, path: Path, reading: ReadContext) -> tuple[Part, ...]:
-    """The parts of an item. Those of a message have the item as their origin, so that it can be given back whole."""
-    if node.get("type") != "message":
+    """The parts of an item. Those of a message have the item as their origin, so that it can be given back whole. An
+    item without a type is a message, as in a stream."""
+    if (node.get("type") or "message") != "message":
         return read_model_item(node, path, reading)
     origin = read_item_origin(reading, node, path, RESPONSE_MESSAGE_KEYS, "id")
     parts: list[Part] = []
@@ -263,6 +273,8 @@ def write_end_fields(
     out["status"] = status
     if status == "completed":
         out["completed_at"] = max(context.now, out.get("created_at") or 0)
+    elif status in UNFINISHED_STATUSES:
+        out["background"] = True
     elif status == "incomplete":
         out["incomplete_details"] = {"reason": reason}
     elif status == "failed":

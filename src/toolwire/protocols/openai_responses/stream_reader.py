@@ -62,7 +62,13 @@ from toolwire.protocols.openai_responses.names import (
     RESPONSE_MESSAGE_KEYS,
     SHAPE_BY_CALL_TYPE,
 )
-from toolwire.protocols.openai_responses.response import read_failure, read_finish, read_output_item, read_usage
+from toolwire.protocols.openai_responses.response import (
+    is_ended,
+    read_failure,
+    read_finish,
+    read_output_item,
+    read_usage,
+)
 
 EVENT_KEYS = frozenset(
     """type sequence_number response output_index item item_id content_index summary_index annotation_index
@@ -227,7 +233,7 @@ class StreamReader:
         if response.get("status") is None:
             response = {**response, "status": node["type"].rpartition(".")[2]}
         failure = read_failure(response, at)
-        if failure is None and not given and not self._items:
+        if failure is None and not self._items and not (given and is_ended(response)):
             raise Malformed(path, f"this is not an answer: {NOTHING_SAID}")
         if failure is None:
             self._finish_all_items(response, at)

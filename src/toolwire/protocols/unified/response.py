@@ -9,7 +9,20 @@ from msgspec.structs import asdict, replace
 from toolwire.core.codec import WriteContext
 from toolwire.core.errors import NOTHING_SAID
 from toolwire.core.ids import derive_id
-from toolwire.core.ir import Call, Choice, Finish, Media, Part, Reasoning, Response, Seal, Text, Usage, source_path
+from toolwire.core.ir import (
+    Call,
+    Choice,
+    Finish,
+    Media,
+    Part,
+    Reasoning,
+    Response,
+    Seal,
+    Text,
+    Usage,
+    says_something,
+    source_path,
+)
 from toolwire.core.json_values import (
     Json,
     Malformed,
@@ -231,7 +244,7 @@ def read_response_node(reading: LenientReadContext, body: Json, path: Path) -> R
     choice = _read_choice(reading, node, path)
     if error is None and node.get("message") is None and not ("message" in node and node.get("id")):
         raise Malformed(path, "this is not a unified answer: it has neither `message` nor `error`")
-    is_hollow = choice is not None and not choice.parts and choice.finish is None
+    is_hollow = choice is not None and choice.finish is None and not any(map(says_something, choice.parts))
     if error is None and is_hollow and not node.get("id"):
         raise Malformed(path, f"this is not an answer: {NOTHING_SAID}")
     return Response(
