@@ -23,6 +23,7 @@ from toolwire.gateway.pipeline.route import (
     Target,
     choose_codec,
     codec_with_quirks,
+    is_allowed,
 )
 from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -159,6 +160,46 @@ def test_a_key_limits_what_may_be_asked_for(router: Router) -> None:
     unknown = router.route("claude-haiku-x/y", ClientKey(name="all", sha256=""))
     assert not isinstance(unknown, Failure)
     assert isinstance(router.route("nothing", ClientKey(name="all", sha256="")), Failure)
+
+
+NAMES_OF_VARIANTS = (
+    "gpt-x:online",
+    "gpt-x@preset/cheap",
+    "gpt-x-mini:free",
+    "openrouter/openai/gpt-x:online",
+    "openrouter/@preset/cheap",
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed"),
+    [
+        ("gpt-x*", ()),
+        ("gpt-?*", ()),
+        ("gpt-x?online", ()),
+        ("*gpt-x*", ()),
+        ("openrouter/openai/*", ()),
+        ("*/*", ()),
+        ("gpt-x*:*", ("gpt-x:online", "gpt-x-mini:free")),
+        ("gpt-x:*", ("gpt-x:online",)),
+        ("gpt-x:online", ("gpt-x:online",)),
+        ("gpt-x@*", ("gpt-x@preset/cheap",)),
+        ("openrouter/*", ("openrouter/openai/gpt-x:online", "openrouter/@preset/cheap")),
+        ("openrouter/openai/*:*", ("openrouter/openai/gpt-x:online",)),
+        ("*", NAMES_OF_VARIANTS),
+    ],
+)
+def test_a_pattern_of_a_key_does_not_reach_variants_of_models(pattern: str, allowed: tuple[str, ...]) -> None:
+    """OpenRouter's variants choose tools and other models."""
+    key = ClientKey(name="ci", sha256="", models=(pattern,))
+    assert tuple(name for name in NAMES_OF_VARIANTS if is_allowed(key, name)) == allowed
+
+
+def test_a_key_is_told_why_its_pattern_does_not_allow_a_variant(router: Router) -> None:
+    found = router.route("house-1:online", ClientKey(name="ci", sha256="", models=("house-*",)))
+    assert isinstance(found, Failure)
+    assert found.kind == "permission"
+    assert "`*` does not match `:` or `@`" in found.message
 
 
 def test_models_are_listed_by_name(router: Router) -> None:
@@ -379,6 +420,10 @@ OWNERS = {
     "groq/llama-4": f"groq/* models are Groq's: set GROQ_API_KEY {ROUTE_HINT}",
     "openrouter/qwen/qwen4": f"openrouter/* models are OpenRouter's: set OPENROUTER_API_KEY {ROUTE_HINT}",
     "ollama/llama4": f"ollama/* models are Ollama's: set OLLAMA_BASE_URL {ROUTE_HINT}",
+    **{
+        name: f"it looks like a model of Ollama: set OLLAMA_BASE_URL or add [providers.ollama], then ask for `ollama/{name}`."
+        for name in ("llama3.2:3b", "qwen3:8b", "gpt-oss:20b", "deepseek-r1:latest")
+    },
     "azure/mine": f"azure/* models are Azure OpenAI's: set AZURE_OPENAI_API_KEY and AZURE_OPENAI_BASE_URL {ROUTE_HINT}",
     "bedrock/anthropic.claude": "Amazon Bedrock needs signed requests, which is out of scope.",
 }
@@ -415,6 +460,12 @@ def test_a_model_of_a_configured_server_that_does_not_serve_it(tmp_path: Path) -
     direct = router.route("anthropic/claude-opus-5", None)
     assert isinstance(direct, Failure)
     assert "Anthropic's: ask for `work/claude-opus-5`" in direct.message
+
+
+def test_a_bare_name_with_a_tag_is_found_at_the_configured_ollama(tmp_path: Path) -> None:
+    found = make_router(tmp_path, '[providers.box]\nkind = "ollama"\n').route("llama3.2:3b", None)
+    assert isinstance(found, Failure)
+    assert "it looks like a model of Ollama: ask for `box/llama3.2:3b`, or add a route under [models]." in found.message
 
 
 def test_a_key_is_not_shown_what_it_may_not_use(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     auth_header: str = ""
     quirks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    name_shape: str = ""
     list_models: bool = True
     tool_format: str = ""
     catalogue: str = ""

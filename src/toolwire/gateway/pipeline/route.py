@@ -117,6 +117,8 @@ class Router:
             return Failure("invalid", message, 400, "missing_required_parameter", "model")
         if key is not None and not is_allowed(key, name):
             problem = f"the key `{key.name}` may not use the model `{name}`: the `models` of the key do not include it"
+            if any(matches_pattern(name, pattern) for pattern in key.models):
+                problem += ", because `*` does not match `:` or `@` (the operator can add `*:*` or the whole name)"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
         targets = tuple(self._expand_targets(name, frozenset()))
         if not targets:
@@ -161,13 +163,17 @@ class Router:
         row = known_servers()[server]
         configured = next((one for one in self.config.providers.values() if one.kind == server), None)
         direct = f"{configured.name}/{rest if family == f'{server}/*' else name}" if configured is not None else ""
-        if not direct:
-            todo = f"set {' and '.join(row.needed_variables)} and restart the gateway, or add a route under [models]"
-        elif is_allowed(key, direct):
+        variables = " and ".join(row.needed_variables)
+        if direct:
             todo = f"ask for `{direct}`, or add a route under [models]"
+        elif family:
+            todo = f"set {variables} and restart the gateway, or add a route under [models]"
         else:
+            todo = f"set {variables} or add [providers.{server}], then ask for `{server}/{name}`"
+        if direct and not is_allowed(key, direct):
             todo = "add a route under [models]"
-        return f"{family} models are {row.title}'s: {todo}. "
+        owner = f"{family} models are {row.title}'s" if family else f"it looks like a model of {row.title}"
+        return f"{owner}: {todo}. "
 
     def _suggest_models(self, name: str, key: ClientKey | None) -> str:
         """The models that the client can use, the most similar name first."""
@@ -184,10 +190,14 @@ class Router:
 
 
 def _find_owner(name: str) -> tuple[str, str]:
-    """The well-known server that has a model of this name, and the pattern that says so; ("", "") if there is none."""
+    """The well-known server that has a model of this name, and the pattern that says so; ("", "") if there is none. The
+    pattern is empty if the name only looks like one of the server's."""
     prefix, _, rest = name.partition("/")
     if rest and prefix in known_servers():
         return prefix, f"{prefix}/*"
+    for server, row in known_servers().items():
+        if row.name_shape and re.fullmatch(row.name_shape, name):
+            return server, ""
     families = [(server, pattern) for server, row in known_servers().items() for pattern in row.models]
     return next((family for family in families if matches_pattern(name, family[1])), ("", ""))
 
@@ -221,8 +231,22 @@ def matches_pattern(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
+VARIANT_MARKS = ":@"
+"""OpenRouter adds tools or chooses another model by what follows them (`gpt-x:online`, `gpt-x@preset/cheap`)."""
+
+
 def is_allowed(key: ClientKey | None, name: str) -> bool:
-    return key is None or any(matches_pattern(name, pattern) for pattern in key.models)
+    return key is None or any(allows_name(pattern, name) for pattern in key.models)
+
+
+def allows_name(pattern: str, name: str) -> bool:
+    """Does a pattern of a key allow this name? `*` and `provider/*` allow everything; in all others, `*` and `?` match
+    the marks of variants only if the pattern has them itself (`gpt-x*:*`)."""
+    if not matches_pattern(name, pattern):
+        return False
+    provider, _, rest = pattern.rpartition("/")
+    is_whole = rest == "*" and "/" not in provider and not is_pattern(provider)
+    return is_whole or all(mark not in name or mark in pattern for mark in VARIANT_MARKS)
 
 
 # --- protocols ---
