@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -221,7 +221,19 @@ def late_results(count: int) -> dict[str, Any]:
     return chat(*messages)
 
 
+def calls_with_ids(ids: Sequence[str], results: Sequence[str] | None = None) -> dict[str, Any]:
+    calls = [call(id)["tool_calls"][0] for id in ids]
+    answers = ({"role": "tool", "tool_call_id": id, "content": "x"} for id in (ids if results is None else results))
+    return chat({"role": "assistant", "content": None, "tool_calls": calls}, *answers)
+
+
 LARGE: dict[str, dict[str, Any]] = {
+    "one odd id again and again": calls_with_ids(["functions.f:0"] * 20_000),
+    "a few odd ids again and again": calls_with_ids([f"odd id {number % 7}" for number in range(20_000)]),
+    "one legal id again and again": calls_with_ids(["call_1"] * 20_000),
+    "odd ids": calls_with_ids([f"functions.f:{number}/é" for number in range(20_000)]),
+    "calls and results without ids": calls_with_ids([""] * 20_000),
+    "results without ids": calls_with_ids([f"c{number}" for number in range(20_000)], [""] * 20_000),
     "one tool again and again": chat(
         tools=[{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}] * 40_000
     ),

@@ -6,6 +6,7 @@ The same input always gives the same new id, because providers cache prompts by 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2s, sha256
 
 SAFE_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
@@ -31,11 +32,16 @@ def make_legal_id(
     prefix_length = limit - len(suffix)
     if prefix_length < 1:
         return hex_digest(text + salt, limit)
-    readable = "".join(character if pattern.fullmatch(f"a{character}") else "_" for character in text[:limit])
+    readable = "".join([_legal_character(pattern, character) for character in text[:limit]])
     prefix = readable[:prefix_length].strip("_-.:")
     if not prefix or not pattern.fullmatch(prefix):
         prefix = f"x{prefix}"[:prefix_length]
     return prefix + suffix
+
+
+@lru_cache(2048)
+def _legal_character(pattern: re.Pattern[str], character: str) -> str:
+    return character if pattern.fullmatch(f"a{character}") else "_"
 
 
 ESCAPE_PREFIX = "tw-"

@@ -10,8 +10,9 @@ call without a result gets one that says so; a result without a call becomes tex
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from itertools import chain, count, pairwise, takewhile
+from itertools import pairwise, takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,8 +46,13 @@ class _CallIds(Struct, eq=False):
     used_ids: set[str] = set()
     latest_ids: dict[str, str] = {}
     """The new id of the latest call with each old id."""
-    unanswered: dict[str, Call] = {}
-    """Calls without a result so far, by their new ids."""
+    unanswered: set[str] = set()
+    """The new ids of calls without a result so far."""
+    waiting: dict[tuple[str, bool], deque[str]] = {}
+    """The new ids of calls in their order, by name (and under "" all of them) and by whether they had an id. Those that
+    got a result stay until they are first: there may be thousands of calls."""
+    attempts: dict[str, int] = {}
+    """How many other ids were tried in place of an id that was taken."""
     call_count: int = 0
 
     def normalise_part(self, part: Part) -> Part:
@@ -60,7 +66,9 @@ class _CallIds(Struct, eq=False):
             return call  # a provider whose protocol leaves ids out pairs results itself
         id = self._choose_id(call)
         self.used_ids.add(id)
-        self.unanswered[id] = call
+        self.unanswered.add(id)
+        for name in {"", call.name}:
+            self.waiting.setdefault((name, bool(call.id)), deque()).append(id)
         if call.id:
             self.latest_ids[call.id] = id
         if id == call.id:
@@ -91,14 +99,17 @@ class _CallIds(Struct, eq=False):
         return id if self._is_legal(id) else self._made_id(id)
 
     def _unique_id(self, id: str) -> str:
-        candidates = chain((id,), (self._made_id(id, str(number)) for number in count(1)))
-        return next(candidate for candidate in candidates if candidate not in self.used_ids)
+        unique = id
+        while unique in self.used_ids:
+            number = self.attempts[id] = self.attempts.get(id, 0) + 1
+            unique = self._made_id(id, str(number))
+        return unique
 
     def _normalise_result(self, result: Result) -> Result:
         if self.ledger.is_same_protocol and not result.id:
             return result
         id = self.latest_ids.get(result.id, "") if result.id else self._find_call_id(result.name)
-        self.unanswered.pop(id, None)
+        self.unanswered.discard(id)
         if not id:
             id = self._legal_id(result.id or ids.make_legal_id("result"))
         if id == result.id:
@@ -109,8 +120,17 @@ class _CallIds(Struct, eq=False):
 
     def _find_call_id(self, name: str) -> str:
         """The call that a result without an id belongs to: a call of that name, preferably one without an id."""
-        candidates = [(id, call) for id, call in self.unanswered.items() if not name or call.name == name]
-        return next((id for id, call in candidates if not call.id), candidates[0][0] if candidates else "")
+        for has_id in (False, True):
+            queue = self.waiting.get((name, has_id), deque())
+            while queue:
+                if queue[0] in self.unanswered:
+                    return queue[0]
+                queue.popleft()
+        return ""
+
+    def forget_unanswered(self) -> None:
+        self.unanswered.clear()
+        self.waiting.clear()
 
 
 def normalise_call_ids(
@@ -137,7 +157,7 @@ def normalise_call_ids(
             is_new_batch = True
         elif is_new_batch and any(type(part) is Call for part in turn.parts):
             # A result without an id is never paired with a call that was abandoned earlier.
-            call_ids.unanswered.clear()
+            call_ids.forget_unanswered()
             is_new_batch = False
         turns.append(with_parts(turn, [*map(call_ids.normalise_part, turn.parts)]))
     return with_turns(request, turns), frozenset(call_ids.used_ids)
