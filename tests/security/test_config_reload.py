@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import signal
@@ -24,6 +25,7 @@ from toolwire.gateway.config import load
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.telemetry.telemetry import Telemetry
 
 HASH = hashlib.sha256(CLIENT_KEY.encode()).hexdigest()
 KEYS = f'[[server.keys]]\nname = "desk"\nsha256 = "{HASH}"\nmodels = ["loopback"]\nmetrics = true\n'
@@ -99,6 +101,73 @@ def test_a_file_that_vanished_leaves_the_old_one_in_force(tmp_path: Path) -> Non
     assert not watched.live.reload_if_changed()
     assert watched.live.current is watched.first
     assert len(watched.messages) == 2
+
+
+def put_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def put_device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def put_terminal(file: Path) -> None:
+    file.symlink_to("/dev/tty")
+
+
+def put_folder(file: Path) -> None:
+    file.mkdir()
+
+
+NOT_FILES = {"pipe": put_pipe, "endless device": put_device, "terminal": put_terminal, "folder": put_folder}
+
+
+@pytest.mark.parametrize("kind", NOT_FILES)
+def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    NOT_FILES[kind](tmp_path / "toolwire.toml")
+    done = run_command(["check-config", "--config", str(tmp_path / "toolwire.toml")], tmp_path, os.environ)
+    assert done.code == 2, done.out
+    assert "toolwire.toml: cannot be read: " in done.err
+
+
+@pytest.mark.parametrize("kind", NOT_FILES)
+def test_a_gateway_whose_file_became_something_else_still_ends(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(KEYED)
+    with serving(tmp_path, "--config", str(file)) as process:
+        file.unlink()
+        NOT_FILES[kind](file)
+        process.signal(signal.SIGHUP)
+        process.says('"config_refused"')
+        assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 200
+        process.signal(signal.SIGTERM)
+        assert process.ended() == 0
+
+
+def test_a_file_that_takes_long_to_read_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """As on a disk that hangs: the thread that reads the file waits for ever."""
+    reached, never = threading.Event(), threading.Event()
+
+    class HangingConfig(LiveConfig):
+        def read_if_changed(self, force: bool = False) -> None:
+            if force:
+                reached.set()
+                never.wait()
+
+    file = tmp_path / "toolwire.toml"
+    file.write_text(KEYED)
+
+    async def run() -> None:
+        live = HangingConfig(file, {}, lambda found: None)
+        gateway = Gateway(live, Telemetry(live.current.server, lambda text: None))
+        gateway.open()
+        gateway.start_reload()
+        while not reached.is_set():
+            await asyncio.sleep(0)
+        await gateway.close()
+
+    asyncio.run(run())
+    never.set()
 
 
 def test_keys_can_still_be_removed_by_saying_so(tmp_path: Path) -> None:
@@ -283,7 +352,10 @@ def test_numbers_that_no_timer_or_counter_takes_are_refused(tmp_path: Path, key:
     assert any(key in message for message in watched.messages)
 
 
-def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
-    done = run_command(["check-config", "--config", "/dev/zero"], tmp_path, os.environ)
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.touch()
+    os.truncate(file, load.MAX_FILE_BYTES + 1)
+    done = run_command(["check-config", "--config", str(file)], tmp_path, os.environ)
     assert done.code
     assert "bytes" in done.err

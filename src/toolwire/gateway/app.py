@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
+from toolwire.gateway.server.large_work import DaemonThread
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
 from toolwire.gateway.store.repository import StateRepository
@@ -97,6 +99,7 @@ class Gateway:
         self._last_config_check = self._last_store_sweep = 0.0
         self._polling_task: asyncio.Task[None] | None = None
         self._reload_requested = asyncio.Event()
+        self._config_thread = DaemonThread("toolwire-config")
         self._on_config_accepted = on_config_accepted
 
     @property
@@ -347,7 +350,10 @@ class Gateway:
             before, seen = seen, source.file_stamp()
             # A file that has just changed may still be written: it is read when it has been the same twice.
             if forced or seen == before:
-                self._apply_reload(await asyncio.to_thread(source.read_if_changed, forced))
+                found = await self._config_thread.call(partial(source.read_if_changed, forced))
+                if isinstance(found, BaseException):
+                    raise found
+                self._apply_reload(found)
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
                 await self._responses_service.repository.sweep()
@@ -364,6 +370,7 @@ class Gateway:
         """Stop. Background responses may finish, unless `force` is set."""
         if self._polling_task is not None:
             self._polling_task.cancel()
+        self._config_thread.end()
         if self._shared_key is not None:
             self._shared_key.close()
         if self._responses_service is not None:

@@ -75,8 +75,8 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     sha256: str
     """The SHA-256 hash of the key in hexadecimal. `toolwire keys new NAME --write` makes a key and adds its hash."""
     models: tuple[str, ...] = ("*",)
-    """Names and patterns of the models that the client may use. `*` and `provider/*` allow everything. In others `*` and
-    `?` do not match `:` and `@`, unless the pattern has them (`gpt-5*:*`)."""
+    """Names and patterns of the models that the client may use. `*` and `provider/*` allow everything. In others `*` or
+    `?` match no `:` and no `@`, unless the pattern has them (`gpt-5*:*`)."""
     metrics: bool = False
     """May the client read `/metrics`? They show the providers, models and token counts of all clients."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -159,15 +160,22 @@ def _read_file(path: Path) -> str:
 
 
 def read_file_bytes(path: Path) -> bytes:
-    """What is in a configuration file; raises ConfigError."""
+    """What is in a configuration file; raises ConfigError. Nothing is waited for: a pipe may have no writer."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
+        with open(path, "rb", opener=_open_at_once) as file:
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(MAX_FILE_BYTES + 1) if is_file else b""
+            problem = "" if is_file else "it is not a regular file"
     except OSError as error:
+        data, problem = b"", error.strerror
+    if problem:
         hint = "see --config and $TOOLWIRE_CONFIG"
-        raise ConfigError(
-            [Problem(location=str(path), message=f"cannot be read: {error.strerror}", hint=hint)]
-        ) from None
+        raise ConfigError([Problem(location=str(path), message=f"cannot be read: {problem}", hint=hint)])
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # Windows does not have it
 
 
 def decode_file(data: bytes, path: Path) -> str:

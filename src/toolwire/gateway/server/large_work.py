@@ -1,11 +1,14 @@
-"""Work on large bodies runs in a thread, so that other clients do not wait for it."""
+"""Threads for work that others must not wait for: large bodies, and files on disks that may hang."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 LARGE_BODY = 128 * 1024
 """From this size in bytes on, reading and translating a body is large work: some milliseconds."""
@@ -20,3 +23,41 @@ async def run_by_size(size: int, work: Callable[[], Result]) -> Result:
     if size < LARGE_BODY:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_executor, work)
+
+
+class DaemonThread:
+    """Runs functions one after the other in a thread that does not keep the process from ending: a thread that waits
+    for a disk that hangs never ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """The result of the function, or the exception that it raised."""
+        future = asyncio.get_running_loop().create_future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._calls.put((future, function))
+        return future
+
+    def end(self) -> None:
+        """End the thread after the calls that it has already."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            try:
+                result = function()
+            except BaseException as error:  # noqa: BLE001  handed to whoever waits for it
+                result = error
+            with suppress(RuntimeError):  # the event loop has ended
+                future.get_loop().call_soon_threadsafe(_settle, future, result)
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)

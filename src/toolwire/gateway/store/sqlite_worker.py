@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from toolwire.gateway.store.store import (
-    StoreDown,
-)
+from toolwire.gateway.server.large_work import DaemonThread
+from toolwire.gateway.store.store import StoreDown
 
 APPLICATION_ID = 0x74776B70
 """Written into the header of the file, so that a file of another program is recognised as such."""
@@ -183,44 +180,6 @@ class _QueuedWork(Struct, eq=False):
     future: asyncio.Future[Any]
 
 
-class _DaemonThread:
-    """Runs functions one after the other in a thread that does not keep the process from ending: a thread that waits
-    for a disk that hangs never ends."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """The result of the function, or the exception that it raised."""
-        future = asyncio.get_running_loop().create_future()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        self._calls.put((future, function))
-        return future
-
-    def end(self) -> None:
-        """End the thread after the calls that it has already."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function = call
-            try:
-                result = function()
-            except BaseException as error:  # noqa: BLE001  handed to whoever waits for it
-                result = error
-            with suppress(RuntimeError):  # the event loop has ended
-                future.get_loop().call_soon_threadsafe(_settle, future, result)
-
-
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
 class SqliteWorker:
     """Runs jobs on one file, in order, in one thread. Jobs that arrive while it is busy share the next transaction. The
     file is opened by the first job. Nobody waits for it longer than `DEADLINE`, also if the disk hangs: while the
@@ -236,7 +195,7 @@ class SqliteWorker:
         self._path, self._clock, self._pragmas, self._migrations = path, clock, pragmas, migrations
         self._queue: list[_QueuedWork] = []
         self._queue_task: asyncio.Task[None] | None = None
-        self._thread = _DaemonThread("toolwire-store")  # starts with the first job
+        self._thread = DaemonThread("toolwire-store")  # starts with the first job
         self._busy_since = 0.0
         """Since when the thread works on the same jobs; 0 while it has none."""
         self._closed = False
