@@ -473,6 +473,25 @@ def test_items_that_only_this_protocol_knows_are_carried_whole(item: Any, role: 
     assert [loss.code for loss in ledger.losses if loss.severity == "lost"] == ["opaque-dropped"]
 
 
+def test_tools_that_the_providers_search_found_are_tools() -> None:
+    """A client can write such an item itself, so rules must see its tools."""
+    item = {
+        "type": "tool_search_output", "id": "tso_1", "call_id": None, "execution": "server", "status": "completed",
+        "tools": [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("a", "b")],
+    }  # fmt: skip
+    body = {"model": "m", "input": [{"role": "user", "content": "x"}, item]}
+    request = CODEC.read_request(body)
+    assert CODEC.write_request(request, own_ledger()) is body
+    (added,) = request.turns[1].parts
+    assert isinstance(added, ToolsAdded)
+    assert [tool.name for tool in added.tools if isinstance(tool, Tool)] == ["a", "b"]
+    for left in ((added.tools[0],), ()):
+        turn = replace_fields(request.turns[1], parts=(replace_fields(added, tools=left),) if left else ())
+        changed = replace_fields(request, turns=(request.turns[0], turn))
+        written = again(CODEC.write_request(changed, own_ledger()))["input"][1]
+        assert written == {**item, "tools": item["tools"][: len(left)]}
+
+
 def test_a_result_of_a_shell_that_the_provider_ran_is_its_own() -> None:
     call = {"type": "shell_call", "call_id": "c", "action": {}, "environment": {"type": "container_auto"}}
     request = CODEC.read_request({"input": [call, {"type": "shell_call_output", "call_id": "c", "output": []}]})

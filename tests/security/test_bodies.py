@@ -311,6 +311,10 @@ def test_a_spelling_that_rules_do_not_know_is_refused_inside_too(
 FOUND = '"tools":[{"type":"function","name":"forbidden_shell","parameters":{}},{"type":"function","name":"allowed","parameters":{}}]'
 HIDDEN_TOOLS: list[tuple[str, str]] = [
     ("openai-responses", '"input":[{"type":"tool_search_call","call_id":"c","execution":"client","arguments":{}},{"type":"tool_search_output","call_id":"c","execution":"client","status":"completed",' + FOUND + "}]"),
+    *(
+        ("openai-responses", '"input":[{"type":"tool_search_call","execution":"server","call_id":null,"arguments":{}},{"type":"tool_search_output","call_id":null,' + execution + FOUND + "}]")
+        for execution in ('"execution":"server","status":"completed",', '"execution":null,', "")
+    ),
     ("openai-chat", '"messages":[{"role":"system","content":"x",' + FOUND + "}]"),
     ("openai-chat", '"chat_template_kwargs":{' + FOUND + "}"),
     ("gemini", '"contents":[{"role":"user","parts":[{"text":"x"}],"tools":[{"functionDeclarations":[' + SHELL + "]}]}]"),

@@ -167,7 +167,7 @@ def read_file_bytes(path: Path) -> bytes:
             data = file.read(MAX_FILE_BYTES + 1) if is_file else b""
             problem = "" if is_file else "it is not a regular file"
     except OSError as error:
-        data, problem = b"", error.strerror
+        data, problem = b"", error.strerror or str(error)
     if problem:
         hint = "see --config and $TOOLWIRE_CONFIG"
         raise ConfigError([Problem(location=str(path), message=f"cannot be read: {problem}", hint=hint)])

@@ -68,6 +68,7 @@ from toolwire.protocols.openai_responses.names import (
     REQUEST_KEYS,
     ROLES,
     SHAPE_BY_CALL_TYPE,
+    SHAPE_BY_KIND,
     SHAPE_BY_OUTPUT_TYPE,
     intact_wire,
     is_own,
@@ -165,6 +166,8 @@ def read_turn(value: Json, path: Path, reading: ReadContext, provider_run_ids: l
     shape = SHAPE_BY_OUTPUT_TYPE.get(kind)
     if shape is not None and not is_run_by_provider(node) and node.get("call_id") not in provider_run_ids:
         return _read_result_turn(node, path, reading)
+    if kind == FOUND_TOOLS_TYPE and isinstance(node.get("tools"), list) and node["tools"]:
+        return _read_found_tools(node, path, reading)
     if kind == "compaction" and node.get("encrypted_content"):
         return _read_compaction(node, path, reading)
     if shape is not None or kind in CLIENT_ITEM_TYPES:
@@ -203,6 +206,27 @@ def _read_message(node: Object, path: Path, reading: ReadContext) -> Turn:
 def _read_additional_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
     role, added = ROLES.get(str(node.get("role")), "developer"), read_tools_added(node, path, reading)
     return Turn(role, (added,), origin=read_item_origin(reading, node, path, frozenset({"type", "role", "tools"})))
+
+
+FOUND_TOOLS_TYPE = SHAPE_BY_KIND["search"].output_type
+FOUND_TOOLS_KEYS = frozenset({"type", "tools"})
+
+
+def _read_found_tools(node: Object, path: Path, reading: ReadContext) -> Turn:
+    """What a search found that OpenAI ran itself. A client could have written it, so its tools are tools as others."""
+    added = read_tools_added(node, path, reading)
+    return Turn("assistant", (added,), origin=read_item_origin(reading, node, path, FOUND_TOOLS_KEYS))
+
+
+def _write_found_tools(turn: Turn, ledger: Ledger) -> Object | None:
+    """The item of such a turn, also if a rule has removed all its tools; None for any other turn."""
+    wire = turn.origin.wire if is_own(turn.origin) and turn.role == "assistant" else None
+    was = wire if isinstance(wire, dict) and wire.get("type") == FOUND_TOOLS_TYPE else None
+    if was is None and not (turn.role == "assistant" and [*map(type, turn.parts)] == [ToolsAdded]):
+        return None
+    tools = tuple([tool for part in turn.parts for tool in tools_added_by(part)])
+    item = was or {"type": FOUND_TOOLS_TYPE, "call_id": None, "execution": "server", "status": "completed"}
+    return {**item, "tools": write_tools(tools, ledger)}
 
 
 _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = {
@@ -286,6 +310,9 @@ def write_turn(turn: Turn, items: list[Object], ledger: Ledger) -> None:
         return
     if turn.name:
         ledger.note("no-counterpart", source_path(turn), f"the name {turn.name!r} of a turn was left out")
+    if (found_tools := _write_found_tools(turn, ledger)) is not None:
+        items.append(found_tools)
+        return
     before = len(items)
     run: list[Part] = []
     for part in turn.parts:
