@@ -1,0 +1,170 @@
+"""Answers of models that call well are not changed by a repair, and those of models that call badly are changed in the
+same way whole, streamed and in every protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from material import NAMES, corpus, needs_corpus
+from tool_formats.written_calls import WRITERS
+from toolwire import Exchange, Options, Stream, parse_tool_calls, translate
+from toolwire.protocols import find_codec
+
+RESCUE = {"tool_format": "auto", "repair_calls": True}
+
+
+# --- what is right stays as it is -------------------------------------------------------------------------------------
+
+REPAIRED = {
+    "openai_chat/0445": "arguments-repaired",  # no arguments at all
+    "openai_chat/0471": "arguments-repaired",  # null
+    "openai_chat/0519": "reasoning-in-text",  # <think>
+    "anthropic/0037": "reasoning-in-text",  # <thinking>, by Claude 3
+    "anthropic/0402": "reasoning-in-text",
+}
+"""The recordings in which there is something to repair. None is a call that somebody only wrote about."""
+
+
+@needs_corpus
+@pytest.mark.parametrize("recorded", corpus(), ids=lambda one: one.name)
+def test_recorded_answers_that_are_right_stay_so(recorded: Any) -> None:
+    codec = find_codec(recorded.protocol)
+    exchange = Exchange(codec, codec, Options(**RESCUE))
+    if recorded.request is None or (recorded.response is None and recorded.bytes is None) or recorded.status >= 400:
+        pytest.skip("no answer")
+    exchange.remember_request(recorded.request)
+    if recorded.bytes is not None:
+        stream = exchange.start_stream()
+        stream.feed(recorded.bytes)
+        stream.close()
+        losses = stream.losses
+    else:
+        losses = exchange.translate_response(recorded.response).losses
+    assert {loss.code for loss in losses if loss.severity == "repaired"} == {
+        *filter(None, [REPAIRED.get(recorded.name)])
+    }
+
+
+# --- what is wrong is repaired in the same way everywhere ---------------------------------------------------------------
+
+REQUEST = {
+    "model": "qwen3:8b",
+    "messages": [{"role": "user", "content": "Weather?"}],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                    "required": ["city"],
+                },
+            },
+        }
+    ],
+}
+CALLS = [("get_weather", {"city": "Paris", "days": 3}), ("get_weather", {"city": 'A "b"\n\\c <d> 雪'})]
+BAD_CALLS = {
+    "name": ("functions.Get-Weather", '{"city": "Paris"}', {"city": "Paris"}),
+    "text for a number": ("get_weather", '{"city": "Paris", "days": "3"}', {"city": "Paris", "days": 3}),
+    "Python": ("get_weather", "{'city': 'Paris', 'days': 3,}", {"city": "Paris", "days": 3}),
+    "wrapped": ("get_weather", '{"arguments": {"city": "Paris"}}', {"city": "Paris"}),
+    "no last brace": ("get_weather", '{"city": "Paris", "days": 3', {"city": "Paris", "days": 3}),
+    "encoded twice": ("get_weather", json.dumps('{"city": "Paris"}'), {"city": "Paris"}),
+}
+
+
+def write_whole(text: str | None, calls: list[tuple[str, str]], finish: str = "stop") -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for at, (name, arguments) in enumerate(calls)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+def write_stream(text: str | None, calls: list[tuple[str, str]], finish: str, size: int) -> bytes:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": (text or "")[at : at + size]} for at in range(0, len(text or ""), size)]
+    for number, (name, arguments) in enumerate(calls):
+        first = {"index": number, "id": f"call_{number}", "type": "function"}
+        deltas.append({"tool_calls": [{**first, "function": {"name": name, "arguments": ""}}]})
+        for at in range(0, len(arguments), size):
+            piece = {"index": number, "function": {"arguments": arguments[at : at + size]}}
+            deltas.append({"tool_calls": [piece]})
+    frames = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    frames.append({"index": 0, "delta": {}, "finish_reason": finish})
+    same = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return (
+        b"".join(b"data: " + json.dumps({**same, "choices": [one]}).encode() + b"\n\n" for one in frames)
+        + b"data: [DONE]\n\n"
+    )
+
+
+def read_calls(target: str, body: Any) -> list[tuple[str, Any]]:
+    return [(call.name, call.input) for call in parse_tool_calls(target, body)]
+
+
+def fold_stream(target: str, data: bytes) -> Any:
+    """The whole answer that a client of this protocol gets by a stream."""
+    codec = find_codec(target)
+    return Exchange(codec, codec).translate_streamed_response(data).json()
+
+
+def repair_everywhere(
+    target: str, text: str | None, calls: list[tuple[str, str]], finish: str
+) -> Iterator[tuple[Any, list[str]]]:
+    """The answer whole, and streamed in pieces of several sizes, with what was repaired."""
+    request = translate(REQUEST, "request", source="openai-chat", target=target).json()
+    whole = translate(
+        write_whole(text, calls, finish), "response", source="openai-chat", target=target, request=request, **RESCUE
+    )
+    yield whole.json(), sorted(loss.code for loss in whole.losses if loss.severity == "repaired")
+    for size in (1, 3, 1000):
+        stream = Stream(source="openai-chat", target=target, request=request, **RESCUE)
+        data = b"".join(stream.feed(bytes([byte])) for byte in write_stream(text, calls, finish, size)) + stream.close()
+        assert stream.failure is None
+        yield fold_stream(target, data), sorted(loss.code for loss in stream.losses if loss.severity == "repaired")
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", WRITERS)
+def test_calls_in_every_format(name: str, target: str) -> None:
+    calls = CALLS[:1] if name in ("pythonic", "lfm2", "olmo3") else CALLS  # Python's own spelling of such a text
+    for answer, codes in repair_everywhere(target, WRITERS[name](calls), [], "stop"):
+        assert read_calls(target, answer) == calls
+        assert "call-in-text" in codes
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_calls(name: str, target: str) -> None:
+    called, arguments, meant = BAD_CALLS[name]
+    for answer, codes in repair_everywhere(target, None, [(called, arguments)], "tool_calls"):
+        assert read_calls(target, answer) == [("get_weather", meant)]
+        assert set(codes) == {"name-repaired" if called != "get_weather" else "arguments-repaired"}
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_a_draft_in_text_is_not_a_second_call(target: str) -> None:
+    text = WRITERS["hermes"](CALLS[:1])
+    for answer, codes in repair_everywhere(target, text, [("get_weather", '{"city": "Oslo"}')], "tool_calls"):
+        assert read_calls(target, answer) == [("get_weather", {"city": "Oslo"})]
+        assert codes == []
+        assert "tool_call>" in json.dumps(answer)
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_a_call_that_was_cut_off_is_not_completed(target: str) -> None:
+    text = WRITERS["hermes"](CALLS[:1])
+    cut = "<tool_call>\n" + json.dumps({"name": "get_weather", "arguments": {"city": "Par"}})[:-6]
+    for answer, _ in repair_everywhere(target, f"{text}\n{cut}", [], "length"):
+        assert read_calls(target, answer) == CALLS[:1]
+        assert "Par" in json.dumps(answer)
