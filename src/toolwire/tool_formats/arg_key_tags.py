@@ -35,9 +35,11 @@ _BLANKS: Final = re.compile(r"(?:\s|\\n)*+")
 """Between tags; `\\n` as two characters when the whole call was escaped once too often."""
 _NAME: Final = re.compile(r"\s*+(?P<name>(?:(?!\\n)[^\s<>{}\[\]\"'`])+)")
 _OPEN_NAME: Final = re.compile(r"\s*+(?:(?!\\n)[^\s<>{}\[\]\"'`])*+\\?\Z")
-_KEY: Final = re.compile(r"(?:<arg_key>\s*)*+(?P<key>[^<>]{1,200}?)\s*(?:(?:</arg_key>)++|(?=<arg_value>))")
+_KEY: Final = re.compile(
+    r"(?:(?:<arg_key>\s*)++(?=[^<>]{1,200}<)|(?=[\w.$-]{1,64}\s*<))(?P<key>[^<>]+?)\s*(?:(?:</arg_key>)++|(?=<arg_value>))"
+)
 _WORD_KEY: Final = re.compile(r"(?:<arg_key>\s*)*+(?P<key>[\w.$-]{1,64})\s*</arg_key>")
-_OPEN_KEY: Final = re.compile(r"(?:<arg_key>\s*)*+[\w.$-]{0,64}\s*(?:<[^>]{0,9})?\Z")
+_OPEN_KEY: Final = re.compile(r"(?:(?:<arg_key>\s*)++[^<>]{0,200}|[\w.$-]{0,64}\s*)(?:<[^>]{0,14})?\Z")
 _VALUE_TAGS: Final = re.compile(r"(?:<arg_value>)++")
 _VALUE_ENDS: Final = re.compile(r"(?:</arg_value>)++")
 _NEXT: Final = re.compile(r"<arg_key>|</?tool_calls?>")

@@ -77,7 +77,7 @@ class TokenReader:
         tokens = self.tokens
         body = read_json_body(text, head.end(), tokens.ends, situation)
         call = None
-        if body and (body.is_closed or not situation.was_cut):
+        if body and not body.is_cut:
             call = tokens.make_call(situation, head["name"].strip(), body.text)
         if body is None or call is None:
             return None, self._end_of_broken(text, head)

@@ -79,8 +79,9 @@ class ToolFormat(Struct, frozen=True):
     place: Literal["anywhere", "line", "start"] = "anywhere"
     """Where it may begin: anywhere, at the beginning of a line, or of the whole answer (after reasoning)."""
     opening_pattern: str = ""
-    """A regular expression for openings that cannot be listed: the first character, and the rest as a lookahead that
-    also matches where the text ends in the middle of it."""
+    """A regular expression for openings that cannot be listed: the first character, and the rest as a lookahead."""
+    unfinished_opening: str = ""
+    """The same, where the text ends in the middle of such an opening."""
     is_bare_json: bool = False
     """It has no marks of its own, so it is the answer itself where the request asks for JSON (`response_format`)."""
     needs_required_call: bool = False

@@ -24,6 +24,7 @@ from toolwire.tool_formats.tag_text import (
     MAX_TAG_LENGTH,
     NeedsTextError,
     end_of_match,
+    is_cut_here,
     need_whole_match,
     need_whole_tag,
     need_whole_word,
@@ -74,7 +75,11 @@ def _read_marked_frame(text: str, start: int, situation: Situation) -> Frame | N
     if call is None or closing:
         return Frame(closing.end(), (call,)) if call and closing else None
     need_whole_tag(text, skip_blanks(text, end), situation)
-    return None if situation.was_cut else Frame(end, (_add_repair(call, "the end of the call was missing"),))
+    return (
+        None
+        if is_cut_here(text, end, situation)
+        else Frame(end, (_add_repair(call, "the end of the call was missing"),))
+    )
 
 
 @reads_on
@@ -87,8 +92,8 @@ def _read_bare_frame(text: str, start: int, situation: Situation) -> Frame | Non
     closing = _CLOSING.match(text, end)
     if closing:
         return Frame(closing.end(), (call,))
-    need_whole_word(("<tool_call|>", "call:"), text, end_of_match(_SPACES, text, end), situation)
-    return Frame(end, (call,)) if _LINE_END.match(text, end) and not situation.was_cut else None
+    need_whole_word(("<tool_call|>", "<end_function_call>", "call:"), text, end_of_match(_SPACES, text, end), situation)
+    return Frame(end, (call,)) if _LINE_END.match(text, end) and not is_cut_here(text, end, situation) else None
 
 
 def _add_repair(call: TextCall, repair: str) -> TextCall:

@@ -85,7 +85,7 @@ def _find_end(text: str, at: int, situation: Situation) -> int:
 
 def _read_call(text: str, at: int, name: str, situation: Situation) -> Frame | None:
     body = read_json_body(text, at, _ENDS, situation)
-    if body is None or (situation.was_cut and not body.is_closed):
+    if body is None or body.is_cut:
         return None
     call = make_json_call(situation, name, body.text)
     if call is None:
@@ -137,7 +137,7 @@ def _read_bare_message(text: str, head: re.Match[str], situation: Situation) -> 
     """A call, reasoning, or words for the user; None if nothing says where it ends."""
     if head["name"]:
         body = read_json_body(text, head.end(), _BARE_ENDS, situation)
-        if body is None or (situation.was_cut and not body.is_closed):
+        if body is None or body.is_cut:
             return None, head.start()
         name = head["name"].removeprefix("functions.")
         call = make_json_call(situation, name, body.text, ("the special tokens were missing",))

@@ -72,5 +72,11 @@ FORMATS: Final = (
         "dots", ("<dots_function_call>",), MarkedJson(("<dots_function_call>",), "</dots_function_call>").read_frame
     ),
     ToolFormat("anthropic_xml", (*_ANTHROPIC, "<tool_calls>", "<tool_call>"), _read_frame),
-    ToolFormat("anthropic_xml", (), _read_other_namespace, opening_pattern=r"<(?=[A-Za-z][\w.-]{0,30}(?::|\Z))"),
+    ToolFormat(
+        "anthropic_xml",
+        (),
+        _read_other_namespace,
+        opening_pattern=r"<(?=[A-Za-z][\w.-]{0,30}:)",
+        unfinished_opening=r"<(?=[A-Za-z][\w.-]{0,30}\Z)",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import Final
 
 QUOTING: Final = "\n`~>"
@@ -59,11 +60,11 @@ class QuotedText:
 
     def is_quoted(self, *, ignores_indent: bool = False) -> bool:
         """Is what begins at this place only shown? `ignores_indent`: indentation does not make it code."""
-        closing_run = self._run if self._closes_fence(self._run) else ""
-        self._end_run()
-        if self._fence and not closing_run:
-            return True
-        if self._span or self._is_quoted_line or self._in_quotation:
+        place = self
+        if self._run:  # as if it ended here; but asking must not change anything
+            place = copy(self)
+            place._end_run()
+        if place._fence or place._span or self._is_quoted_line or self._in_quotation:
             return True
         return self.is_line_start and self._indent >= _INDENTED and self.has_text and not ignores_indent
 

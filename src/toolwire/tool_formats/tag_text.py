@@ -51,6 +51,14 @@ def need_whole_tag(text: str, at: int, situation: Situation, tag_end: str = ">")
         raise NeedsTextError((tag_end,))
 
 
+def is_cut_here(text: str, at: int, situation: Situation, tag_end: str = ">") -> bool:
+    """Was the answer cut off at this place, or in the middle of a tag that begins here?"""
+    if not situation.was_cut:
+        return False
+    rest = text[at : at + MAX_TAG_LENGTH].lstrip()
+    return not rest or (rest[0] == "<" and tag_end not in rest)
+
+
 def need_whole_match(open_pattern: re.Pattern[str], text: str, at: int, situation: Situation) -> None:
     """Ask for more text if this pattern, which ends with `\\Z`, says that the text ends in the middle of something."""
     if not situation.is_end and open_pattern.match(text, at):

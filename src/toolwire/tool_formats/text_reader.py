@@ -121,8 +121,9 @@ class TextReader:
         while at < len(text):
             held = len(self._text)
             size = min(max(_PORTION, held), MAX_HELD - held)
-            self._text += text[at : at + size]
-            self._fed += size
+            portion = text[at : at + size]
+            self._text += portion
+            self._fed += len(portion)
             at += size
             self._advance(self._situation)
             if len(self._text) >= MAX_HELD:

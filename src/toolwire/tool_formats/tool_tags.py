@@ -73,5 +73,12 @@ def _only_text_parameter(schema: Object, schemas: Object) -> str | None:
 
 
 FORMATS: Final = (
-    ToolFormat("anthropic_xml", (), _read_frame, "line", opening_pattern=r"<(?=[A-Za-z_][\w.-]{0,63}(?:>|\Z))"),
+    ToolFormat(
+        "anthropic_xml",
+        (),
+        _read_frame,
+        "line",
+        opening_pattern=r"<(?=[A-Za-z_][\w.-]{0,63}>)",
+        unfinished_opening=r"<(?=[A-Za-z_][\w.-]{0,63}\Z)",
+    ),
 )

@@ -58,6 +58,8 @@ class Vocabulary:
             for text in row.openings:
                 self._openings.setdefault(text[:1], []).append(Opening(text, row))
         self._patterns = [(re.compile(row.opening_pattern), Opening("", row)) for row in formats if row.opening_pattern]
+        unfinished = [row.unfinished_opening for row in formats if row.unfinished_opening]
+        self._match_unfinished = re.compile("|".join(unfinished) or "(?!)").match
         every = [*_MARKS, *(text for row in formats for text in row.openings)]
         self._prefixes = _prefixes(every)
         self.max_length = max(map(len, every))
@@ -77,7 +79,8 @@ class Vocabulary:
 
     def is_prefix(self, text: str, at: int) -> bool:
         """Does the text end here in the middle of an opening or mark?"""
-        return len(text) - at < self.max_length and text[at:] in self._prefixes
+        is_listed = len(text) - at < self.max_length and text[at:] in self._prefixes
+        return is_listed or self._match_unfinished(text, at) is not None
 
     def openings_at(self, text: str, at: int) -> list[Opening]:
         """The openings that begin here, one for each format, in the order of the formats."""
@@ -98,13 +101,14 @@ def _prefixes(texts: Iterable[str]) -> frozenset[str]:
 def _places(formats: tuple[ToolFormat, ...], place: str, marks: tuple[str, ...] = ()) -> str:
     rows = [row for row in formats if row.place == place]
     listed = _first_characters([*marks, *(text for row in rows for text in row.openings)])
-    return f"(?:{'|'.join([listed, *(row.opening_pattern for row in rows if row.opening_pattern)])})"
+    patterns = [one for row in rows for one in (row.opening_pattern, row.unfinished_opening) if one]
+    return f"(?:{'|'.join([listed, *patterns])})"
 
 
 def _first_characters(texts: Iterable[str]) -> str:
     """A pattern for the first character of these texts, if the rest follows, or the text ends in the middle of it."""
     tree: dict[str, Any] = {}
-    for text in texts:
+    for text in sorted({*texts}):  # the same pattern for every order of the formats is compiled once
         node = tree
         for character in text:
             node = node.setdefault(character, {})
