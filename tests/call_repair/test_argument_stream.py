@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -204,11 +205,74 @@ def test_what_is_right_passes_byte_for_byte(
     assert ("".join(out), repairs, problem) == (text, (), "")
 
 
+# --- faults that models make, put into arguments that are right -------------------------------------------------------
+
+plain = st.text(alphabet="abc XYZ059.,:;{}[]()<>/#'\"`éü数🙂\n\t_-=", max_size=12)
+sure = st.fixed_dictionaries(
+    {"path": plain},
+    optional={
+        "content": plain,
+        "mode": st.sampled_from(["read", "write"]),
+        "count": st.integers(-999, 9999),
+        "ratio": st.sampled_from([0.5, 12.25, -3.0]),
+        "deep": st.booleans(),
+        "tags": st.lists(plain, max_size=3),
+        "point": st.fixed_dictionaries({"x": st.integers(-9, 99)}),
+        "either": st.none() | plain.filter(lambda text: text != "null"),
+    },
+)
+
+
+def indented(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+MAKE_FAULT: dict[str, Callable[[dict[str, Any]], str]] = {
+    "Python": repr,
+    "trailing comma": lambda value: json.dumps(value)[:-1] + ",}",
+    "trailing commas": lambda value: indented(value).replace("\n}", ",\n}").replace('"\n ]', '",\n ]'),
+    "raw control characters": lambda value: indented(value).replace("\\n", "\n").replace("\\t", "\t"),
+    "encoded twice": lambda value: json.dumps(json.dumps(value)),
+    "arguments": lambda value: json.dumps({"arguments": value}),
+    "parameters as a string": lambda value: json.dumps({"parameters": json.dumps(value)}),
+    "a list": lambda value: json.dumps([value]),
+    "no last brace": lambda value: json.dumps(value)[:-1],
+    "a brace too many": lambda value: json.dumps(value) + "}",
+    "comments": lambda value: indented(value).replace(",\n", ', // it\'s "so"\n'),
+    "escaped line breaks": lambda value: json.dumps(value, indent=0, ensure_ascii=False).replace("\n", "\\n"),
+    "missing commas": lambda value: indented(value).replace(',\n "', '\n "'),
+    "keys without quotes": lambda value: re.sub(r'^ "(\w+)":', r" \1:", indented(value), flags=re.MULTILINE),
+    "a fence": lambda value: f"```json\n{indented(value)}\n```",
+    "an end token": lambda value: json.dumps(value) + "<|im_end|>",
+    "texts": lambda value: json.dumps(
+        {key: item if isinstance(item, str | None) else json.dumps(item) for key, item in value.items()}
+    ),
+    "upper-case keys": lambda value: json.dumps({key.upper(): item for key, item in value.items()}),
+    "upper-case values": lambda value: json.dumps(
+        {**value, **({"mode": value["mode"].upper()} if "mode" in value else {})}
+    ),
+    "nulls": lambda value: json.dumps({"count": None, "tags": None, **value}),
+}
+
+
+@pytest.mark.parametrize("fault", MAKE_FAULT)
+@given(value=sure)
+def test_a_fault_is_undone(fault: str, value: dict[str, Any]) -> None:
+    text = MAKE_FAULT[fault](value)
+    repaired = repair_arguments(text, CLOSED)
+    assert repaired.value is not None
+    assert json.loads(repaired.text) == value
+    out, repairs, problem = stream([text[at : at + 5] for at in range(0, len(text), 5)], CLOSED)
+    assert json.loads("".join(out)) == value
+    assert (repairs, problem) == (repaired.repairs, "")
+
+
 # --- large arguments: a step of quadratic time would never end --------------------------------------------------------------
 
 MEGABYTE = 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("piece", "end"),
     [
@@ -229,6 +293,7 @@ def test_a_megabyte_in_small_deltas(piece: str, end: str) -> None:
     assert len("".join(out)) >= MEGABYTE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item", ["'a',", "1,", "{},", "[],", "[", "{a:", '"a" ', "/*", "//\n", "\\n", "a ", '"', "{"])
 def test_a_megabyte_of_near_json(item: str) -> None:
     text = '{"tags": [' + item * (MEGABYTE // len(item)) + "]}"

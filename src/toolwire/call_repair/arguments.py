@@ -31,6 +31,9 @@ _MAX_NESTING: Final = 32
 _MAX_CONVERSIONS: Final = 2000
 """Values of a wrong type in one call; with more of them, all stay as they are. About a tenth of a second."""
 
+_MAX_REPORTED: Final = 20
+"""Repairs of one call that are reported one by one."""
+_MAX_PLACE: Final = 100
 _find_letter = re.compile(r"[^\W\d_]").search
 _join_words = re.compile(r"(?<=[^\W_])[-_\s]+(?=[^\W_])").sub
 """Separators at the beginning mean something: `-name` may be a descending order."""
@@ -48,7 +51,7 @@ def mend_arguments(value: Object, schema: Object) -> MendedArguments:
     """The arguments with every value that a safe repair makes match the schema; unchanged where none does."""
     mender = ArgumentRepair(schema)
     mended = mender.mend_root(value)
-    return MendedArguments(mended, tuple(mender.repairs))
+    return MendedArguments(mended, mender.report)
 
 
 class ArgumentRepair:
@@ -61,6 +64,12 @@ class ArgumentRepair:
         self.repairs: list[str] = []
         self._validator = ValueValidator(schema)
         self._conversions_left = _MAX_CONVERSIONS
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """What was repaired, in a bounded number of sentences."""
+        more = len(self.repairs) - _MAX_REPORTED
+        return (*self.repairs[:_MAX_REPORTED], *([f"{more} more values were mended"] if more > 0 else []))
 
     def matches(self, value: Json, schema: Json) -> bool:
         return self._validator.matches(value, schema)
@@ -170,7 +179,7 @@ class ArgumentRepair:
             made[key] = mended
         elif self.matches(mended, schema):
             made[name] = mended
-            self.repairs.insert(before, f"`{json_pointer(place)}` was renamed to `{name}`")
+            self.repairs.insert(before, f"{_name_place(place)} was renamed to `{name}`")
         else:
             del self.repairs[before:]
             made[key] = item
@@ -217,7 +226,13 @@ class ArgumentRepair:
         return self.shapes.read_shape(schema).types != ALL_TYPES
 
     def _note(self, path: Path, said: str) -> None:
-        self.repairs.append(f"`{json_pointer(path)}`: {said}")
+        self.repairs.append(f"{_name_place(path)}: {said}")
+
+
+def _name_place(path: Path) -> str:
+    """A place for a report: a model can write keys of any length."""
+    pointer = json_pointer(path)
+    return f"`{pointer if len(pointer) <= _MAX_PLACE else pointer[:_MAX_PLACE] + '…'}`"
 
 
 def _find_meant_keys(value: Object, shape: Shape) -> dict[str, str]:

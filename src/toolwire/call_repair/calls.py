@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from toolwire.call_repair.arguments import ArgumentRepair
@@ -11,7 +13,9 @@ from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.core.json_values import Json, Malformed, Object, decode, describe_json_type, encode_text
 from toolwire.schema.validate import value_problems
 
-_MAX_LISTED_TOOLS = 20
+_MAX_LISTED_TOOLS: Final = 20
+_MAX_NAME: Final = 100
+_MAX_PROBLEM: Final = 500
 
 
 class RepairedArguments(Struct, frozen=True):
@@ -48,11 +52,11 @@ def repair_call(name: str, arguments: str, tools: OfferedTools, is_cut: bool = F
 
 
 def describe_rename(name: str, found: str) -> str:
-    return f"the tool `{name}` was taken as `{found}`"
+    return f"the tool `{_shorten(name, _MAX_NAME)}` was taken as `{found}`"
 
 
 def describe_unknown_tool(name: str, tools: OfferedTools) -> str:
-    names = tools.names
+    names, name = tools.names, _shorten(name, _MAX_NAME)
     if not names:
         return f"There is no tool `{name}`: no tools are offered."
     listed = ", ".join(f"`{one}`" for one in names[:_MAX_LISTED_TOOLS])
@@ -71,7 +75,7 @@ def repair_arguments(text: str, schema: Object, *, is_cut: bool = False) -> Repa
     problem = _describe_mismatch(value, schema)
     if read.is_loose and (problem or not repair.root.properties.keys() >= value.keys()):
         return RepairedArguments(text, problem=problem or _describe_unreadable(text, is_cut))
-    said = (*read.repairs, *repair.repairs)
+    said = (*read.repairs, *repair.report)
     return RepairedArguments(encode_text(value) if repair.repairs else read.text, value, said, problem)
 
 
@@ -81,12 +85,12 @@ def _repair_bare_value(text: str, repair: ArgumentRepair, is_cut: bool) -> Repai
     value = None if found is None or found.is_loose else repair.name_bare_value(found.value)
     if found is None or value is None:
         return RepairedArguments(text, problem=_describe_unreadable(text, is_cut))
-    return RepairedArguments(encode_text(value), value, (*found.repairs, *repair.repairs))
+    return RepairedArguments(encode_text(value), value, (*found.repairs, *repair.report))
 
 
 def _describe_mismatch(value: Object, schema: Object) -> str:
     problems = value_problems(value, schema)
-    return f"The arguments do not match the schema: {problems[0]}." if problems else ""
+    return f"The arguments do not match the schema: {_shorten(problems[0], _MAX_PROBLEM)}." if problems else ""
 
 
 def _describe_unreadable(text: str, is_cut: bool) -> str:
@@ -97,3 +101,7 @@ def _describe_unreadable(text: str, is_cut: bool) -> str:
     except Malformed as error:
         return f"The arguments are {error.problem}."
     return f"The arguments must be a JSON object, not {describe_json_type(value)}."
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
