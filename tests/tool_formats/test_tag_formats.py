@@ -4,6 +4,8 @@ that are no calls. Each text is read whole and cut at every character."""
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -297,6 +299,14 @@ REPAIRS: dict[str, tuple[str, list[object]]] = {
         "<tool_call>\n<function=rm></function>\n</tool_call>\n<tool_call>\n<function=get_time></function>\n</tool_call>",
         ["<tool_call>\n<function=rm></function>\n</tool_call>", TIME],
     ),
+    "qwen: the opening tag twice": (
+        "<tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+        [TIME],
+    ),
+    "qwen: an end token for the ends": (
+        "<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n<|im_end|>",
+        [LS],
+    ),
     # --- GLM and Hy3 ---
     "glm: <arg_value> missing": ("<tool_call>bash<arg_key>command</arg_key>ls</arg_value></tool_call>", [LS]),
     "glm: <arg_key> missing": ("<tool_call>bashcommand</arg_key><arg_value>ls</arg_value></tool_call>", [LS]),
@@ -382,6 +392,10 @@ REPAIRS: dict[str, tuple[str, list[object]]] = {
     "dsml: JSON body": (
         '<｜DSML｜tool_calls><｜DSML｜invoke name="bash">{"command": "ls"}</｜DSML｜invoke></｜DSML｜tool_calls>',
         [LS],
+    ),
+    "dsml: attributes in another order": (
+        '<｜DSML｜invoke id="1" name="get_time"><｜DSML｜parameter string="false" name="n">5</｜DSML｜parameter></｜DSML｜invoke>',
+        [("get_time", {"n": 5})],
     ),
     "dsml: wrapped in arguments": (
         '<｜DSML｜tool_calls><｜DSML｜invoke name="bash"><｜DSML｜parameter name="arguments" string="false">{"command": "ls"}'
@@ -604,6 +618,35 @@ def test_unfinished_value_is_text(case: str) -> None:
 @pytest.mark.parametrize("case", INNOCENT)
 def test_innocent_text(case: str) -> None:
     assert _describe(_read_every_way(INNOCENT[case])) == [INNOCENT[case]]
+
+
+_find_tokens = re.compile(r"<[^<>]{0,60}>|```|\s+|[^\s<>]+|.").findall
+
+
+def _mutate(texts: list[str], chance: random.Random) -> str:
+    """One of the texts, with some of its tags and words lost, doubled, or taken from another text."""
+    tokens = _find_tokens(chance.choice(texts))
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        at = chance.randrange(len(tokens) + 1)
+        other = _find_tokens(chance.choice(texts))
+        tokens = chance.choice(
+            (
+                [*tokens[:at], *tokens[at + 1 :]],
+                [*tokens[: at + 1], *tokens[at:]],
+                [*tokens[:at], chance.choice(other), *tokens[at:]],
+                [*tokens[:at], *other, *tokens[at:]],
+                tokens[:at] or other,
+            )
+        )
+    return "".join(tokens)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_split_of_broken_calls_is_equal(seed: int) -> None:
+    chance = random.Random(seed)
+    texts = [*(text for text, _ in (CALLS | REPAIRS).values()), *CUT.values(), *INNOCENT.values()]
+    for _ in range(40):
+        _read_every_way(_mutate(texts, chance), was_cut=chance.random() < 0.2)
 
 
 def test_kimi_ids() -> None:

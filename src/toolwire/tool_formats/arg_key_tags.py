@@ -20,6 +20,7 @@ from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolF
 from toolwire.tool_formats.tag_text import (
     NeedsTextError,
     end_of_match,
+    is_answer_over,
     need_whole_match,
     need_whole_tag,
     reads_on,
@@ -178,9 +179,9 @@ class _BlockReader:
         if self.text.startswith(_CLOSING, self.at):
             self.at += len(_CLOSING)
             return True
-        is_last = self.at == len(self.text)
-        if is_last and not self.situation.is_end:
+        if self.at == len(self.text) and not self.situation.is_end:
             raise NeedsTextError
+        is_last = is_answer_over(self.text, self.at, self.situation)
         if not is_last and not _NEXT_CALL.match(self.text, self.at):
             return False
         if self.read_doubled_opening():
@@ -283,7 +284,7 @@ class _BlockReader:
         after = end_of_match(_BLANKS, self.text, end)
         need_whole_tag(self.text, after, self.situation)
         follows = _NEXT if is_own else _NEXT_CALL
-        if after == len(self.text) or follows.match(self.text, after):
+        if is_answer_over(self.text, after, self.situation) or follows.match(self.text, after):
             return _Value(start, end if is_own else start, is_own)
         return _Value(start, end, True) if is_own and self.has_key(after, sibling_keys) else None
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from toolwire.call_repair.near_json import read_arguments
 from toolwire.tool_formats.call_tokens import CallTokens, TokenReader
-from toolwire.tool_formats.found_calls import make_call
+from toolwire.tool_formats.found_calls import make_call, make_json_call
 from toolwire.tool_formats.frame import Situation, TextCall, ToolFormat
 from toolwire.tool_formats.json_bodies import BodyEnds
 
@@ -19,9 +19,10 @@ def _make_call(situation: Situation, name: str, body: str) -> TextCall | None:
         return None
     arguments = read.value.get("args", read.value.get("arguments"))
     inner = read.value.get("name")
-    if not isinstance(arguments, dict):
-        return None
-    return make_call(situation, inner if isinstance(inner, str) else name, arguments, read.repairs)
+    name = inner if isinstance(inner, str) else name
+    if isinstance(arguments, str):
+        return make_json_call(situation, name, arguments, read.repairs)
+    return make_call(situation, name, arguments, read.repairs) if isinstance(arguments, dict) else None
 
 
 _TOKENS: Final = CallTokens(

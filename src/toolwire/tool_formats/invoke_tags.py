@@ -31,10 +31,13 @@ def _read_value(text: str, schema: Object, tag: re.Match[str]) -> Json:
 INVOKE_TAGS: Final = TagGrammar(
     section=re.compile(rf"<{_PREFIX}{_SECTION}\s*>|<｜tool_calls_begin｜>"),
     section_end=re.compile(rf"</{_PREFIX}{_SECTION}\s*>|<｜tool_calls_end｜>"),
-    call=re.compile(rf"""<{_PREFIX}invoke\s+{_NAME}(?P<name>[^"'<>\s]+?)["']?(?P<closed>\s*/)?\s*>"""),
+    call=re.compile(
+        rf"""<{_PREFIX}invoke\s(?:[^<>]*\s)?{_NAME}(?P<name>[^"'<>\s]+?)["']?(?:\s[^<>]*?)?(?P<closed>/)?>"""
+    ),
     call_end=re.compile(rf"</{_PREFIX}invoke\s*>"),
     parameter=re.compile(
-        rf"""<{_PREFIX}parameter\s+{_NAME}(?P<key>[^"'<>]+?)["']?(?:\s+string="(?P<is_string>true|false)")?(?:\s[^<>]*)?>"""
+        rf"""<{_PREFIX}parameter\s(?:(?=[^<>]*?\bstring="(?P<is_string>true|false)"))?"""
+        rf"""(?:[^<>]*\s)?{_NAME}(?P<key>[^"'<>]+?)["']?(?:\s[^<>]*)?>"""
     ),
     parameter_end=re.compile(rf"</{_PREFIX}parameter\s*>"),
     marks=("invoke>", "_calls>", "_call>", "_use>", "_end｜>", "/>"),

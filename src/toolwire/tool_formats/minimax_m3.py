@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
@@ -88,8 +89,10 @@ def _read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting 
             return _make_frame(tag.end, pieces)
     if not situation.is_end:
         return Waiting((f"{_TOKEN}</invoke>", f"{_TOKEN}</tool_call>"))
-    while pieces and not isinstance(pieces[-1], TextCall):
+    while pieces and not isinstance(last := pieces[-1], TextCall):
         pieces.pop()
+    if pieces and isinstance(last, TextCall):
+        pieces[-1] = replace(last, repairs=("the end of the calls was missing", *last.repairs))
     return _make_frame(end, pieces)
 
 

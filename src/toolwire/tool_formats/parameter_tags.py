@@ -22,7 +22,7 @@ from toolwire.tool_formats.frame import Frame, FrameReader, Piece, Situation, Te
 from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.named_tags import read_named_tags
-from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, need_whole_tag, reads_on
+from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, is_answer_over, need_whole_tag, reads_on
 
 _MAX_TAGS_IN_VALUE: Final = 500
 """Tags that may stand in one value. It bounds the work for a text of nothing but tags."""
@@ -120,7 +120,9 @@ class TagReader:
         """The section, or the call without a section, that begins here."""
         section = self.grammar.section.match(text, start)
         if section:
-            return self._read_section(text, section.end(), situation)
+            # Some models write the opening tag twice.
+            doubled = self.grammar.section.match(text, skip_blanks(text, section.end()))
+            return self._read_section(text, (doubled or section).end(), situation)
         call = self.grammar.call.match(text, start)
         if call:
             return self._read_bare_call(text, call, situation)
@@ -305,7 +307,7 @@ class TagReader:
         if grammar.section.match(text, at):
             return "section"
         need_whole_tag(text, at, situation, grammar.tag_end)
-        return "end" if at == len(text) else "text"
+        return "end" if is_answer_over(text, at, situation) else "text"
 
 
 def _without_groups(pattern: str) -> str:

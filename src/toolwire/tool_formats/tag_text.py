@@ -8,6 +8,7 @@ from typing import Final
 
 from toolwire.tool_formats.frame import Frame, FrameReader, Situation, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT
+from toolwire.tool_formats.reasoning_marks import match_end_tokens
 
 MAX_TAG_LENGTH: Final = 200
 """A longer text without its closing `>` is no tag."""
@@ -57,6 +58,14 @@ def is_cut_here(text: str, at: int, situation: Situation, tag_end: str = ">") ->
         return False
     rest = text[at : at + MAX_TAG_LENGTH].lstrip()
     return not rest or (rest[0] == "<" and tag_end not in rest)
+
+
+def is_answer_over(text: str, at: int, situation: Situation) -> bool:
+    """Does nothing follow here but blanks, and end tokens that the server let through?"""
+    if not situation.is_end:
+        return False
+    tokens = match_end_tokens(text, at)
+    return (tokens.end() if tokens else at) == len(text)
 
 
 def need_whole_match(open_pattern: re.Pattern[str], text: str, at: int, situation: Situation) -> None:
