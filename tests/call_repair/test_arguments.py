@@ -157,6 +157,11 @@ WHOLE: dict[str, tuple[dict[str, Any], str, str]] = {
         '{"path": "a.py", "content": "print("a", "b")\nx"}',
         '{"path":"a.py","content":"print(\\"a\\", \\"b\\")\\nx"}',
     ),
+    "inner quotes before an optional property": (
+        schema_of("path", path=STRING, content=STRING),
+        '{"content": "say "hi" to", "path": "a.py"}',
+        '{"content":"say \\"hi\\" to","path":"a.py"}',
+    ),
     "inner quotes before a required property": (
         schema_of("path", "content", path=STRING, content=STRING),
         '{"content": "say "hi"", "path": "a.py"}',
@@ -180,7 +185,11 @@ WHOLE_LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "words under an unknown key": (ONE, "{town: Paris}"),
     "plain text": (ONE, "Paris"),
     "two objects": (ONE, '{"city": "a"}{"city": "b"}'),
-    "inner quotes, two readings": (schema_of("a", a=STRING, b=STRING), '{"a": "x "y" z", "b": "w"}'),
+    "inner quotes before an unknown key": (schema_of("a", a=STRING), '{"a": "x "y" z", "b": "w"}'),
+    "inner quotes around a member": (schema_of("a", a=STRING, b=STRING), '{"a": "f("x", "b": 1)"}'),
+    "another separator": (schema_of("a", a=STRING, b=STRING), '{"a": "x"; "b": "y"}'),
+    "no colon": (schema_of("a", a=STRING, b=STRING), '{"a": "x", "b" "y"}'),
+    "triple quotes": (schema_of("a", a=STRING), '{"a": """x"""}'),
     "cut in a string": (ONE, '{"city": "Par'),
 }
 
