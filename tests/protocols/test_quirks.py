@@ -234,6 +234,7 @@ def test_the_quirks_there_are() -> None:
         "sealed-calls",
         "reasoning-back",
         "thinking-unforced",
+        "schema-for-calls",
         "no-strict",
         "no-allowed-tools",
         "at-most-128-tools",

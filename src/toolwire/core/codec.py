@@ -94,6 +94,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     tool_search_types: tuple[str, ...] = ()
     """The types of tools with which the provider itself searches for deferred tools begin with one of these (Anthropic
     `tool_search_tool_…`, Responses `tool_search`)."""
+    takes_schema_for_calls: bool = False
+    """Where a call is required and the tools are in the prompt: can the server hold the model to the JSON Schema of a
+    call (`response_format`)?"""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     arguments_must_parse: bool = False

@@ -80,6 +80,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "tool-substituted": "{target} does not run this tool, so the configured function is used instead",
         "namespace-flattened": "{target} has no namespaces",
         "tool-deferred": "there are more tools than are declared at once, so the gateway searches for them",
+        "tools-prompted": "{target} is asked here without tools, so they are part of the prompt",
         "tools-merged": "{target} takes all tools in one list, each name once",
         "turns-joined": "{target} requires consecutive turns of one role to be one turn",
         "turn-moved": "{target} requires results directly after their calls",

@@ -51,7 +51,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Path
 from toolwire.core.losses import Ledger
-from toolwire.tool_formats.families import OFF, formats_for_model
+from toolwire.tool_formats.families import AUTO, OFF, formats_for_model
 from toolwire.tool_formats.frame import Piece, ReasoningText, TextCall, ToolFormat
 from toolwire.tool_formats.text_reader import TextReader
 from toolwire.translation.answer_steps import CUTS
@@ -90,10 +90,12 @@ def plan_repair(
     choice = request.choice
     can_call = choice is None or choice.mode != "none"
     tools = OfferedTools(request.tools if can_call else (), other_names)
-    if options.tool_format == OFF and not (options.repair_calls and tools):
+    # A model that has its tools in the prompt can call them in no other way, and may choose another format.
+    form = AUTO if options.tool_prompt and tools else options.tool_format
+    if form == OFF and not (options.repair_calls and tools):
         return None
     is_required = choice is not None and (choice.mode in ("required", "one") or choice.required)
-    formats = () if options.tool_format == OFF else formats_for_model(request.model, options.tool_format)
+    formats = () if form == OFF else formats_for_model(request.model, form)
     expects_json = request.settings.format is not None
     return RepairPlan(tools, formats, options.repair_calls, is_required, expects_json, options.on_bad_call)
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolwire.core.codec import Codec, WriteContext
+from toolwire.core.codec import Codec, Constraints, WriteContext
 from toolwire.core.events import Event, ResponseFailed, StreamChecker, fold, unfold
 from toolwire.core.ir import (
     EMPTY_MAPPING,
@@ -25,11 +26,19 @@ from toolwire.core.json_values import Body, Malformed, Path, decode, encode, par
 from toolwire.core.losses import Ledger, Loss
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.effects import NOTHING_TO_UNDO
+from toolwire.tool_formats.prompt_table import ToolPrompt
+from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation import signature_memory, tool_rounds
 from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_repair, repair_response
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
+from toolwire.translation.request_steps.prompted_tools import (
+    constraints_for_prompt,
+    has_tools_or_calls,
+    prepare_tools_for_prompt,
+    write_tools_into_prompt,
+)
 from toolwire.translation.request_steps.restore_turns import restore_turns
 from toolwire.translation.request_steps.tools import UNCHANGED_NAMES, substitute_provider_tools
 from toolwire.translation.streaming import StreamTranslation
@@ -86,6 +95,9 @@ class Exchange:
     _prefix_digests: signature_memory.PrefixDigests | None = None
     """Digests of what is before each turn: a record is restored only where its context is the same."""
     _provider_request: Request | None = None
+    """As it is sent, but with its tools, where these are written into the prompt."""
+    _tool_prompt: ToolPrompt | None = None
+    """How the tools are written into the prompt; None if they are sent as tools."""
     _repair_plan: RepairPlan | None = None
     """What can be repaired in the answers."""
 
@@ -159,7 +171,7 @@ class Exchange:
         if records:
             request = restore_turns(request, self._prefix_digests, records, self._maker, provider.constraints, ledger)
         self._provider_request = request = self._adapt_request(request, ledger)
-        return Translation(encode(provider.write_request(request, ledger)), ledger, request.model, bool(request.stream))
+        return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
 
     def remember_request(self, body: Body) -> None:
         """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""
@@ -193,6 +205,10 @@ class Exchange:
             substitutes = options.substitutes if (request.settings.count or 1) == 1 else EMPTY_MAPPING
             request, self._substituted_tools = substitute_provider_tools(request, substitutes, provider, ledger)
             self._added_tool_names |= self._substituted_tools.keys()
+        if options.tool_prompt and has_tools_or_calls(request):
+            self._tool_prompt = find_prompt(options.tool_prompt, request.model)
+            provider = replace(provider, constraints=self._constraints)
+            request = prepare_tools_for_prompt(request, provider.constraints, ledger)
         plan = plan_tool_search(request, self.client.constraints, provider.constraints, options, ledger)
         if plan is not None:
             request = plan.request
@@ -212,6 +228,17 @@ class Exchange:
             search.note_deferred(ledger)
             request = replace_fields(request, tools=search.declared_tools())
         return request
+
+    @property
+    def _constraints(self) -> Constraints:
+        """What the provider demands of this request."""
+        constraints = self.provider.constraints
+        return constraints if self._tool_prompt is None else constraints_for_prompt(constraints)
+
+    def _write_request(self, request: Request, ledger: Ledger) -> bytes:
+        if self._tool_prompt is not None:
+            request = write_tools_into_prompt(request, self._tool_prompt, self.provider.constraints, ledger)
+        return encode(self.provider.write_request(request, ledger))
 
     @property
     def needs_provider_state(self) -> bool:
@@ -297,12 +324,12 @@ class Exchange:
             )
         if self._tool_search is not None:
             self._provider_request = tool_rounds.declare_found_tools(
-                self._provider_request, self._tool_search, rounds, self.provider.constraints
+                self._provider_request, self._tool_search, rounds, self._constraints
             )
         request = tool_rounds.next_round_request(
-            self._provider_request, rounds, self.provider.constraints, self.options, self.provider.name
+            self._provider_request, rounds, self._constraints, self.options, self.provider.name
         )
-        return encode(self.provider.write_request(request, Ledger(self.client.name, self.provider.name)))
+        return self._write_request(request, Ledger(self.client.name, self.provider.name))
 
     # --- the answer ---
 

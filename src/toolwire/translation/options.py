@@ -71,6 +71,9 @@ class Options(Struct, frozen=True, kw_only=True):
     on_bad_call: Literal["keep", "ask-again", "refuse"] = "keep"
     """A call of an offered tool whose arguments do not fit its schema and cannot be repaired: the client gets it as it
     is, the model is told what is wrong and asked once more, or the answer is an error."""
+    tool_prompt: str = ""
+    """Write the tools into the prompt, for a model or server without tools: the name of a format, such as `hermes`,
+    "auto" (the model's family decides), or "" for no."""
     policy: tuple[Rule, ...] = ()
     """The operator's policy rules for this exchange."""
     now: int = 0

@@ -19,7 +19,8 @@ from toolwire.core.ir import PROVENANCE_FIELDS, Opaque
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.core.losses import Loss
 from toolwire.protocols import CODECS
-from toolwire.tool_formats.families import FORMAT_NAMES
+from toolwire.tool_formats.families import AUTO, FORMAT_NAMES
+from toolwire.tool_formats.prompt_table import PROMPTS
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
 
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", default="", help="the model's name, if the body does not contain it or it should change")
     add("--binary-results", choices=("native", "summary"), default="native", help="how to write media in tool results")
     add("--tool-format", default="off", help="how calls are written as text in an answer: auto, off or a format")
+    add("--tool-prompt", default="", metavar="FORMAT", help="write the tools into the prompt: auto or a format")
     add("--repair-calls", action="store_true", help="repair names and arguments of calls in an answer")
     add("--status", type=int, default=0, help="the HTTP status of an error")
 
@@ -62,11 +64,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
     check_tool_format(args.tool_format)
+    check_tool_prompt(args.tool_prompt)
     options = Options(
         model=args.model,
         binary_results=args.binary_results,
         status=args.status,
         tool_format=args.tool_format,
+        tool_prompt=args.tool_prompt,
         repair_calls=args.repair_calls,
     )
     if args.kind == "request":
@@ -86,6 +90,12 @@ def _translate(args: argparse.Namespace, source: Codec, target: Codec) -> int:
 def check_tool_format(name: str) -> None:
     if name not in FORMAT_NAMES:
         raise CommandError(f"--tool-format: unknown format `{name}`", f"choose from: {', '.join(FORMAT_NAMES)}")
+
+
+def check_tool_prompt(name: str) -> None:
+    known = (AUTO, *PROMPTS)
+    if name and name not in known:
+        raise CommandError(f"--tool-prompt: unknown format `{name}`", f"choose from: {', '.join(known)}")
 
 
 def _print_translation(args: argparse.Namespace, translation: Translation) -> int:

@@ -161,8 +161,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 class CallSettings(Struct, frozen=True, kw_only=True):
-    """How calls of models that call tools badly are repaired. What a model leaves out is that of its provider."""
+    """Tools for models that call them badly, or not at all. What a model leaves out is that of its provider."""
 
+    tools: Literal["auto", "native", "prompted"] | None = None
+    """How the model gets its tools: as tools (`native`), or as a part of the prompt, for models and servers without
+    tools (`prompted`). `auto`, the default, is `native`, and `prompted` for a model that refused tools by a known
+    error."""
     tool_search: Literal["gateway", "off"] | None = None
     """`gateway`: defer tools if there are more than `direct_tools`, or if the client has marked some so. The model
     finds them with a tool `search_tools`, which the gateway adds and runs. `off` by default: tools beyond the limit of

@@ -191,6 +191,7 @@ class ProviderBuilder:
             ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
             list_models=row.list_models if table.list_models is None else table.list_models,
             calls=CallSettings(
+                tools=table.tools,
                 tool_format=table.tool_format,
                 repair_calls=table.repair_calls,
                 on_bad_call=table.on_bad_call,

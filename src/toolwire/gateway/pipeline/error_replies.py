@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -208,6 +209,30 @@ def is_seal_refusal(failure: Failure, constraints: Constraints) -> bool:
     """Does the provider refuse a seal? Without seals it may answer."""
     text = f"{failure.code} {failure.message}"
     return failure.kind == "invalid" and constraints.seal_error_pattern.search(text) is not None
+
+
+TOOL_REFUSALS = re.compile(
+    "|".join(
+        (
+            r"does not support tools",  # Ollama: registry.ollama.ai/library/gemma3:latest does not support tools
+            r"requires --enable-auto-tool-choice|requires --tool-call-parser",  # vLLM
+            r"tools param requires --jinja flag",  # llama.cpp
+            r"No endpoints found that support tool use",  # OpenRouter
+            r"does not support (?:tool use|function calling)",  # xAI, Fireworks
+            r"[Tt]ool calling is not supported (?:for|with) (?:this )?model",  # DeepInfra, Groq
+            r"Function calling is not enabled for",  # Mistral, Gemini (of its Gemma models)
+        )
+    )
+)
+"""What servers say when a model, or the server as it was started, takes no tools. LM Studio refuses none: it writes the
+tools into the prompt itself."""
+
+
+def is_tool_refusal(failure: Failure) -> bool:
+    """Does the provider refuse the tools of a request? With tools in the prompt it may answer."""
+    # llama.cpp says it with status 500, OpenRouter with 404.
+    is_kind = failure.kind in ("invalid", "not_found", "server", "unprocessable") or failure.status == 405
+    return is_kind and TOOL_REFUSALS.search(failure.message) is not None
 
 
 def read_token_limit(failure: Failure, constraints: Constraints) -> tuple[int, bool] | None:

@@ -32,6 +32,7 @@ from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
 from toolwire.policy.rules import Policy
 from toolwire.protocols import CODECS
 from toolwire.tool_formats.families import AUTO, OFF, expected_formats
+from toolwire.tool_formats.prompt_table import PROMPTS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
 from toolwire.translation.streaming import StreamTranslation
@@ -74,6 +75,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """How many tools the model takes; None for any number."""
     repairs_only_calls: bool
     """Are answers repaired only if the request offers tools? So it is unless the operator has chosen a format."""
+    prompt_if_refused: str
+    """If the provider refuses tools: how they are written into the prompt, as `Options.tool_prompt`; "" for not."""
 
 
 class Runtime:
@@ -147,6 +150,8 @@ class Runtime:
         chosen_format = _first_set(target.calls.tool_format, provider.calls.tool_format)
         tool_format = chosen_format or provider.default_tool_format or (AUTO if expected_formats(model) else OFF)
         repair_calls = _first_set(target.calls.repair_calls, provider.calls.repair_calls)
+        tools = _first_set(target.calls.tools, provider.calls.tools) or "auto"
+        tool_prompt = tool_format if tool_format in PROMPTS else AUTO
         options = Options(
             model=model,
             stream=stream,
@@ -161,6 +166,7 @@ class Runtime:
             tool_format=tool_format,
             repair_calls=tool_format != OFF if repair_calls is None else repair_calls,
             on_bad_call=_first_set(target.calls.on_bad_call, provider.calls.on_bad_call) or "keep",
+            tool_prompt=tool_prompt if tools == "prompted" else "",
         )
         if provider.embedded:
             address, label, path, headers = None, "", "", {}
@@ -185,6 +191,7 @@ class Runtime:
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             max_tools=codec.constraints.max_tools(model),
             repairs_only_calls=chosen_format is None,
+            prompt_if_refused=tool_prompt if tools == "auto" else "",
         )
 
 
@@ -206,6 +213,8 @@ class ProviderHealth:
         self._cooldown_until: dict[tuple[str, str], float] = {}
         self.token_limits: dict[tuple[str, str], int] = {}
         """The most output tokens that a provider accepts for a model, as it said in an error."""
+        self.models_without_tools: set[tuple[str, str]] = set()
+        """Providers and models that have refused tools: they get them in the prompt."""
         self._on_change = on_change
 
     def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
@@ -230,6 +239,11 @@ class ProviderHealth:
         if len(self.token_limits) >= MAX_TRACKED_MODELS:
             self.token_limits.clear()
         self.token_limits[provider, model] = token_limit
+
+    def record_tool_refusal(self, provider: str, model: str) -> None:
+        if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
+            self.models_without_tools.clear()
+        self.models_without_tools.add((provider, model))
 
     def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
         """Count a failure; the `failure_limit`th in a row starts the cooldown."""
@@ -324,6 +338,8 @@ class GatewayRequest(Struct, eq=False):
     """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None
     """The most output tokens that the model can give, where its provider has said so."""
+    prompts_tools: bool = False
+    """Write the tools into the prompt: the provider has refused them."""
     renamed_tools: Mapping[str, str] = EMPTY_MAPPING
     """The client's name of each tool that the provider knows by another name; set if its traffic is captured."""
     expect_hidden_calls: bool = False

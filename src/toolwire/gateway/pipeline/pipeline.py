@@ -192,6 +192,8 @@ class Pipeline:
         if token_limit is None and health.token_limits and upstream.codec.name != call.client_codec.name:
             token_limit = health.token_limits.get((target.provider.name, target.model))
         call.model_output_limit = token_limit
+        has_refused_tools = (target.provider.name, target.model) in health.models_without_tools
+        call.prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""
         prepared = await prepare_request(call, upstream)
         if self._has_keys and type(prepared) is TranslatedRequest:
             prepared = await self._refuse_translated(call, prepared) or prepared
@@ -241,9 +243,16 @@ class Pipeline:
     async def _retry_with_changed_request(
         self, call: GatewayRequest, target: Target, failed: AttemptFailed
     ) -> AttemptAnswer:
-        """Ask with a changed request, where the provider says what it does not accept: output limits and signatures."""
-        codec = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools).codec
-        answer = await self._retry_with_fewer_tokens(call, target, codec, failed)
+        """Ask with a changed request, where the provider says what it does not accept: tools, output limits and
+        signatures."""
+        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
+        codec = upstream.codec
+        answer: AttemptAnswer = failed
+        if upstream.prompt_if_refused and not call.prompts_tools and error_replies.is_tool_refusal(failed.failure):
+            self.runtime.health.record_tool_refusal(target.provider.name, target.model)
+            answer = await self._try_target(call, target)
+        if isinstance(answer, AttemptFailed):
+            answer = await self._retry_with_fewer_tokens(call, target, codec, answer)
         if isinstance(answer, AttemptFailed) and error_replies.is_seal_refusal(answer.failure, codec.constraints):
             call.strip_seals = True
             answer = await self._try_target(call, target)

@@ -103,6 +103,8 @@ def _refuse_translation(
 def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
     """The translation between client and provider, with the options of both."""
     options = upstream.options if call.signature_store is None else upstream.state_options
+    if call.prompts_tools:
+        options = replace(options, tool_prompt=upstream.prompt_if_refused)
     if call.model_output_limit is not None or call.strip_seals or call.expect_hidden_calls:
         options = replace(
             options,
@@ -159,6 +161,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     if upstream.options.stamp_seals or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
+        return False
+    if call.prompts_tools or upstream.options.tool_prompt:
         return False
     if upstream.options.tool_search != "off" and call.has_tools():
         return False

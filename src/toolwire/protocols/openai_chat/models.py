@@ -390,6 +390,11 @@ QUIRKS: Mapping[str, Quirk] = {
         about="a reasoning model cannot be forced to call a tool; `choice` in a rule says what to do instead",
         constraints={"can_force_tools": can_force_call_unless_reasoning},
     ),
+    "schema-for-calls": Quirk(
+        about="`response_format` holds any model to a JSON schema; used for that of a call, if one is required and the"
+        " tools are in the prompt",
+        constraints={"takes_schema_for_calls": True},
+    ),
     "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
     "no-allowed-tools": Quirk(
         about="`allowed_tools` is not known as a tool choice; only the allowed tools are sent",
