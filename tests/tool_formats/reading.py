@@ -36,10 +36,15 @@ def join_blanks(text: str | None) -> str:
 
 
 def read_pieces(
-    text: str, tools: OfferedTools, chunks: Sequence[str], model: str = "", was_cut: bool = False, **facts: bool
+    text: str,
+    tools: OfferedTools,
+    chunks: Sequence[str],
+    tool_format: str = "auto",
+    was_cut: bool = False,
+    **facts: bool,
 ) -> list[Piece]:
     assert "".join(chunks) == text
-    reader = TextReader(tools, formats_for_model(model, "auto"), **facts)
+    reader = TextReader(tools, formats_for_model("", tool_format), **facts)
     pieces = [piece for chunk in chunks for piece in reader.feed(chunk)]
     return pieces + reader.close(was_cut)
 

@@ -12,11 +12,12 @@ from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, find_value_end, skip_blanks
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
-_OPENING: Final = "<function="
+_OPENINGS: Final = ("<function=", "<function name=")
+"""The second is how some fine-tunes write it."""
 _CLOSING: Final = "</function>"
 _RECIPIENT: Final = ">>>"
 _MAX_HEAD: Final = 200
-_match_function = re.compile(r"<function=\s*+[\"']?+([^\s>\"']++)[\"']?+\s*+>\s*+").match
+_match_function = re.compile(r"<function(?:=| name=)\s*+[\"']?+([^\s>\"']++)[\"']?+\s*+>\s*+").match
 _match_recipient = re.compile(r">>>([^\W\d][\w.-]*+)(\n)?").match
 
 
@@ -27,9 +28,9 @@ def read_function(text: str, start: int, situation: Situation) -> Frame | Waitin
         return Waiting(ANY_TEXT) if is_open or (head and not situation.is_end) else None
     if text[head.end()] != "{" or situation.tools.find_tool(head[1]) is None:
         return None
-    stop = find_mark_outside(text, head.end(), (_CLOSING, _OPENING))
+    stop = find_mark_outside(text, head.end(), (_CLOSING, *_OPENINGS))
     if stop is None and not situation.is_end:
-        return Waiting((_CLOSING, _OPENING))
+        return Waiting((_CLOSING, *_OPENINGS))
     if stop is None and situation.was_cut:
         return None
     body = strip_end_tokens(text[head.end() : stop.start() if stop else len(text)])
@@ -95,7 +96,7 @@ def read_first_line(text: str, start: int, situation: Situation) -> Frame | Wait
 
 
 FORMATS: Final = (
-    ToolFormat("functionary_v31", (_OPENING,), read_function),
+    ToolFormat("functionary_v31", _OPENINGS, read_function),
     ToolFormat("functionary_v32", (_RECIPIENT,), read_recipient),
     ToolFormat("functionary_v32", ("",), read_first_line, "start"),
 )

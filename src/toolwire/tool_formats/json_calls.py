@@ -7,12 +7,13 @@ import re
 from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from toolwire.call_repair.near_json import read_value
 from toolwire.core.json_values import Object, encode_text
 from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Piece, Situation, TextCall
+from toolwire.tool_formats.json_text import find_value_end
 
 NAME_KEYS: Final = ("name", "tool_name", "tool", "function")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input")
@@ -27,7 +28,20 @@ _decode_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _decoder: Final = json.JSONDecoder()
+_MAX_BROKEN: Final = 100_000
+"""Characters that are still mended: it takes much longer than decoding."""
+_MAX_OPEN: Final = 10
+"""Values without an end that are told apart."""
 _match_separator = re.compile(r"[\s,;]*+").match
+_match_brackets = re.compile(r"[\s,;\[\]]*+").match
+_find_next_line = re.compile(r"\n\s*+\{").search
+
+
+class _Value(Struct, frozen=True):
+    """One value of a body: JSON, or text that cannot be read."""
+
+    text: str
+    repairs: tuple[str, ...] = ()
 
 
 def read_calls(
@@ -36,32 +50,59 @@ def read_calls(
     """The calls in JSON text: one value, an array, or several values. A value that is no call stays text; None if none
     is. `is_bare`: no marks are around it, so every value must be a call with a name and arguments. `are_keys_names`:
     `{"NAME": {…}}` is a call, too."""
-    split = _split_values(body.strip())
-    if split is None:
-        return None
-    values, repairs = split
+    values = _split_values(body.strip())
     pieces: list[Piece] = []
     for value in values:
-        calls = _read_call_value(value, situation, repairs, is_bare, are_keys_names)
+        calls = _read_call_value(value.text, situation, value.repairs, is_bare, are_keys_names)
         if calls is None and is_bare:
             return None
-        pieces += [value] if calls is None else calls
+        pieces += [value.text] if calls is None else calls
+    if not values and not is_bare:
+        return ()  # an empty array says nothing
     return tuple(pieces) if any(isinstance(piece, TextCall) for piece in pieces) else None
 
 
-def _split_values(body: str) -> tuple[list[str], tuple[str, ...]] | None:
-    """The texts of the values, and what was mended in them."""
-    values: list[str] = []
+def _split_values(body: str) -> list[_Value]:
+    values: list[_Value] = []
     at = 0
     try:
         while at < len(body):
             _, end = _decoder.raw_decode(body, at)
-            values += _split_array(body[at:end])
+            values += map(_Value, _split_array(body[at:end]))
             separator = _match_separator(body, end)
             at = separator.end() if separator else end
     except (ValueError, RecursionError):
         return _split_broken(body)
-    return values, ()
+    return values
+
+
+def _split_broken(body: str) -> list[_Value]:
+    """The values of a body that does not decode: mended as a whole, else each for itself, so that one that cannot be
+    read does not spoil the others."""
+    if len(body) > _MAX_BROKEN:
+        return [_Value(body)]
+    found = read_value(body)
+    if found is not None and isinstance(found.value, dict | list):
+        values = found.value if isinstance(found.value, list) else [found.value]
+        return [_Value(encode_text(value), found.repairs) for value in values]
+    split: list[_Value] = []
+    at = open_values = 0
+    while (at := _match_brackets(body, at).end()) < len(body):  # type: ignore[union-attr]
+        end = find_value_end(body, at) if body[at] == "{" else -1
+        if end < 0:
+            open_values += 1
+            found_next = _find_next_line(body, at + 1) if open_values < _MAX_OPEN else None
+            end = found_next.start() if found_next else len(body)
+        split.append(_mend_value(body[at:end].strip()))
+        at = end
+    return split
+
+
+def _mend_value(text: str) -> _Value:
+    found = read_value(text) if text.startswith("{") else None
+    if found is None or not isinstance(found.value, dict):
+        return _Value(text)
+    return _Value(found.text, found.repairs)
 
 
 def _split_array(text: str) -> list[str]:
@@ -71,15 +112,6 @@ def _split_array(text: str) -> list[str]:
         return [bytes(one).decode() for one in _decode_list(text)]
     except _DECODE_ERRORS:
         return [text]
-
-
-def _split_broken(body: str) -> tuple[list[str], tuple[str, ...]] | None:
-    for text in (body, f"[{body}]"):
-        found = read_value(text)
-        if found is not None and isinstance(found.value, dict | list):
-            values = found.value if isinstance(found.value, list) else [found.value]
-            return [encode_text(value) for value in values], found.repairs
-    return None
 
 
 def _read_call_value(

@@ -56,7 +56,8 @@ class MarkedJson(Struct, frozen=True):
         if situation.was_cut:
             return None
         pieces = self.read_body(strip_end_tokens(text[at:]), situation)
-        return None if pieces is None else Frame(len(text), self.note_missing(pieces))
+        is_call = pieces is not None and all(isinstance(piece, TextCall) for piece in pieces)
+        return Frame(len(text), self.note_missing(pieces)) if pieces and is_call else None
 
     def read_open(self, text: str, at: int, situation: Situation) -> Frame | Waiting | None:
         end = self.find_end(text, at, situation)
@@ -93,6 +94,8 @@ class MarkedJson(Struct, frozen=True):
         return read_calls(body, situation, are_keys_names=self.are_keys_names)
 
     def note_missing(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        if not self.closing:
+            return pieces
         said = f"the closing `{self.closing}` was missing"
         return tuple(replace(one, repairs=(said, *one.repairs)) if isinstance(one, TextCall) else one for one in pieces)
 

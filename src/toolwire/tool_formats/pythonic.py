@@ -16,6 +16,10 @@ _match_list = re.compile(r"\[\s*+([^\W\d][\w.:/-]*+)\s*+(\()?").match
 _match_part_of_list = re.compile(r"\[\s*+\Z").match
 _match_call = re.compile(r"([^\W\d][\w.:/-]*+)\s*+(\()?").match
 _MAX_NAME: Final = 200
+_MAX_ENDS: Final = 20
+"""Closing marks that are tried in one frame: a string can hold some."""
+_MAX_BROKEN: Final = 100_000
+"""Characters that are still mended."""
 _LIST_ENDS: Final = ("<|python_end|>", "<|tool_call_end|>")
 """They may follow a list whose opening mark is missing: servers drop special tokens."""
 _match_print = re.compile(r"print\((.*)\)\s*\Z", re.DOTALL).match
@@ -55,7 +59,11 @@ def _end_list(text: str, read: PythonCalls, situation: Situation) -> Frame | Wai
 
 def _read_broken_list(text: str, start: int, read: Unread, situation: Situation) -> Frame | None:
     """At the end: the closing `]` is missing, or quotes in a string are not escaped."""
+    if len(text) - start > _MAX_BROKEN:
+        return None
     body = strip_end_tokens(text[start:])
+    for mark in _LIST_ENDS:
+        body = body.removesuffix(mark)
     for repaired, is_loose in ((f"{body}]", False), (body, True)):
         mended = read_python_calls(repaired, 0, is_loose=is_loose)
         if isinstance(mended, PythonCalls) and mended.end == len(repaired):
@@ -86,38 +94,44 @@ def _make_pieces(
 # --- between marks ---
 
 
-def _read_marked(
-    text: str, start: int, situation: Situation, opening: str, closing: str, *, needs_closing: bool = True
-) -> Frame | Waiting | None:
+def _read_marked(text: str, start: int, situation: Situation, opening: str, closing: str) -> Frame | Waiting | None:
     """Calls between marks, as a list, without its brackets, or as JSON."""
     at = skip_blanks(text, start + len(opening))
     if at == len(text):
         return None if situation.is_end else Waiting(ANY_TEXT)
     if text[at] not in "[{":
         name = _match_call(text, at)
-        is_open = name is not None and name.end() == len(text) and name[2] is None
-        if name is None or (name[2] is None and not is_open):
+        if name is None or (name[2] is None and (name.end() < len(text) or situation.is_end)):
             return None
-        if is_open and not situation.is_end:
+        if name[2] is None:
             return Waiting(ANY_TEXT)
-    end = text.find(closing, at)
-    while end >= 0:
-        frame = _read_body(text, at, end, situation)
-        if frame is not None:
-            return Frame(end + len(closing), frame)
-        end = text.find(closing, end + 1)
+    return _read_until(text, at, closing, situation)
+
+
+def _read_until(text: str, at: int, closing: str, situation: Situation) -> Frame | Waiting | None:
+    """The calls before the closing mark, which may also be in a string."""
+    end = at
+    for _ in range(_MAX_ENDS):
+        end = text.find(closing, end)
+        if end < 0:
+            break
+        pieces = _read_body(text[at:end], situation)
+        if pieces is not None:
+            return Frame(end + len(closing), pieces)
+        end += 1
+    if end >= 0:
+        return None
     if not situation.is_end:
         return Waiting((closing,))
-    if situation.was_cut or closing in text[at:]:
+    if situation.was_cut or closing in text[at:] or len(text) - at > _MAX_BROKEN:
         return None
-    body = strip_end_tokens(text[at:])
-    pieces = _read_body(body, 0, len(body), situation)
-    return None if pieces is None else Frame(len(text), pieces)
+    pieces = _read_body(strip_end_tokens(text[at:]), situation)
+    return Frame(len(text), pieces) if pieces else None
 
 
-def _read_body(text: str, at: int, end: int, situation: Situation) -> tuple[Piece, ...] | None:
+def _read_body(body: str, situation: Situation) -> tuple[Piece, ...] | None:
     """None: it cannot be read. An empty list of calls says nothing."""
-    body = text[at:end].strip()
+    body = body.strip()
     if body in ("[]", ""):
         return ()
     if body[0] == "{" or re.match(r"\[\s*\{", body):
@@ -127,6 +141,8 @@ def _read_body(text: str, at: int, end: int, situation: Situation) -> tuple[Piec
         read = read_python_calls(body, 0, in_list=in_list, is_loose=is_loose)
         if isinstance(read, PythonCalls) and read.end == len(body):
             return _make_pieces(read.calls, body, situation)
+        if len(body) > _MAX_BROKEN:
+            return None
     return None
 
 
@@ -157,7 +173,7 @@ def read_tool_code(text: str, start: int, situation: Situation) -> Frame | Waiti
         return None if situation.is_end else Waiting(("\n```",))
     body = text[begin:end].strip()
     printed = _match_print(body)
-    pieces = _read_body(printed[1] if printed else body, 0, len(printed[1] if printed else body), situation)
+    pieces = _read_body(printed[1] if printed else body, situation)
     return Frame(end + len("\n```"), pieces) if pieces else None
 
 

@@ -13,6 +13,8 @@ _find_tokens = re.compile(r"\n|`+|~+|>|[^\n`~>]+").finditer
 _INDENTED: Final = 4
 """Columns from which Markdown reads a line as code."""
 _MIN_FENCE: Final = 3
+_MAX_RUN: Final = 64
+"""Backticks or tildes that are told apart."""
 _QUOTATION_MARKS: Final = frozenset("\"'“‘«„")
 _BEFORE_QUOTATION: Final = frozenset(" \t\n([{")
 
@@ -91,7 +93,7 @@ class QuotedText:
     def _pass_run(self, token: str) -> None:
         if not self._run:
             self._run_at_line_start = self.is_line_start
-        self._run += token
+        self._run += token[: _MAX_RUN - len(self._run)]
         self.is_line_start = False
         self.has_text = True
 

@@ -13,7 +13,8 @@ from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 _OPENING: Final = "✿FUNCTION✿"
 _MAX_HEAD: Final = 300
 _match_head = re.compile(r"✿FUNCTION✿\s*:\s*(\S+)\s*\n\s*✿ARGS✿\s*:\s*(\{)").match
-_match_tail = re.compile(r"\s*✿(?:RESULT|RETURN)✿:?\s*\Z").match
+_match_tail = re.compile(r"\s*✿(?:RESULT|RETURN)✿:?").match
+_match_part_of_tail = re.compile(r"\s*(?:✿[A-Z]{0,6}(?:✿)?)?\Z").match
 
 
 def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
@@ -33,7 +34,9 @@ def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting |
     call = make_json_call(situation, head[1], strip_end_tokens(text[at:end]))
     if call is None:
         return None
-    tail = _match_tail(text, end) if situation.is_end else None
+    if not situation.is_end and _match_part_of_tail(text, end):
+        return Waiting(ANY_TEXT)
+    tail = _match_tail(text, end)
     return Frame(tail.end() if tail else end, (call,))
 
 

@@ -24,6 +24,7 @@ REASONING_MARKS: Final = (
     ReasoningMark("[THINK]", ("[/THINK]",)),  # Magistral, Ministral 3
     ReasoningMark("<|START_THINKING|>", ("<|END_THINKING|>",), "anywhere"),  # Cohere
     ReasoningMark("<|channel>thought\n", ("<channel|>",), "anywhere"),  # Gemma 4
+    ReasoningMark("<|inner_prefix|>", ("<|inner_suffix|>",), "anywhere"),  # Apertus
     ReasoningMark("<|open|>think<|sep|>", ("<|close|>think<|sep|>",), "anywhere"),  # Kimi K3
     ReasoningMark("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",)),  # Apriel
     ReasoningMark("<reasoning>", ("</reasoning>",)),  # these four: fine-tunes
@@ -51,6 +52,7 @@ ANSWER_MARKS: Final = {
 
 ANSWER_TOKENS: Final = (
     "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>",  # Cohere
+    "<|start_header_id|>assistant<|end_header_id|>",  # Llama
 )  # fmt: skip
 """Around the answer, anywhere."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
@@ -32,14 +33,17 @@ from toolwire.tool_formats.whole_fence import read_fence
 
 MAX_HELD: Final = 1_000_000
 """Characters that are held back at most; then they are text."""
-_PORTION: Final = 4096
+_PORTION: Final = 512
 """Characters that are looked at in one step, so that a reader that looks at all of them stays cheap."""
-_FREE_ASKS: Final = 32
+_FREE_ASKS: Final = 16
 """After so many questions about one frame, the next comes only when its text has doubled."""
-_WORK_FACTOR: Final = 64
-_FREE_WORK: Final = 8 * MAX_HELD
+_WORK_FACTOR: Final = 16
+_FREE_WORK: Final = 4 * MAX_HELD
 """The readers may look at every character so often, and at so many more; then all is text. Only texts that are made for
 it get there."""
+
+_MAX_END_TOKENS: Final = 1000
+"""Characters of end tokens that are held back."""
 
 _find_word = re.compile(r"\S").search
 _match_token = re.compile(r"<[|｜]|\]<\]").match
@@ -47,16 +51,36 @@ _match_token = re.compile(r"<[|｜]|\]<\]").match
 
 
 class _Wait(Struct):
-    """A frame that may have begun."""
+    """Text is held back: a frame that may have begun, or a call in open reasoning, which may be a draft."""
 
     openings: list[Opening]
-    """The formats that can still be meant, in the order in which they are asked."""
+    """The formats that can still be meant, in the order in which they are asked; none for a draft."""
     marks: tuple[str, ...] = ()
-    searched: int = 0
-    """Characters of the frame in which no mark was found."""
+    tail: str = ""
+    """The end of the text, in which a mark may have begun."""
+    has_mark: bool = False
+    """Has a mark come since the last question?"""
     asks: int = 0
     next_length: int = 0
     """Characters of the frame before the next question."""
+
+    def watch(self, text: str, marks: tuple[str, ...], asked_length: int) -> None:
+        """Wait for these marks behind the text."""
+        self.marks = marks
+        self.tail = self.cut_tail(text)
+        self.has_mark = False
+        self.asks += 1
+        self.next_length = 2 * asked_length if self.asks > _FREE_ASKS else 0
+
+    def see(self, text: str) -> None:
+        """More text has come."""
+        window = self.tail + text
+        self.has_mark = self.has_mark or any(mark in window for mark in self.marks)
+        self.tail = self.cut_tail(window)
+
+    def cut_tail(self, text: str) -> str:
+        length = max(map(len, self.marks), default=0) - 1
+        return text[-length:] if length > 0 else ""
 
 
 class TextReader:
@@ -91,6 +115,10 @@ class TextReader:
         """Is nothing held, and does no text without special characters begin anything?"""
         self._plain_text = "", ""
         """The last two texts that were passed on as they were, since the last one that was looked at."""
+        self._late: list[str] = []
+        """More text that is held back, and nobody has looked at yet. It is joined when somebody must."""
+        self._held = 0
+        """Characters of all of that."""
         self._quotes = QuotedText()
         self._out: list[Piece] = []
         self._pending: list[Piece] = []
@@ -98,8 +126,6 @@ class TextReader:
         self._pending_text = ""
         self._wait: _Wait | None = None
         self._reasoning: ReasoningMark | None = PREFILLED if is_reasoning_open else None
-        self._has_draft = False
-        """Does a call begin in the open reasoning, at `_at`?"""
         self._was_reasoning_closed = False
         self._is_after_reasoning = False
         """Only blanks since reasoning was closed."""
@@ -119,14 +145,14 @@ class TextReader:
         self._end_plain_text()
         at = 0
         while at < len(text):
-            held = len(self._text)
-            size = min(max(_PORTION, held), MAX_HELD - held)
-            portion = text[at : at + size]
-            self._text += portion
+            portion = text[at : at + min(max(_PORTION, self._held), MAX_HELD - self._held)]
+            at += len(portion)
             self._fed += len(portion)
-            at += size
-            self._advance(self._situation)
-            if len(self._text) >= MAX_HELD:
+            self._held += len(portion)
+            self._late.append(portion)
+            if self._must_look(portion):
+                self._advance(self._situation)
+            if self._held >= MAX_HELD:
                 self._give_up()
         return self._take_out()
 
@@ -143,7 +169,6 @@ class TextReader:
         self._end_plain_text()
         self._is_looking = False
         self._wait = None
-        self._has_draft = False
         self._drop_pending()
         self._advance(self._situation)
         return self._take_out()
@@ -154,7 +179,7 @@ class TextReader:
         if self._is_idle and self._find_special(text) is None:
             self._plain_text = self._plain_text[1], text
             return True
-        if self._text or self._is_fresh or self._reasoning is not None or not text:
+        if self._held or self._is_fresh or self._reasoning is not None or not text:
             return False
         vocabulary = self._vocabulary
         if vocabulary.find_place(text) or (self._quotes.is_line_start and vocabulary.match_line_place(text)):
@@ -171,9 +196,18 @@ class TextReader:
     # --- what is sent ---
 
     def _take_out(self) -> list[Piece]:
+        """What was sent, with texts that follow each other as one."""
         out, self._out = self._out, []
-        self._is_idle = not self._text and not self._is_fresh and self._reasoning is None and self._quotes.is_settled
-        return out
+        self._is_idle = not self._held and not self._is_fresh and self._reasoning is None and self._quotes.is_settled
+        joined: list[Piece] = []
+        for kind, pieces in groupby(out, type):
+            if kind is str:
+                joined.append("".join(map(str, pieces)))
+            elif kind is ReasoningText:
+                joined.append(ReasoningText("".join(one.text for one in pieces if isinstance(one, ReasoningText))))
+            else:
+                joined += pieces
+        return joined
 
     def _release(self, end: int) -> None:
         """Send the text until here."""
@@ -205,17 +239,11 @@ class TextReader:
         self._scanned = max(self._scanned, end)
 
     def _put_text(self, text: str) -> None:
-        if self._out and isinstance(self._out[-1], str):
-            self._out[-1] += text
-        else:
-            self._out.append(text)
+        self._out.append(text)
 
     def _put_reasoning(self, text: str) -> None:
         self._flush()
-        if self._out and isinstance(last := self._out[-1], ReasoningText):
-            self._out[-1] = ReasoningText(last.text + text)
-        else:
-            self._out.append(ReasoningText(text))
+        self._out.append(ReasoningText(text))
 
     def _flush(self) -> None:
         """The pending calls are calls."""
@@ -231,10 +259,17 @@ class TextReader:
             self._put_text(text)
             self._is_fresh = False
 
+    def _must_look(self, text: str) -> bool:
+        """Can this text change anything about what is held back?"""
+        if self._wait is None:
+            return True
+        self._wait.see(text)
+        return self._wait.has_mark and self._held >= self._wait.next_length
+
     def _give_up(self) -> None:
         """Too much is held."""
+        self._join_late()
         self._wait = None
-        self._has_draft = False
         self._release(len(self._text))
         self._forget_sent()
 
@@ -242,22 +277,27 @@ class TextReader:
 
     def _advance(self, situation: Situation) -> None:
         """Go on as far as the text is clear."""
+        self._join_late()
         while self._at < len(self._text) and self._step(situation):
             pass
         self._forget_sent()
 
+    def _join_late(self) -> None:
+        self._text += "".join(self._late)
+        self._late = []
+
     def _forget_sent(self) -> None:
-        if self._at:
-            self._text = self._text[self._at :]
-            self._scanned -= self._at
-            self._at = 0
+        self._text = self._text[self._at :]
+        self._scanned -= self._at
+        self._at = 0
+        self._held = len(self._text)
 
     def _step(self, situation: Situation) -> bool:
         """One mark, or the text until one. False: nothing more can be done with this text."""
-        if self._wait is not None:
-            return self._ask_again(self._wait, situation)
         if self._reasoning is not None:
             return self._step_in_reasoning(self._reasoning, situation)
+        if self._wait is not None:
+            return self._ask(self._wait, situation)
         place = self._find_place()
         self._release(len(self._text) if place is None else place)
         return place is not None and self._read_place(situation)
@@ -295,6 +335,8 @@ class TextReader:
     def _read_mark(self, situation: Situation) -> bool | None:
         """Pass a mark that begins here; None if there is none."""
         text, at = self._text, self._at
+        if not self._vocabulary.match_mark(text, at):
+            return None
         for mark in REASONING_MARKS:
             if text.startswith(mark.opening, at) and (self._is_fresh or mark.place == "anywhere"):
                 self._skip(at + len(mark.opening))
@@ -328,7 +370,6 @@ class TextReader:
 
     def _end_reasoning(self) -> None:
         self._reasoning = None
-        self._has_draft = False
         self._was_reasoning_closed = self._is_after_reasoning = self._is_fresh = True
         self._has_begun = False
         self._quotes = QuotedText()
@@ -342,6 +383,8 @@ class TextReader:
             self._pending_text += found[0]
             self._skip(found.end())
             return True
+        if found.end() - self._at > _MAX_END_TOKENS:
+            return None
         if found.end() == len(self._text):
             if situation.is_end:
                 self._skip(found.end())
@@ -355,8 +398,8 @@ class TextReader:
         """In open reasoning: go on to its end, or to a call, which may be a draft."""
         if mark is PREFILLED:
             return self._begin_prefilled(situation)
-        if self._has_draft:
-            return self._step_in_draft(mark, situation)
+        if self._wait is not None:
+            return self._step_in_draft(self._wait, mark, situation)
         found = self._vocabulary.find_place_in_reasoning(self._text, self._scanned)
         self._release(found.start() if found else len(self._text))
         if found is None:
@@ -365,7 +408,9 @@ class TextReader:
             return True
         if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
             return False
-        self._has_draft = self._is_looking and bool(self._strong_openings(self._at))
+        if self._is_looking and self._find_strong_openings(self._at):
+            self._wait = _Wait([])
+            return self._step_in_draft(self._wait, mark, situation)
         self._scanned = self._at + 1
         return True
 
@@ -392,20 +437,21 @@ class TextReader:
                 return True
         return False
 
-    def _step_in_draft(self, mark: ReasoningMark, situation: Situation) -> bool:
+    def _step_in_draft(self, wait: _Wait, mark: ReasoningMark, situation: Situation) -> bool:
         """A call in reasoning that is closed later is a draft; in reasoning that is never closed it is meant."""
         ends = [end for closing in mark.closings if (end := self._text.find(closing, self._scanned)) >= 0]
+        if not ends and not situation.is_end:
+            self._scanned = max(self._at, len(self._text) - self._vocabulary.max_length)
+            wait.watch(self._text, mark.closings, 0)
+            return False
+        self._wait = None
         if ends:
             self._release(min(ends))
             return self._close_reasoning(mark)
-        if not situation.is_end:
-            self._scanned = max(self._scanned, len(self._text) - self._vocabulary.max_length)
-            return False
-        self._has_draft = False
         place = self._at
         while found := self._vocabulary.find_place_in_reasoning(self._text, place):
             place = found.start()
-            for opening in self._strong_openings(place):
+            for opening in self._find_strong_openings(place):
                 frame = self._read_frame(opening, place, situation)
                 if isinstance(frame, Frame) and _has_call(frame):
                     self._release(place)
@@ -416,7 +462,7 @@ class TextReader:
         self._release(len(self._text))
         return False
 
-    def _strong_openings(self, place: int) -> list[Opening]:
+    def _find_strong_openings(self, place: int) -> list[Opening]:
         if self._text[place - 1 : place] in ("`", '"', "'"):
             return []
         return [one for one in self._vocabulary.openings_at(self._text, place) if one.is_mark]
@@ -437,23 +483,8 @@ class TextReader:
         self._wait = _Wait(openings)
         return self._ask(self._wait, situation)
 
-    def _ask_again(self, wait: _Wait, situation: Situation) -> bool:
-        """Ask if one of the marks has come."""
-        length = len(self._text) - self._at
-        if not situation.is_end:
-            if length < wait.next_length:
-                return False
-            start = self._at + wait.searched
-            if not any(self._text.find(mark, max(self._at, start - len(mark) + 1)) >= 0 for mark in wait.marks):
-                wait.searched = length
-                return False
-        return self._ask(wait, situation)
-
     def _ask(self, wait: _Wait, situation: Situation) -> bool:
         """Ask the formats in their order. The first that does not refuse decides."""
-        wait.asks += 1
-        wait.searched = length = len(self._text) - self._at
-        wait.next_length = 2 * length if wait.asks > _FREE_ASKS else 0
         while wait.openings:
             verdict = self._read_frame(wait.openings[0], self._at, situation)
             if isinstance(verdict, Frame):
@@ -461,7 +492,7 @@ class TextReader:
                 self._accept_frame(verdict, wait.openings[0])
                 return True
             if verdict is not None and not situation.is_end:
-                wait.marks = verdict.marks
+                wait.watch(self._text, verdict.marks, len(self._text) - self._at)
                 return False
             del wait.openings[0]
         self._wait = None

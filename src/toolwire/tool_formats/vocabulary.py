@@ -67,9 +67,11 @@ class Vocabulary:
         self.find_place = re.compile(rf"{anywhere}|(?<=\n)[ \t]*{on_line}").search
         """The next place where an opening or mark begins, or may begin at the end of the text. It is the last character
         of the match."""
+        # Marks that begin with a letter are only at the beginning of an answer, where every character is looked at.
         marks = {text[0] for row in formats if row.place == "anywhere" for text in row.openings} | {
-            one[0] for one in _MARKS
+            one[0] for one in _MARKS if not one[0].isalpha()
         }
+        self.match_mark = re.compile("|".join(map(re.escape, _MARKS))).match
         self.find_special = re.compile(f"[{re.escape(''.join(sorted(marks)) + QUOTING)}]").search
         """The next character that may begin something within a line, or that ends the line."""
         self.match_line_place = re.compile(rf"[ \t]*{on_line}").match

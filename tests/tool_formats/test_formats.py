@@ -1,0 +1,149 @@
+"""One to three calls of our own in each format, with the damage that models do to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tool_formats.reading import every_split, read_pieces, sum_up
+from tool_formats.tools import TOOLS
+from toolwire.tool_formats.families import ALIASES, expected_formats, formats_for_model
+from toolwire.tool_formats.formats import FORMATS
+from toolwire.tool_formats.frame import TextCall
+
+Call = tuple[str, dict[str, Any]]
+
+LOOK: Call = ("look_up", {"word": "gate"})
+MOVE: Call = ("move", {"x": 1, "fast": True})
+STOP: Call = ("stop", {})
+RUN: Call = ("python", {"code": "print(6 * 7)"})
+OTHER: Call = ("fly", {"x": 1})
+
+
+def named(call: Call, key: str = "arguments") -> str:
+    return json.dumps({"name": call[0], key: call[1]})
+
+
+FOUND: list[tuple[str, str, list[Call], str]] = [
+    # format, text, calls, what is left for the user
+    ("hermes", f"Wait.\n<tool_call>\n{named(LOOK)}\n</tool_call>", [LOOK], "Wait."),
+    ("hermes", f"<tool_call>{named(LOOK)}</tool_call> and <tool_call>{named(MOVE)}</tool_call>!", [LOOK, MOVE], "and !"),
+    ("hermes", f"<tool_call>{named(LOOK)}", [LOOK], ""),
+    ("hermes", f"<tool_call>{named(LOOK)[:-1]}", [LOOK], ""),
+    ("hermes", f"<tool_call>{named(LOOK)}\n<tool_call>{named(MOVE)}</tool_call>", [LOOK, MOVE], ""),
+    ("hermes", f"<tool_call>[{named(LOOK)}, {named(MOVE)}]</tool_call>", [LOOK, MOVE], ""),
+    ("hermes", f"<tools>{named(STOP)}</tools>", [STOP], ""),
+    ("hermes", '<tool_call>{"name": "look_up", "arguments": {"word": "</tool_call>"}}</tool_call>', [("look_up", {"word": "</tool_call>"})], ""),
+    ("hermes", "<tool_call>{'name': 'look_up', 'arguments': {'word': 'gate',}}</tool_call>", [LOOK], ""),
+    ("longcat", f"<longcat_tool_call>{named(LOOK)}</longcat_tool_call>ok", [LOOK], "ok"),
+    ("granite3", f"<|tool_call|> [{named(LOOK)}]", [LOOK], ""),
+    ("granite3", f"<|tool_call|>[{named(LOOK)}]<|/tool_call|> ok", [LOOK], "ok"),
+    ("granite_20b", f"<function_call> {named(LOOK)}<function_call> {named(STOP)}", [LOOK, STOP], ""),
+    ("functools", f"Now:\nfunctools[{named(LOOK)}]\nDone", [LOOK], "Now: Done"),
+    ("cohere", '<|START_ACTION|>[{"tool_call_id": "4", "tool_name": "stop", "parameters": {}}]<|END_ACTION|>', [STOP], ""),
+    ("cohere_action", 'Plan: go.\nAction: ```json\n[{"tool_name": "stop", "parameters": {}}]\n```', [STOP], "Plan: go."),
+    ("internlm2", f"Hm <|action_start|> <|plugin|>\n{named(MOVE, 'parameters')}<|action_end|>", [MOVE], "Hm"),
+    ("jamba", f"<tool_calls>\n{named(LOOK)}\n{named(STOP)}\n</tool_calls>", [LOOK, STOP], ""),
+    ("jamba", f'<tool_calls>\n{named(LOOK)}\n{{"name": "stop", "argum\n</tool_calls>', [LOOK], '{"name": "stop", "argum'),
+    ("jamba", f"<tool_calls>[{named(LOOK)}, {named(OTHER)}]</tool_calls>", [LOOK], named(OTHER)),
+    ("nemotron_toolcall", f"<TOOLCALL>[{named(LOOK)}]</TOOLCALL>", [LOOK], ""),
+    ("lmstudio_bracket", f"[TOOL_REQUEST]\n{named(STOP)}\n[END_TOOL_REQUEST]", [STOP], ""),
+    ("apertus", '<|tools_prefix|>[{"stop": {}}, {"look_up": {"word": "gate"}}]<|tools_suffix|>', [STOP, LOOK], ""),
+    ("gigachat3", f"Hm.<|function_call|>{named(LOOK)}", [LOOK], "Hm."),
+    ("mistral_json", f"[TOOL_CALLS] [{named(LOOK)}, {named(STOP)}]", [LOOK, STOP], ""),
+    ("mistral_json", f"[TOOL_CALLS][TOOL_CALLS] [{named(LOOK)}] ok", [LOOK], "ok"),
+    ("mistral_args", 'Hm[TOOL_CALLS]stop[ARGS]{}[TOOL_CALLS]look_up{"word": "gate"}', [STOP, LOOK], "Hm"),
+    ("mistral_args", "[TOOL_CALLS]stop", [STOP], ""),
+    ("mistral_args", 'look_up[TOOL_CALLS]{"word": "gate"}', [LOOK], ""),
+    ("mistral_args", 'look_up{"word": "gate"}', [LOOK], ""),
+    ("llama3_python_tag", f"<|python_tag|>{named(LOOK, 'parameters')}; {named(STOP)}<|eom_id|>", [LOOK, STOP], ""),
+    ("llama3_python_tag", 'Hm <|python_tag|>look_up.call(word="gate")', [LOOK], "Hm"),
+    ("llama3_python_tag", "<|python_tag|>print(6 * 7)", [RUN], ""),
+    ("llama3_python_tag", 'look_up.call(word="gate")', [LOOK], ""),
+    ("pythonic", "So: [look_up(word='gate'), move(x=1, fast=True)] ok", [LOOK, MOVE], "So: ok"),
+    ("pythonic", "<|python_start|>[stop()]<|python_end|> ok", [STOP], "ok"),
+    ("pythonic", "[look_up(word='gate')", [LOOK], ""),
+    ("pythonic", "[look_up(word='it's'), stop()]", [("look_up", {"word": "it's"}), STOP], ""),
+    ("lfm2", "<|tool_call_start|>[move(x=01, fast=true)]<|tool_call_end|>", [MOVE], ""),
+    ("lfm2", "<|tool_call_start|>stop()<|tool_call_end|>", [STOP], ""),
+    ("lfm2", f"<|tool_call_start|>[{named(LOOK)}]<|tool_call_end|>", [LOOK], ""),
+    ("olmo3", "<function_calls>look_up(word=\"gate\")\nstop()</function_calls>", [LOOK, STOP], ""),
+    ("gemma_tool_code", "Hm.\n```tool_code\nprint(default_api.look_up(word='gate'))\n```", [LOOK], "Hm."),
+    ("functionary_v31", '<function=look_up>{"word": "gate"}</function><function=stop>{}</function>', [LOOK, STOP], ""),
+    ("functionary_v32", 'all\nHm.>>>look_up\n{"word": "gate"}\n>>>stop\n{}', [LOOK, STOP], "Hm."),
+    ("functionary_v32", "python\nprint(6 * 7)", [RUN], ""),
+    ("qwen1", '✿FUNCTION✿: look_up\n✿ARGS✿: {"word": "gate"}\n✿RESULT✿', [LOOK], ""),
+    ("react", 'Thought: hm\nAction: look_up\nAction Input: {"word": "gate"}\nObservation:', [LOOK], ""),
+    ("react", "Action: look_up\nAction Input: gate", [LOOK], ""),
+    ("json", named(LOOK), [LOOK], ""),
+    ("json", f"{named(LOOK)}\n{named(STOP)}", [LOOK, STOP], ""),
+    ("json", f'{{"tool_calls": [{named(MOVE)}]}}', [MOVE], ""),
+    ("json", '{"function": {"name": "look_up", "arguments": "{\\"word\\": \\"gate\\"}"}}', [LOOK], ""),
+    ("json", f"```json\n{named(LOOK)}\n```", [LOOK], ""),
+    ("hermes", f"```\n<tool_call>{named(LOOK)}</tool_call>\n```", [LOOK], ""),
+    ("json", '{"response": "Hello"}', [], "Hello"),
+]  # fmt: skip
+IDS = [f"{row[0]}-{number}" for number, row in enumerate(FOUND)]
+
+
+@pytest.mark.parametrize(("format", "text", "calls", "content"), FOUND, ids=IDS)
+def test_calls_are_found(format: str, text: str, calls: list[Call], content: str) -> None:
+    outcomes = [read_pieces(text, TOOLS, chunks) for chunks in every_split(text)]
+    for pieces in outcomes:
+        outcome = sum_up(pieces)
+        assert [(name, arguments) for name, arguments, _ in outcome.calls] == calls
+        assert outcome.content == content
+        assert {piece.format for piece in pieces if isinstance(piece, TextCall)} <= {format}
+
+
+@pytest.mark.parametrize(("format", "text", "calls", "content"), FOUND, ids=IDS)
+def test_a_format_can_be_chosen_alone(format: str, text: str, calls: list[Call], content: str) -> None:
+    found = sum_up(read_pieces(text, TOOLS, [text], tool_format=format))
+    assert [(name, arguments) for name, arguments, _ in found.calls] == calls
+
+
+def test_an_unknown_format_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown tool format 'telex'; known are .*hermes"):
+        formats_for_model("", "telex")
+
+
+@pytest.mark.parametrize(
+    ("model", "format"),
+    [
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        ("qwen2.5:7b", "hermes"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "json"),
+        ("mistralai/Devstral-Small-2507", "mistral_args"),
+        ("mistral:7b", "mistral_json"),
+        ("ibm-granite/granite-3.3-8b-instruct", "granite3"),
+        ("command-r7b", "cohere"),
+        ("nvidia/Llama-3.1-Nemotron-Nano-8B-v1", "nemotron_toolcall"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek_v31"),
+        ("deepseek-v3.2", "deepseek_dsml"),
+    ],
+)
+def test_the_format_of_a_model_is_tried_first(model: str, format: str) -> None:
+    assert ALIASES.get(expected_formats(model)[0], expected_formats(model)[0]) == format
+    assert formats_for_model(model, "auto")[0].name == format or format not in {row.name for row in FORMATS}
+    assert set(formats_for_model(model, "auto")) == set(formats_for_model("", "auto"))
+
+
+def test_what_was_mended_is_said() -> None:
+    text = f"<tool_call>{named(LOOK)[:-1]}"
+    (call,) = read_pieces(text, TOOLS, [text])
+    assert isinstance(call, TextCall)
+    assert call.repairs == ("the closing `</tool_call>` was missing", "closing brackets were missing at the end")
+
+
+def test_ids_of_the_text_are_kept() -> None:
+    text = f'[TOOL_CALLS]stop[CALL_ID]abcdefghi[ARGS]{{}}[TOOL_CALLS] [{named(LOOK)[:-1]}, "id": "123456789"}}]'
+    assert [id for _, _, id in sum_up(read_pieces(text, TOOLS, [text])).calls] == ["abcdefghi", "123456789"]
+
+
+def test_json_keeps_its_spelling() -> None:
+    text = '<tool_call>{"name": "move", "arguments": {"x":1,  "y": 1e2}}</tool_call>'
+    (call,) = read_pieces(text, TOOLS, [text])
+    assert isinstance(call, TextCall)
+    assert call.arguments == '{"x":1,  "y": 1e2}'
