@@ -11,6 +11,7 @@ from bench.gateway.measure import DIRECT, Case, Cell
 
 OURS = "toolwire"
 WITHOUT_CONSOLE = "no-console"
+REPAIRING = "repairing"
 FLOOR = "floor"
 
 
@@ -61,6 +62,11 @@ class Results:
         cell = self.good(system, case)
         found = [sample.event for sample in cell.samples if sample.event is not None] if cell else []
         return statistics.median(found) if found else None
+
+    def event_times(self, over: str, under: str, case: Case) -> float | None:
+        """How many times the processor of one the other takes for an event."""
+        above, below = self.event(over, case), self.event(under, case)
+        return above / below if above is not None and below else None
 
     def event_ratio(self, system: str, case: Case) -> float | None:
         """An event, in times the floor's whole request of the same client in the same round."""
@@ -135,6 +141,9 @@ def targets(results: Results) -> list[Target]:
     def event(case: Case) -> float | None:
         return results.event_ratio(OURS, case)
 
+    def repaired_event(case: Case) -> float | None:
+        return results.event_times(REPAIRING, OURS, case)
+
     found = [
         _target("same protocol / floor", 2.5, True, "×", same, times(OURS, FLOOR)),
         _target("translated / floor", 5.5, True, "×", translated, times(OURS, FLOOR)),
@@ -143,6 +152,7 @@ def targets(results: Results) -> list[Target]:
         _target("llm-rosetta / ours", 10, False, "×", small, times("rosetta", OURS)),
         _target("stream event / floor's whole request", 0.9, True, "×", results.cases("stream"), event),
         _target("the same, events in bursts", 0.4, True, "×", results.cases("burst"), event),
+        _target("event with repairs / without", 1.15, True, "×", results.cases("stream"), repaired_event),
     ]
     if OURS in results.starts:
         found.append(Target("cold start", 0.4, True, "s", {"best": results.starts[OURS]}))

@@ -55,6 +55,14 @@ def without_console(port: int, provider: int, folder: Path) -> Sequence[str]:
     return command
 
 
+def repairing(port: int, provider: int, folder: Path) -> Sequence[str]:
+    """Toolwire that searches every answer for calls in text, and repairs names and arguments."""
+    command = toolwire(port, provider, folder)
+    file = folder / "toolwire.toml"
+    file.write_text(file.read_text().replace("[models.", 'tool_format = "auto"\n[models.'))
+    return command
+
+
 def litellm(port: int, provider: int, folder: Path) -> Sequence[str]:
     bases = {"openai-chat": ("openai", "/v1"), "anthropic": ("anthropic", ""), "gemini": ("gemini", "/v1beta")}
     models = []
@@ -89,6 +97,7 @@ SYSTEMS = {
         System("floor", floor, translates=False),
         System("toolwire", toolwire),
         System("no-console", without_console),
+        System("repairing", repairing),
         System("litellm", litellm, rounds=3, patience=180.0),
         System("rosetta", rosetta),
     )
