@@ -16,6 +16,7 @@ from toolwire.protocols import find_codec
 from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire.translation.request_steps import prompted_tools
 
 Object = dict[str, Any]
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
@@ -306,6 +307,14 @@ def test_arguments_that_are_not_an_object_are_shown_as_they_are() -> None:
     assert '"arguments": {"arguments":"{\\"city\\": \\"Par"}}' in assistant["content"]
 
 
+def test_so_many_calls_that_no_model_can_read_them_are_written_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompted_tools, "MAX_CHECKED", 1)
+    history = (called(call("c1", city="Paris")), result("c1", "15 °C"), called(call("c2", city="Rome")))
+    found = messages(chat(user("Hi"), *history, result("c2", "20 °C")), tool_prompt="glm")
+    assert found[2]["content"].startswith("<tool_call>get_weather\n<arg_key>city</arg_key>")
+    assert found[4]["content"] == ROME
+
+
 # --- constrained decoding ---------------------------------------------------------------------------------------------
 
 CALL_SCHEMA = {
@@ -385,3 +394,45 @@ def test_tools_that_are_run_here_take_further_rounds() -> None:
     assert assistant == {"role": "assistant", "content": text}
     assert answered == user(response("2"))
     assert "You must call" not in system["content"]  # it has called
+
+
+def test_a_constrained_answer_is_a_call() -> None:
+    provider = codec_with_quirks("openai-chat", ("schema-for-calls",))
+    exchange = Exchange(find_codec("anthropic"), provider, Options(tool_prompt="glm", seed="s"))
+    declared = {"name": "get_weather", "input_schema": CITY}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [user("Hi")],
+        "tools": [declared],
+        "tool_choice": {"type": "any"},
+    }
+    assert "response_format" in exchange.translate_request(body).json()
+    text = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    answer = exchange.translate_response({"id": "x", "model": "m", "choices": [choice]}).json()
+    [made] = answer["content"]
+    assert (made["type"], made["name"], made["input"]) == ("tool_use", "get_weather", {"city": "Paris"})
+    assert answer["stop_reason"] == "tool_use"
+
+
+NAMES = [*(f"tool_{number}" for number in range(5)), "search_tools"]
+
+
+def test_found_tools_are_declared_behind_the_others() -> None:
+    tools = tuple(Tool(f"tool_{number}", f"Does {number}", CITY) for number in range(5))
+    options = Options(tool_prompt="hermes", tools=tools, tool_search="gateway", direct_tools=2, seed="s")
+    exchange = Exchange(find_codec("anthropic"), find_codec("anthropic"), options)
+    body = {"model": "m", "max_tokens": 9, "messages": [user("Hi")]}
+    first = exchange.translate_request(body).json()
+    assert "tools" not in first
+    assert [name for name in NAMES if f'"name": "{name}"' in first["system"]] == ["tool_0", "tool_1", "search_tools"]
+    text = '<tool_call>\n{"name": "search_tools", "arguments": {"query": "Does 4"}}\n</tool_call>'
+    answer = {"id": "x", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
+    rounds = exchange.add_round({**answer, "content": [{"type": "text", "text": text}], "usage": {}})
+    assert rounds is not None
+    second = json.loads(exchange.next_request(rounds, rounds.complete_results((), False)))
+    assert "tools" not in second
+    assert '"name": "tool_4"' in second["system"]
+    assert second["system"].startswith(first["system"].partition("\n</tools>")[0])
+    assert [message["role"] for message in second["messages"]] == ["user", "assistant", "user"]

@@ -243,3 +243,20 @@ def test_a_call_with_marks_of_every_format(name: str) -> None:
     given = {"text": "".join(MARKS)}
     text = write_calls(PROMPTS[name], [PromptCall("get_weather", json.dumps(given))], TOOLS)
     assert read(text, tuple(dict.fromkeys((name, GENERIC)))) == [("get_weather", given)]
+
+
+FILES = [
+    {"text": "def f(x):\n    if x < 3 and x > 1:\n        return \"it's\"\n\n\nprint(f'{f(2)}')\n"},
+    {"text": '<html>\n<body class="x">&amp; </body>\n</html>\n'},
+    {"text": "\n  blanks around  \n\n"},
+    {"text": "```sh\nls\n```\n"},
+    {"text": "C:\\new \\d+ \\u0041\r\n"},
+    {"text": "5", "count": 5, "names": ["true", "null"]},
+]
+
+
+@every_format
+@pytest.mark.parametrize("given", FILES)
+def test_what_agents_write_stays_in_the_models_own_format(name: str, given: Object) -> None:
+    calls = [PromptCall("get_weather", json.dumps(given), "call_1")]
+    assert write_calls(PROMPTS[name], calls, TOOLS) == PROMPTS[name].write_calls(calls)

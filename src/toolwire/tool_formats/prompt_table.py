@@ -533,6 +533,7 @@ To call a function, write it like this, and nothing after it. Repeat the whole b
             "\n</seed:tool_call>",
             ("<function=$name>", "</function>"),
             "<parameter=$key>$value</parameter>",
+            trims_newlines=True,
         ),
         write_results=_write_tool_responses,
         stop=("<tool_response>",),

@@ -183,20 +183,23 @@ def write_raw_value(value: Json) -> str:
 
 
 def join_tagged_calls(
-    before: str, between: str, after: str, call: tuple[str, str], parameter: str, joiner: str = "\n"
+    before: str, between: str, after: str, call: tuple[str, str], parameter: str, *, trims_newlines: bool = False
 ) -> CallWriter:
     """`call` is what opens a call of `$name`, and what closes it; `$key` and `$value` of `parameter` are those of each
-    argument, `$is_text` is `true` if it is a string (DeepSeek)."""
+    argument, `$is_text` is `true` if it is a string (DeepSeek). `trims_newlines`: the reader takes one newline at each
+    end of a value for a part of the markup, though the model writes none."""
     opening, closing = call
 
     def write_parameter(key: str, value: Json) -> str:
-        is_text = "true" if isinstance(value, str) else "false"
-        return fill_template(parameter, {"key": key, "value": write_raw_value(value), "is_text": is_text})
+        text, is_text = write_raw_value(value), "true" if isinstance(value, str) else "false"
+        if trims_newlines and (text.startswith("\n") or text.endswith("\n")):
+            text = f"\n{text}\n"
+        return fill_template(parameter, {"key": key, "value": text, "is_text": is_text})
 
     def write_call(call: PromptCall) -> str:
         arguments = decode_object_or_none(call.arguments) or {}
         lines = [fill_template(opening, {"name": call.name}), *map(write_parameter, arguments, arguments.values())]
-        return joiner.join((*lines, closing))
+        return "\n".join((*lines, closing))
 
     return lambda calls: before + between.join(map(write_call, calls)) + after
 

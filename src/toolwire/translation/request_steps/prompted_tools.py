@@ -38,7 +38,7 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Json, encode_text, is_object_text
 from toolwire.core.losses import ADDED_ORIGIN, Ledger
-from toolwire.tool_formats.prompt_table import ToolPrompt
+from toolwire.tool_formats.prompt_table import GENERIC, PROMPTS, ToolPrompt
 from toolwire.tool_formats.prompt_writers import PromptCall, PromptResult
 from toolwire.tool_formats.prompts import declare_tools, write_calls
 from toolwire.translation.request_steps.turn_content import ERROR_MARK, merge_loaded_tools
@@ -48,6 +48,9 @@ MUST_CALL_ONE = "You must call the function `{name}` in your next answer, and no
 ONE_CALL_AT_MOST = "Call at most one function in an answer."
 MAX_STOP_SEQUENCES = 4
 """OpenAI, and servers like it, take no more. The client's own come first."""
+MAX_CHECKED = 4_000_000
+"""Characters of calls that are written in the model's own format, more than any context window holds. To check that
+they are read back takes time, so those after them are written in the generic format, which needs no check."""
 _MEDIA_KINDS = frozenset({"image", "file", "audio", "video"})
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -220,6 +223,8 @@ class _TurnWriter(Struct, eq=False):
 
     prompt: ToolPrompt
     tools: Sequence[Tool]
+    checked: int = 0
+    """Characters of calls that were written so far."""
     count: int = 0
     """How many calls there were so far."""
     calls: dict[str, PromptCall] = {}
@@ -257,7 +262,9 @@ class _TurnWriter(Struct, eq=False):
         self.calls |= {call.id: call for call in written if call.id}
         self.last_calls = [call for call in written if not call.id]
         caches = [call.cache for call in calls if call.cache is not None]
-        text = Text(write_calls(self.prompt, written, self.tools), cache=caches[-1] if caches else None)
+        prompt = self.prompt if self.checked < MAX_CHECKED else PROMPTS[GENERIC]
+        text = Text(write_calls(prompt, written, self.tools), cache=caches[-1] if caches else None)
+        self.checked += len(text.text)
         parts = (*(part for part in turn.parts if not isinstance(part, Call)), text)
         return replace_fields(turn, parts=join_texts(parts, "\n"))
 
