@@ -468,6 +468,11 @@ REPAIRS: dict[str, tuple[str, list[object]]] = {
         [FILE],
     ),
     "kimi k3: ends missing": (f"<|open|>response<|sep|>Hi{K3_TOOLS}{K3_CALL}", ["Hi", LS]),
+    "inkling: a bad sibling stays text": (
+        '<|message_model|>bash<|content_invoke_tool_json|>{"name": "bash", "args": {"command": "ls"}}<|end_message|>'
+        '<|message_model|>rm<|content_invoke_tool_json|>{"name": "rm", "args": {}}<|end_message|>',
+        [LS, '<|message_model|>rm<|content_invoke_tool_json|>{"name": "rm", "args": {}}<|end_message|>'],
+    ),
     # --- gpt-oss ---
     "harmony: the word commentary between calls": (
         '<|channel|>commentary to=functions.bash<|message|>{"command": "ls"}<|call|>commentary<|channel|>commentary to=functions.get_time'

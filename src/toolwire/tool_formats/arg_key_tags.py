@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
-from toolwire.tool_formats.found_calls import make_call, parameter_schemas
+from toolwire.tool_formats.found_calls import make_call, make_closed_frame, make_open_frame, parameter_schemas
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat
 from toolwire.tool_formats.tag_text import (
     NeedsTextError,
     end_of_match,
+    frame_reader,
     is_answer_over,
-    need_whole_match,
-    need_whole_tag,
-    reads_on,
+    require_whole_match,
+    require_whole_tag,
 )
 
 _MAX_TAGS_IN_VALUE: Final = 500
@@ -62,7 +62,7 @@ class _Value(Struct, frozen=True):
     is_closed: bool
 
 
-@reads_on
+@frame_reader
 def _read_glm_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """The block of one call that begins here."""
     try:
@@ -72,7 +72,7 @@ def _read_glm_frame(text: str, start: int, situation: Situation) -> Frame | None
     return Frame(end, (call,))
 
 
-@reads_on
+@frame_reader
 def _read_hy3_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """The section of blocks that begins here. A bad block among good ones stays text."""
     end = at = start + len("<tool_calls>")
@@ -80,11 +80,10 @@ def _read_hy3_frame(text: str, start: int, situation: Situation) -> Frame | None
     while True:
         at = end_of_match(_BLANKS, text, at)
         if text.startswith("</tool_calls>", at):
-            end = at + len("</tool_calls>")
-            break
+            return make_closed_frame(at + len("</tool_calls>"), pieces)
         if not text.startswith(_OPENING, at):
-            need_whole_tag(text, at, situation)
-            break
+            require_whole_tag(text, at, situation)
+            return make_open_frame(end, pieces)
         try:
             call, end = _BlockReader(text, at + len(_OPENING), situation).read_call()
         except _BrokenError:
@@ -93,7 +92,6 @@ def _read_hy3_frame(text: str, start: int, situation: Situation) -> Frame | None
         else:
             pieces.append(call)
             at = end
-    return Frame(end, tuple(pieces)) if any(isinstance(piece, TextCall) for piece in pieces) else None
 
 
 def _end_of_broken(text: str, start: int) -> int:
@@ -141,18 +139,18 @@ class _BlockReader:
         begin, self.at = self.at, end_of_match(_BLANKS, self.text, self.at)
         self.is_escaped = self.is_escaped or "\\n" in self.text[begin : self.at]
 
-    def need_whole_tag(self) -> None:
-        need_whole_tag(self.text, self.at, self.situation)
+    def require_whole_tag(self) -> None:
+        require_whole_tag(self.text, self.at, self.situation)
 
     # --- the name ---
 
     def read_name(self) -> str:
-        need_whole_match(_OPEN_NAME, self.text, self.at, self.situation)
+        require_whole_match(_OPEN_NAME, self.text, self.at, self.situation)
         found = _NAME.match(self.text, self.at)
         if found is None:
             raise _BrokenError
         self.at = found.end()
-        self.need_whole_tag()
+        self.require_whole_tag()
         if self.text.startswith("</arg_key>", self.at):
             name = self.split_name(found["name"])
             self.at = found.start("name") + len(name)
@@ -196,7 +194,7 @@ class _BlockReader:
         begin = self.at + len(_OPENING)
         if not self.text.startswith(_OPENING, self.at):
             return False
-        need_whole_match(_OPEN_KEY, self.text, begin, self.situation)
+        require_whole_match(_OPEN_KEY, self.text, begin, self.situation)
         found = _WORD_KEY.match(self.text, begin)
         if found is None or found["key"] not in self.schemas:
             return False
@@ -212,7 +210,7 @@ class _BlockReader:
         if _NEXT.match(self.text, self.at):
             self.note(f"the key `{key}` without a value was left out")
             return
-        self.need_whole_tag()
+        self.require_whole_tag()
         tags = _VALUE_TAGS.match(self.text, self.at)
         if tags is None or tags[0] != "<arg_value>":
             self.note("the opening `<arg_value>` was missing or doubled")
@@ -230,7 +228,7 @@ class _BlockReader:
     def read_key(self) -> str:
         found = _KEY.match(self.text, self.at)
         if found is None:
-            need_whole_match(_OPEN_KEY, self.text, self.at, self.situation)
+            require_whole_match(_OPEN_KEY, self.text, self.at, self.situation)
             raise _BrokenError
         if found[0].count("<arg_key>") != 1 or found[0].count("</arg_key>") != 1:
             self.note("the tags of a key were missing or doubled")
@@ -282,14 +280,14 @@ class _BlockReader:
         is_own = tag[0] == "</arg_value>"
         end = end_of_match(_VALUE_ENDS, self.text, start) if is_own else end
         after = end_of_match(_BLANKS, self.text, end)
-        need_whole_tag(self.text, after, self.situation)
+        require_whole_tag(self.text, after, self.situation)
         follows = _NEXT if is_own else _NEXT_CALL
         if is_answer_over(self.text, after, self.situation) or follows.match(self.text, after):
             return _Value(start, end if is_own else start, is_own)
         return _Value(start, end, True) if is_own and self.has_key(after, sibling_keys) else None
 
     def has_key(self, at: int, keys: set[str]) -> bool:
-        need_whole_match(_OPEN_KEY, self.text, at, self.situation)
+        require_whole_match(_OPEN_KEY, self.text, at, self.situation)
         found = _WORD_KEY.match(self.text, at)
         return found is not None and found["key"] in keys
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from toolwire.tool_formats.found_calls import add_repair, make_closed_frame, make_open_frame
 from toolwire.tool_formats.frame import Frame, FrameReader, Piece, Situation, TextCall
 from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
 from toolwire.tool_formats.json_text import skip_blanks
-from toolwire.tool_formats.tag_text import need_whole_match, reads_on
+from toolwire.tool_formats.tag_text import frame_reader, require_whole_match
 
 
 class CallTokens(Struct, frozen=True):
@@ -38,7 +38,7 @@ class TokenReader:
 
     def __init__(self, tokens: CallTokens) -> None:
         self.tokens = tokens
-        self.read_frame: FrameReader = reads_on(self._read_frame)
+        self.read_frame: FrameReader = frame_reader(self._read_frame)
 
     def _read_frame(self, text: str, start: int, situation: Situation) -> Frame | None:
         """The section, or the call without a section, that begins here. A bad call among good ones stays text."""
@@ -50,27 +50,17 @@ class TokenReader:
             at = skip_blanks(text, at)
             closing = tokens.section_end.match(text, at)
             if closing:
-                return self._make_frame(closing.end(), pieces, is_marked=section is not None)
+                is_empty = section is not None and not pieces and tokens.drops_empty
+                return Frame(closing.end(), ()) if is_empty else make_closed_frame(closing.end(), pieces)
             head = tokens.head.match(text, at)
             if head is None:
-                need_whole_match(tokens.open_head, text, at, situation)
-                return self._make_frame(end, _until_last_call(pieces), is_marked=False)
+                require_whole_match(tokens.open_head, text, at, situation)
+                return make_open_frame(end, pieces, "the marks around the calls were missing" if tokens.section else "")
             call, at = self._read_call(text, head, situation)
             if call is None and section is None and not pieces:
                 return None
             pieces.append(call or text[head.start() : at])
             end = at if call else end
-
-    def _make_frame(self, end: int, pieces: list[Piece], *, is_marked: bool) -> Frame | None:
-        """`is_marked`: both marks around the calls are there."""
-        if is_marked and not pieces and self.tokens.drops_empty:
-            return Frame(end, ())
-        if not any(isinstance(piece, TextCall) for piece in pieces):
-            return None
-        first = pieces[0]
-        if self.tokens.section and not is_marked and isinstance(first, TextCall):
-            pieces[0] = replace(first, repairs=("the marks around the calls were missing", *first.repairs))
-        return Frame(end, tuple(pieces))
 
     def _read_call(self, text: str, head: re.Match[str], situation: Situation) -> tuple[TextCall | None, int]:
         """The call that begins here, and where the text goes on; no call if it is broken or not offered."""
@@ -83,7 +73,7 @@ class TokenReader:
             return None, self._end_of_broken(text, head)
         closing = tokens.call_end.match(text, skip_blanks(text, body.end))
         if closing is None:
-            call = replace(call, repairs=("the end of the call was missing", *call.repairs))
+            call = add_repair(call, "the end of the call was missing")
         return call, closing.end() if closing else body.end
 
     def _end_of_broken(self, text: str, head: re.Match[str]) -> int:
@@ -93,10 +83,3 @@ class TokenReader:
             return len(text)
         closing = self.tokens.call_end.match(text, found.start())
         return closing.end() if closing else found.start()
-
-
-def _until_last_call(pieces: list[Piece]) -> list[Piece]:
-    """Text after the last call goes on as text of the answer."""
-    while pieces and not isinstance(pieces[-1], TextCall):
-        pieces.pop()
-    return pieces

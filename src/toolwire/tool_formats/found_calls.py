@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from toolwire.call_repair.arguments import mend_arguments
 from toolwire.call_repair.near_json import ReadArguments, read_arguments
 from toolwire.core.json_values import Object, encode_text
-from toolwire.tool_formats.frame import Situation, TextCall
+from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall
 
 
 def make_call(
@@ -33,6 +35,25 @@ def _make_mended_call(situation: Situation, name: str, read: ReadArguments, id: 
     text = read.text if read.text and not mended.repairs else encode_text(mended.value)
     renamed = () if tool == name else (f"the name `{name}` was read as `{tool}`",)
     return TextCall(tool, text, id, (*renamed, *read.repairs, *mended.repairs))
+
+
+def add_repair(call: TextCall, repair: str) -> TextCall:
+    return replace(call, repairs=(repair, *call.repairs))
+
+
+def make_closed_frame(end: int, pieces: list[Piece]) -> Frame | None:
+    """The frame of a section with its closing mark; None without a call."""
+    return Frame(end, tuple(pieces)) if any(isinstance(piece, TextCall) for piece in pieces) else None
+
+
+def make_open_frame(end: int, pieces: list[Piece], repair: str = "the end of the calls was missing") -> Frame | None:
+    """The frame of a section without its closing mark, until its last call, which ends here. Text after that call is
+    text of the answer."""
+    last = max((at for at, piece in enumerate(pieces) if isinstance(piece, TextCall)), default=-1)
+    kept = pieces[: last + 1]
+    if repair and kept and isinstance(call := kept[-1], TextCall):
+        kept[-1] = add_repair(call, repair)
+    return make_closed_frame(end, kept)
 
 
 def parameter_schemas(situation: Situation, name: str) -> Object:

@@ -12,11 +12,10 @@ import re
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
-from toolwire.tool_formats.found_calls import make_call, make_json_call, parameter_schemas
+from toolwire.tool_formats.found_calls import add_repair, make_call, make_json_call, parameter_schemas
 from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat
 from toolwire.tool_formats.json_bodies import end_of_object
 from toolwire.tool_formats.json_text import skip_blanks
@@ -24,11 +23,11 @@ from toolwire.tool_formats.tag_text import (
     MAX_TAG_LENGTH,
     NeedsTextError,
     end_of_match,
+    frame_reader,
     is_cut_here,
-    need_whole_match,
-    need_whole_tag,
-    need_whole_word,
-    reads_on,
+    require_whole_match,
+    require_whole_tag,
+    require_whole_word,
 )
 
 _MAX_DEPTH: Final = 64
@@ -67,45 +66,43 @@ class _Body(Struct, frozen=True):
 # --- frames ---------------------------------------------------------------------------------------------------------
 
 
-@reads_on
+@frame_reader
 def _read_marked_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """A call between the tokens of its format."""
     call, end = _read_call(text, start, situation)
     closing = _CLOSING.match(text, end)
     if call is None or closing:
         return Frame(closing.end(), (call,)) if call and closing else None
-    need_whole_tag(text, skip_blanks(text, end), situation)
+    require_whole_tag(text, skip_blanks(text, end), situation)
     return (
         None
         if is_cut_here(text, end, situation)
-        else Frame(end, (_add_repair(call, "the end of the call was missing"),))
+        else Frame(end, (add_repair(call, "the end of the call was missing"),))
     )
 
 
-@reads_on
+@frame_reader
 def _read_bare_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """A call whose tokens the server dropped. It must end its line."""
     call, end = _read_call(text, start, situation)
     if call is None:
         return None
-    call = _add_repair(call, "the marks around the call were missing")
+    call = add_repair(call, "the marks around the call were missing")
     closing = _CLOSING.match(text, end)
     if closing:
         return Frame(closing.end(), (call,))
-    need_whole_word(("<tool_call|>", "<end_function_call>", "call:"), text, end_of_match(_SPACES, text, end), situation)
+    require_whole_word(
+        ("<tool_call|>", "<end_function_call>", "call:"), text, end_of_match(_SPACES, text, end), situation
+    )
     return Frame(end, (call,)) if _LINE_END.match(text, end) and not is_cut_here(text, end, situation) else None
-
-
-def _add_repair(call: TextCall, repair: str) -> TextCall:
-    return replace(call, repairs=(repair, *call.repairs))
 
 
 def _read_call(text: str, start: int, situation: Situation) -> tuple[TextCall | None, int]:
     """The call that begins here, and where it ends, without its closing mark."""
     head = _HEAD.match(text, start)
     if head is None:
-        need_whole_match(_OPEN_HEAD, text, start, situation)
-        need_whole_tag(text, start, situation)
+        require_whole_match(_OPEN_HEAD, text, start, situation)
+        require_whole_tag(text, start, situation)
         return None, start
     name = _find_name(head["name"], situation)
     body = _read_body(text, head.start("bracket"), parameter_schemas(situation, name), situation) if name else None

@@ -17,10 +17,10 @@ from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.tag_text import (
     NeedsTextError,
     end_of_match,
-    need_whole_match,
-    need_whole_tag,
-    need_whole_word,
-    reads_on,
+    frame_reader,
+    require_whole_match,
+    require_whole_tag,
+    require_whole_word,
 )
 
 _WORD: Final = r"[\w .=:/-]"
@@ -37,14 +37,14 @@ _END: Final = re.compile(r"<\|(?:call|end|return)\|>")
 _FILLER: Final = re.compile(r"\s*commentary\s*(?=<\|channel\|>)")
 
 
-@reads_on
+@frame_reader
 def _read_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """One message, or only its head where text for the user begins."""
     if text.startswith("<|end|>", start):
         return _drop_end(text, start + len("<|end|>"), situation)
     head = _HEAD.match(text, start)
     if head is None:
-        need_whole_match(_OPEN_HEAD, text, start, situation)
+        require_whole_match(_OPEN_HEAD, text, start, situation)
         return None
     channel = _CHANNEL.search(head[0])
     recipient = _RECIPIENT.search(head[0])
@@ -64,7 +64,7 @@ def _read_frame(text: str, start: int, situation: Situation) -> Frame | None:
 def _drop_end(text: str, at: int, situation: Situation) -> Frame | None:
     """The end of a message says nothing if another one follows."""
     after = skip_blanks(text, at)
-    need_whole_tag(text, after, situation)
+    require_whole_tag(text, after, situation)
     return Frame(at, ()) if text.startswith(("<|start|>", "<|channel|>"), after) else None
 
 
@@ -92,7 +92,7 @@ def _read_call(text: str, at: int, name: str, situation: Situation) -> Frame | N
         return None
     end = end_of_match(_END, text, skip_blanks(text, body.end)) if body.is_closed else body.end
     # gpt-oss repeats the word `commentary` between calls.
-    need_whole_word(("commentary<|channel|>",), text, skip_blanks(text, end), situation)
+    require_whole_word(("commentary<|channel|>",), text, skip_blanks(text, end), situation)
     return Frame(end_of_match(_FILLER, text, end), (call,))
 
 
@@ -113,14 +113,14 @@ _find_bare_head = re.compile(r"assistant\s?(?:analysis|commentary|final|to=funct
 _BARE_ENDS: Final = BodyEnds(re.compile(r"assistant\s?(?:analysis|commentary|final|to=functions\.)|<\|"), _BARE_HEADS)
 
 
-@reads_on
+@frame_reader
 def _read_bare_frame(text: str, start: int, situation: Situation) -> Frame | None:
     """A whole answer of which only the words of the heads are left. Text after the head `final` goes on as it is."""
     at = start
     pieces: list[Piece] = []
     while at < len(text):
-        need_whole_match(_OPEN_BARE_CALL, text, at, situation)
-        need_whole_word(_BARE_HEADS, text, at, situation)
+        require_whole_match(_OPEN_BARE_CALL, text, at, situation)
+        require_whole_word(_BARE_HEADS, text, at, situation)
         head = _BARE_HEAD.match(text, at)
         if head is None:
             break

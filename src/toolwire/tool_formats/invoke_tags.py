@@ -12,7 +12,7 @@ from toolwire.core.json_values import Json, Object
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.marked_json import MarkedJson
 from toolwire.tool_formats.parameter_tags import TagGrammar, TagReader
-from toolwire.tool_formats.tag_text import need_whole_match, reads_on
+from toolwire.tool_formats.tag_text import frame_reader, require_whole_match
 
 _PREFIX: Final = r"(?:\s?[|｜]{1,2}\s?DSML\s?[|｜]{1,2}\s?|[A-Za-z][\w.-]*:)?"
 """A namespace, or the mark of DeepSeek, which arrives with ASCII bars, doubled bars, or blanks around them."""
@@ -52,10 +52,10 @@ _NAMESPACE: Final = re.compile(rf"<[A-Za-z][\w.-]*:(?:{_SECTION}\s*>|invoke\s)")
 _OPEN_NAMESPACE: Final = re.compile(r"<(?:[A-Za-z][\w.-]{0,30}(?::\w{0,20})?)?\Z")
 
 
-@reads_on
+@frame_reader
 def _read_other_namespace(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     """Models invent namespaces for the tags: `<ns:invoke name="NAME">`."""
-    need_whole_match(_OPEN_NAMESPACE, text, start, situation)
+    require_whole_match(_OPEN_NAMESPACE, text, start, situation)
     return _read_frame(text, start, situation) if _NAMESPACE.match(text, start) else None
 
 

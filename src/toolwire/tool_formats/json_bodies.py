@@ -12,7 +12,7 @@ from msgspec import Struct
 from toolwire.call_repair.near_json import read_arguments
 from toolwire.tool_formats.frame import Situation
 from toolwire.tool_formats.json_text import skip_blanks
-from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, is_cut_here, need_whole_tag
+from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, is_cut_here, require_whole_tag
 
 _MAX_ENDS: Final = 20
 """Closing marks that are tried inside of one body: more are no accident."""
@@ -79,7 +79,7 @@ def _end_body(text: str, begin: int, end: int, ends: BodyEnds, situation: Situat
     after = end_of_match(_TAIL, text, end)
     if ends.pattern.match(text, after):
         return JsonBody(_strip_fence(text[begin:after]), after, True)
-    need_whole_tag(text, after, situation, ends.tag_end)
+    require_whole_tag(text, after, situation, ends.tag_end)
     is_cut = is_cut_here(text, after, situation, ends.tag_end)
     return JsonBody(text[begin:end], end_of_match(_CLOSING_FENCE, text, end), False, is_cut)
 

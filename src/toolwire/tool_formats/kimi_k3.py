@@ -10,7 +10,7 @@ from toolwire.call_repair.near_json import read_value
 from toolwire.core.json_values import Json, Object
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.parameter_tags import TagGrammar, TagReader
-from toolwire.tool_formats.tag_text import need_whole_tag, reads_on
+from toolwire.tool_formats.tag_text import frame_reader, require_whole_tag
 
 # A decoder that puts blanks between special tokens yields `<|open|> tools <|sep|>`.
 _OPEN: Final = r"<\|open\|>\s*"
@@ -42,14 +42,14 @@ _read_tools = TagReader(_TAGS).read_frame
 _CHANNEL: Final = re.compile(rf"{_OPEN}(?:response|message\b[^<>]*?){_SEP}|{_CLOSE}(?:response|message){_SEP}")
 
 
-@reads_on
+@frame_reader
 def _read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     """The calls, or a mark of the channels around the answer, which says nothing."""
     channel = _CHANNEL.match(text, start)
     if channel:
         return Frame(channel.end(), ())
     if text.startswith("<|close|>", start):
-        need_whole_tag(text, start, situation, _TAGS.tag_end)
+        require_whole_tag(text, start, situation, _TAGS.tag_end)
         return None
     return _read_tools(text, start, situation)
 

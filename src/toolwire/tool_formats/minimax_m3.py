@@ -7,12 +7,11 @@ import re
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
 from toolwire.schema.combine import type_names
-from toolwire.tool_formats.found_calls import make_call
+from toolwire.tool_formats.found_calls import make_call, make_closed_frame, make_open_frame
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT
 from toolwire.tool_formats.tag_text import MAX_TAG_LENGTH
@@ -86,18 +85,10 @@ def _read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting 
             end = tag.end if call else end
             opening = None
         elif tag.closes and tag.name == "tool_call" and opening is None:
-            return _make_frame(tag.end, pieces)
+            return make_closed_frame(tag.end, pieces)
     if not situation.is_end:
         return Waiting((f"{_TOKEN}</invoke>", f"{_TOKEN}</tool_call>"))
-    while pieces and not isinstance(last := pieces[-1], TextCall):
-        pieces.pop()
-    if pieces and isinstance(last, TextCall):
-        pieces[-1] = replace(last, repairs=("the end of the calls was missing", *last.repairs))
-    return _make_frame(end, pieces)
-
-
-def _make_frame(end: int, pieces: list[Piece]) -> Frame | None:
-    return Frame(end, tuple(pieces)) if any(isinstance(piece, TextCall) for piece in pieces) else None
+    return make_open_frame(end, pieces)
 
 
 def _read_call(opening: _Tag, tags: list[_Tag], situation: Situation) -> TextCall | None:

@@ -11,7 +11,13 @@ from toolwire.tool_formats.frame import Frame, ReasoningText, Situation, ToolFor
 from toolwire.tool_formats.invoke_tags import INVOKE_TAGS
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.parameter_tags import TagReader
-from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, need_whole_match, need_whole_tag, reads_on
+from toolwire.tool_formats.tag_text import (
+    NeedsTextError,
+    end_of_match,
+    frame_reader,
+    require_whole_match,
+    require_whole_tag,
+)
 
 _HEAD: Final = re.compile(r"(?:<\|start\|>\s*assistant)?\s*to=(?P<recipient>[^\s<>|]{1,200})\s*<\|message\|>")
 _OPEN_HEAD: Final = re.compile(r"(?:<\|start\|>\s*[a-z]*)?\s*(?:t|to|to=[^\s<>|]{0,200}\s*)?(?:<[^>\s]{0,12})?\Z")
@@ -20,7 +26,7 @@ _find_end = re.compile(r"<\|eo[mt]\|>|<\|start\|>").search
 _read_calls = TagReader(INVOKE_TAGS).read_frame
 
 
-@reads_on
+@frame_reader
 def _read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     """One message, or only its head where the answer begins."""
     end = _END.match(text, start)
@@ -28,18 +34,18 @@ def _read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting 
         return Frame(end.end(), ())
     head = _HEAD.match(text, start)
     if head is None:
-        need_whole_match(_OPEN_HEAD, text, start, situation)
+        require_whole_match(_OPEN_HEAD, text, start, situation)
         return None
     if head["recipient"] == "user":
         return Frame(head.end(), ())
     if head["recipient"] == "self":
         return _read_reasoning(text, head.end(), situation)
     at = skip_blanks(text, head.end())
-    need_whole_tag(text, at, situation)
+    require_whole_tag(text, at, situation)
     calls = _read_calls(text, at, situation) if text.startswith("<atem:", at) else None
     if not isinstance(calls, Frame):
         return calls
-    need_whole_tag(text, skip_blanks(text, calls.end), situation)
+    require_whole_tag(text, skip_blanks(text, calls.end), situation)
     return Frame(end_of_match(_END, text, calls.end), calls.pieces)
 
 

@@ -11,7 +11,7 @@ from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Object
 from toolwire.tool_formats.frame import Situation
 from toolwire.tool_formats.json_text import skip_blanks
-from toolwire.tool_formats.tag_text import NeedsTextError, need_whole_tag
+from toolwire.tool_formats.tag_text import NeedsTextError, require_whole_tag
 
 _MAX_ENDS: Final = 50
 """Closing tags of a parameter that may stand in its value."""
@@ -34,7 +34,7 @@ def read_named_tags(
         at = skip_blanks(text, at)
         if closing.match(text, at):
             return NamedValues(values, at) if values else None
-        need_whole_tag(text, at, situation)
+        require_whole_tag(text, at, situation)
         tag = _TAG.match(text, at)
         if tag is None or (key := tag["key"]) not in schemas or key in values:
             return None
@@ -64,5 +64,5 @@ def _find_value_end(
         following = _TAG.match(text, after)
         if closing.match(text, after) or (following and following["key"] in open_keys):
             return end
-        need_whole_tag(text, after, situation)
+        require_whole_tag(text, after, situation)
     return None

@@ -13,16 +13,22 @@ from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
-from toolwire.tool_formats.found_calls import make_call, make_json_call, parameter_schemas
+from toolwire.tool_formats.found_calls import (
+    add_repair,
+    make_call,
+    make_closed_frame,
+    make_json_call,
+    make_open_frame,
+    parameter_schemas,
+)
 from toolwire.tool_formats.frame import Frame, FrameReader, Piece, Situation, TextCall
 from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.named_tags import read_named_tags
-from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, is_answer_over, need_whole_tag, reads_on
+from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, frame_reader, is_answer_over, require_whole_tag
 
 _MAX_TAGS_IN_VALUE: Final = 500
 """Tags that may stand in one value. It bounds the work for a text of nothing but tags."""
@@ -105,7 +111,7 @@ class TagReader:
 
     def __init__(self, grammar: TagGrammar) -> None:
         self.grammar = grammar
-        self.read_frame: FrameReader = reads_on(self._read_frame)
+        self.read_frame: FrameReader = frame_reader(self._read_frame)
         tags = ("parameter", "parameter_end", "call", "call_end")
         self._find_tags = re.compile(
             "|".join(f"(?P<tag_{tag}>{_without_groups(getattr(grammar, tag).pattern)})" for tag in tags)
@@ -126,7 +132,7 @@ class TagReader:
         call = self.grammar.call.match(text, start)
         if call:
             return self._read_bare_call(text, call, situation)
-        need_whole_tag(text, start, situation, self.grammar.tag_end)
+        require_whole_tag(text, start, situation, self.grammar.tag_end)
         return None
 
     def _read_bare_call(self, text: str, call: re.Match[str], situation: Situation) -> Frame | None:
@@ -138,9 +144,9 @@ class TagReader:
         after = skip_blanks(text, end)
         closing = self.grammar.section_end.match(text, after)
         if closing is None:
-            need_whole_tag(text, after, situation, self.grammar.tag_end)
+            require_whole_tag(text, after, situation, self.grammar.tag_end)
         if self.grammar.has_section:
-            made = _add_repair(made, "the tag around the call was missing")
+            made = add_repair(made, "the tag around the call was missing")
         return Frame(closing.end() if closing else end, (made,))
 
     def _read_section(self, text: str, at: int, situation: Situation) -> Frame | None:
@@ -152,17 +158,17 @@ class TagReader:
             at = end_of_match(grammar.between, text, at)
             closing = grammar.section_end.match(text, at)
             if closing:
-                return _make_frame(closing.end(), pieces)
+                return make_closed_frame(closing.end(), pieces)
             call = grammar.call.match(text, at)
             if call:
                 made, at = self._read_call(text, call, situation)
                 pieces.append(made or text[call.start() : at])
                 end = at if made else end
                 continue
-            need_whole_tag(text, at, situation, grammar.tag_end)
+            require_whole_tag(text, at, situation, grammar.tag_end)
             words_end = self._end_of_words(text, at, situation)
             if words_end is None:
-                return _make_frame(end, _until_last_call(pieces), "the end of the calls was missing")
+                return make_open_frame(end, pieces)
             pieces.append(text[at:words_end])
             at = words_end
 
@@ -175,7 +181,7 @@ class TagReader:
             if situation.is_end:
                 return None
             raise NeedsTextError(_AFTER_WORDS)
-        need_whole_tag(text, end, situation, self.grammar.tag_end)
+        require_whole_tag(text, end, situation, self.grammar.tag_end)
         follows = self.grammar.call.match(text, end) or self.grammar.section_end.match(text, end)
         return end if follows else None
 
@@ -306,30 +312,9 @@ class TagReader:
             return "call"
         if grammar.section.match(text, at):
             return "section"
-        need_whole_tag(text, at, situation, grammar.tag_end)
+        require_whole_tag(text, at, situation, grammar.tag_end)
         return "end" if is_answer_over(text, at, situation) else "text"
 
 
 def _without_groups(pattern: str) -> str:
     return re.sub(r"\(\?P<\w+>", "(?:", pattern)
-
-
-def _add_repair(call: TextCall, repair: str) -> TextCall:
-    return replace(call, repairs=(repair, *call.repairs))
-
-
-def _until_last_call(pieces: list[Piece]) -> list[Piece]:
-    """Text after the last call goes on as text of the answer."""
-    while pieces and not isinstance(pieces[-1], TextCall):
-        pieces.pop()
-    return pieces
-
-
-def _make_frame(end: int, pieces: list[Piece], repair: str = "") -> Frame | None:
-    """A frame with at least one call."""
-    if not any(isinstance(piece, TextCall) for piece in pieces):
-        return None
-    last = pieces[-1]
-    if repair and isinstance(last, TextCall):
-        pieces[-1] = _add_repair(last, repair)
-    return Frame(end, tuple(pieces))

@@ -15,14 +15,14 @@ MAX_TAG_LENGTH: Final = 200
 
 
 class NeedsTextError(Exception):
-    """More text must come before the reader can decide. `reads_on` makes it `Waiting`."""
+    """More text must come before the reader can decide. `frame_reader` makes it `Waiting`."""
 
     def __init__(self, marks: tuple[str, ...] = ANY_TEXT) -> None:
         self.marks = marks
         super().__init__(marks)
 
 
-def reads_on(read_frame: FrameReader) -> FrameReader:
+def frame_reader(read_frame: FrameReader) -> FrameReader:
     """A reader that says `Waiting` where one of its steps needs more text."""
 
     @wraps(read_frame)
@@ -41,7 +41,7 @@ def end_of_match(pattern: re.Pattern[str], text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def need_whole_tag(text: str, at: int, situation: Situation, tag_end: str = ">") -> None:
+def require_whole_tag(text: str, at: int, situation: Situation, tag_end: str = ">") -> None:
     """Ask for more text if that can still make a tag of what stands here."""
     if situation.is_end:
         return
@@ -68,13 +68,13 @@ def is_answer_over(text: str, at: int, situation: Situation) -> bool:
     return (tokens.end() if tokens else at) == len(text)
 
 
-def need_whole_match(open_pattern: re.Pattern[str], text: str, at: int, situation: Situation) -> None:
+def require_whole_match(open_pattern: re.Pattern[str], text: str, at: int, situation: Situation) -> None:
     """Ask for more text if this pattern, which ends with `\\Z`, says that the text ends in the middle of something."""
     if not situation.is_end and open_pattern.match(text, at):
         raise NeedsTextError
 
 
-def need_whole_word(words: tuple[str, ...], text: str, at: int, situation: Situation) -> None:
+def require_whole_word(words: tuple[str, ...], text: str, at: int, situation: Situation) -> None:
     """Ask for more text if the text ends here in the middle of one of these words."""
     rest = text[at : at + MAX_TAG_LENGTH]
     if not situation.is_end and any(word != rest and word.startswith(rest) for word in words):

@@ -16,7 +16,13 @@ from toolwire.tool_formats.frame import Frame, Situation, TextCall, ToolFormat
 from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.named_tags import read_named_tags
-from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, need_whole_match, need_whole_tag, reads_on
+from toolwire.tool_formats.tag_text import (
+    NeedsTextError,
+    end_of_match,
+    frame_reader,
+    require_whole_match,
+    require_whole_tag,
+)
 
 _REPAIR: Final = "the call was a tag with the name of the tool"
 _TAG: Final = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,63})>")
@@ -25,9 +31,9 @@ _LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|(?=<))")
 _OPEN_LINE_END: Final = re.compile(r"[ \t]*\Z")
 
 
-@reads_on
+@frame_reader
 def _read_frame(text: str, start: int, situation: Situation) -> Frame | None:
-    need_whole_match(_OPEN_TAG, text, start, situation)
+    require_whole_match(_OPEN_TAG, text, start, situation)
     tag = _TAG.match(text, start)
     if tag is None or tag["name"] not in situation.tools.names:
         return None
@@ -36,7 +42,7 @@ def _read_frame(text: str, start: int, situation: Situation) -> Frame | None:
     if call is None:
         return None
     end = end_of_match(closing, text, at)
-    need_whole_match(_OPEN_LINE_END, text, end, situation)
+    require_whole_match(_OPEN_LINE_END, text, end, situation)
     return Frame(end, (call,)) if _LINE_END.match(text, end) else None
 
 
@@ -47,7 +53,7 @@ def _read_call(
     name, marks = tag["name"], (f"</{tag['name']}>",)
     schema = situation.tools.parameters(name)
     at = skip_blanks(text, tag.end())
-    need_whole_tag(text, at, situation)
+    require_whole_tag(text, at, situation)
     if text.startswith("{", at):
         body = read_json_body(text, at, BodyEnds(closing, marks), situation)
         is_closed = body is not None and body.is_closed
