@@ -15,6 +15,8 @@ from hypothesis import settings
 
 from material import CORPUS
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process that a test starts would compile all modules again
+
 settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
