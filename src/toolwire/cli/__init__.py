@@ -6,6 +6,7 @@ A command's module is imported only when that command runs, so that `--help` is 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,8 @@ COMMANDS = {
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 COLOUR_CHOICES = ("auto", "always", "never")
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Modules make many objects that stay, requests many that die at once, so the garbage collector runs seldom."""
 
 
 class CommandError(Exception):
@@ -87,6 +90,7 @@ def report_missing_packages(words: Sequence[str]) -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
+    gc.set_threshold(*GC_THRESHOLDS)
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -33,8 +33,6 @@ except ImportError:  # it does not exist for Windows, whose usual loop cannot wa
     new_event_loop = asyncio.SelectorEventLoop  # type: ignore[assignment]
 
 BACKLOG = 2048
-GC_THRESHOLDS = (50_000, 20, 100)
-"""Requests make many objects that die at once, so the garbage collector runs seldom."""
 Announce = Callable[[str, Config], None]
 """Called once the gateway serves, with its URL."""
 
@@ -151,9 +149,7 @@ async def _serve_until_stopped(
     metrics_server = HttpServer(gateway.handle_metrics_request, gateway.answer_internal_error)
     if metrics_bound is not None:
         await metrics_server.listen(metrics_bound, BACKLOG)
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     ready()
     await stopped.wait()
     gateway.is_stopping = True
