@@ -330,7 +330,7 @@ ANSWERS: dict[str, Any] = {
 }
 FRAME_KEYS = frozenset(
     """type role object status index id item_id tool_use_id call_id output_index content_index summary_index
-    annotation_index sequence_number obfuscation thought media_type part blockReason""".split()
+    annotation_index sequence_number obfuscation thought media_type part""".split()
 )
 """Keys of answers that say what belongs where: another protocol says the same by its own grammar and with its own ids."""
 DERIVED_KEYS = frozenset(
@@ -341,7 +341,7 @@ DERIVED_KEYS = frozenset(
 ECHOED = re.compile(
     r"(?:^|/response)/(?:background|frequency_penalty|instructions|max_output_tokens|max_tool_calls|metadata|"
     r"parallel_tool_calls|presence_penalty|previous_response_id|prompt|prompt_cache_key|prompt_cache_retention|"
-    r"reasoning|safety_identifier|service_tier|store|temperature|text|tool_choice|tools|top_logprobs|top_p|truncation|"
+    r"reasoning|safety_identifier|store|temperature|text|tool_choice|tools|top_logprobs|top_p|truncation|"
     r"user|moderation|billing|tool_usage)(?:/|$)"
 )
 """What a Responses answer repeats of its request."""
@@ -425,6 +425,23 @@ def silent_in_answer(body: Any, source: str, target: str, seen: Counter[str]) ->
 @pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] in ANSWERS])
 def test_no_leaf_of_an_answer_is_lost_in_silence(source: str, target: str) -> None:
     assert silent_in_answer(ANSWERS[source], source, target, Counter()) == []
+
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AAAA", "displayName": "a cat"}}
+RARE_ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "named image": ("gemini", {"candidates": [{"content": {"role": "model", "parts": [PICTURE]}, "finishReason": "STOP"}]}),
+    "blocked": ("gemini", {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
+    "blocked and explained": ("gemini", {"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "why"}}),
+    "tier": ("openai-responses", {"id": "resp_1", "model": "m", "status": "completed", "output": [], "service_tier": "flex"}),
+    "tier of Chat": ("openai-chat", {"id": "c", "service_tier": "flex", "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", RARE_ANSWERS)
+def test_no_leaf_of_a_rare_answer_is_lost_in_silence(name: str, target: str) -> None:
+    source, body = RARE_ANSWERS[name]
+    assert silent_in_answer(body, source, target, Counter()) == []
 
 
 @needs_corpus

@@ -434,7 +434,7 @@ OUTCOMES: dict[str, Any] = {
 }
 FINISHED = {
     "max_tokens": Finish("length", "MAX_TOKENS"),
-    "prompt_blocked": Finish("filter", "PROHIBITED_CONTENT"),
+    "prompt_blocked": Finish("filter", "PROHIBITED_CONTENT", detail="the prompt was blocked (PROHIBITED_CONTENT)"),
     "safety_stop_no_content": Finish("filter", "SAFETY"),
     "continuation": Finish("pause", "CONTINUATION"),
 }

@@ -15,6 +15,7 @@ from msgspec import Raw
 from toolwire.core.ir import (
     Finish,
     Logprobs,
+    Media,
     Opaque,
     Origin,
     ProviderCall,
@@ -231,8 +232,13 @@ class Ledger(msgspec.Struct, eq=False):
     def note_finish_detail(self, finish: Finish) -> None:
         """Note the message about the end of an answer, where the target has no field for it."""
         if finish.detail:
-            what = f"the message about the end was left out: {finish.detail[:MAX_QUOTED]}"
+            what = f"the message about the end ({finish.raw}) was left out: {finish.detail[:MAX_QUOTED]}"
             self.note("no-counterpart", source_path(finish), what)
+
+    def note_media_name(self, part: Media) -> None:
+        """Note the name of an image or a recording, where the target has no field for it."""
+        if part.name:
+            self.note("no-counterpart", source_path(part), f"the name `{part.name[:MAX_QUOTED]}` was left out")
 
     def note_stop_sequence(self, finish: Finish) -> None:
         """Note the stop sequence that was met, where the target has no field for it."""

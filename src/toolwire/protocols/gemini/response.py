@@ -149,9 +149,9 @@ def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> F
     reason = feedback.get("blockReason")
     if reason is None:
         return None
-    detail = get_text(feedback, "blockReasonMessage", here) or ""
-    origin = Origin(NAME, here, None, EMPTY_MAPPING, False) if detail else None
-    return Finish("filter", str(reason).upper(), detail=detail, origin=origin)
+    word = str(reason).upper()
+    detail = get_text(feedback, "blockReasonMessage", here) or f"the prompt was blocked ({word})"
+    return Finish("filter", word, detail=detail, origin=Origin(NAME, here, None, EMPTY_MAPPING, False))
 
 
 def finish_failure(finish: Finish | None) -> Failure | None:

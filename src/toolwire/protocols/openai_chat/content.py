@@ -220,6 +220,8 @@ def write_media(part: Media, family: Family, ledger: Ledger) -> Object | None:
         return None
     if part.detail and key != "image_url":
         ledger.note("no-counterpart", source_path(part), f"the detail `{part.detail}` was left out")
+    if key != "file":
+        ledger.note_media_name(part)
     if is_own(part.origin):
         inner = {**inner, **unknown_nested_keys(part.origin.wire, key, names.MEDIA_KEYS[key])}
     out: Object = {"type": key, key: inner}

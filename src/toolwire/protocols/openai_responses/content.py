@@ -314,8 +314,7 @@ def image_url(part: Media) -> str:
 
 def _write_image(part: Media, ledger: Ledger) -> Object:
     fields = {"type": "input_image", "image_url": image_url(part), "file_id": part.file_id}
-    if part.name:
-        ledger.note("no-counterpart", source_path(part), "the name of an image was left out")
+    ledger.note_media_name(part)
     return {key: value for key, value in fields.items() if value}
 
 

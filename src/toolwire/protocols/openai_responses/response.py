@@ -97,6 +97,7 @@ def read_response(body: Object) -> Response:
     failure = read_failure(body, None)
     finish = None if failure else read_finish(body, Call in map(type, parts), None)
     choices = (Choice(0, tuple(parts), finish),) if parts or finish else ()
+    note_service_tier(body, None, reading)
     response = Response(
         get_text(body, "id", None) or "",
         get_text(body, "model", None) or "",
@@ -110,6 +111,12 @@ def read_response(body: Object) -> Response:
     if failure is None and not any(map(says_something, parts)) and not is_ended(body):
         raise Malformed(None, f"this is not an answer: {NOTHING_SAID}, and its status is {body['status']!r}")
     return expect_answer(response)
+
+
+def note_service_tier(body: Object, path: Path, reading: ReadContext) -> None:
+    """Note the tier that served an answer, unless it is the usual one: no other protocol has a field for it."""
+    if body.get("service_tier") not in (None, "auto", "default"):
+        reading.note_unknown_field(path, "service_tier")
 
 
 def is_ended(body: Object) -> bool:
@@ -408,13 +415,14 @@ def _write_item(run: Sequence[Part], ids: ItemIds, number: int, ledger: Ledger) 
             result = run[1] if len(run) > 1 and isinstance(run[1], ProviderResult) else None
             return write_provider_item(part, result, ledger, ids.assign_provider_id(tool, part.id, number))
         case Media(kind="image") if part.data:
-            return write_image_item(part, ids.assign_id("ig_", "", number))
+            return write_image_item(part, ids.assign_id("ig_", "", number), ledger)
         case _:
             note_dropped_part(part, ledger)
     return None
 
 
-def write_image_item(part: Media, id: str) -> Object:
+def write_image_item(part: Media, id: str, ledger: Ledger) -> Object:
+    ledger.note_media_name(part)
     form = part.mime.partition("/")[2] or "png"
     item = {"type": "image_generation_call", "id": id, "status": "completed", "output_format": form}
     return {**item, "result": part.data}

@@ -460,7 +460,7 @@ def open_item(part: Part, ids: ItemIds, number: int, ledger: Ledger, sequence: E
             id = ids.assign_provider_id(tool, part.id, number)
             return OpenProviderCall(part, id, number, ledger, sequence)
         case Media(kind="image") if part.data:
-            picture = write_image_item(part, ids.assign_id("ig_", "", number))
+            picture = write_image_item(part, ids.assign_id("ig_", "", number), ledger)
             return OpenItem(part, "", number, ledger, sequence, whole=encode(picture))
         case Opaque() if part.origin.protocol == NAME:
             return OpenItem(part, "", number, ledger, sequence, whole=encode(part.origin.wire))

@@ -64,6 +64,7 @@ from toolwire.protocols.openai_responses.names import (
 )
 from toolwire.protocols.openai_responses.response import (
     is_ended,
+    note_service_tier,
     read_failure,
     read_finish,
     read_output_item,
@@ -243,6 +244,7 @@ class StreamReader:
         if failure is None:
             finish = read_finish(response, self._has_calls, at)
             self._reading.read_origin(response, at, RESPONSE_KEYS)
+            note_service_tier(response, at, self._reading)
             for field in self._reading.unknown_fields:
                 self._unknown_fields.setdefault(f"item {field.key}", field)
             self._events.append(ChoiceEnd(finish, 0, self._frame))
