@@ -692,7 +692,7 @@ def test_a_blocked_prompt_is_an_answer_without_parts() -> None:
         "usageMetadata": {"promptTokenCount": 4},
     }
     response = CODEC.read_response(body)
-    assert strip_origins(response.choices) == (Choice(0, (), Finish("filter", "SAFETY", detail="why")),)
+    assert strip_origins(response.choices) == (Choice(0, (), Finish("filter", "SAFETY", detail="why (SAFETY)")),)
     assert strip_origins(response.usage) == Usage(4)
     assert CODEC.write_response(response, ledger("gemini"), WriteContext()) is body
 

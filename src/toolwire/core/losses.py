@@ -232,7 +232,7 @@ class Ledger(msgspec.Struct, eq=False):
     def note_finish_detail(self, finish: Finish) -> None:
         """Note the message about the end of an answer, where the target has no field for it."""
         if finish.detail:
-            what = f"the message about the end ({finish.raw}) was left out: {finish.detail[:MAX_QUOTED]}"
+            what = f"the message about the end was left out: {finish.detail[:MAX_QUOTED]}"
             self.note("no-counterpart", source_path(finish), what)
 
     def note_media_name(self, part: Media) -> None:

@@ -150,7 +150,9 @@ def read_block_reason(answer: Object, path: Path, reading: PartReadContext) -> F
     if reason is None:
         return None
     word = str(reason).upper()
-    detail = get_text(feedback, "blockReasonMessage", here) or f"the prompt was blocked ({word})"
+    message = get_text(feedback, "blockReasonMessage", here) or "the prompt was blocked"
+    # The word is in the message too: only Google has different ones for what others call a content filter.
+    detail = f"{message} ({word})"
     return Finish("filter", word, detail=detail, origin=Origin(NAME, here, None, EMPTY_MAPPING, False))
 
 
