@@ -170,7 +170,6 @@ export interface PrefixBreak {
 /** A protocol, and where its clients send requests. `{model}` in a path stands for the model's name. */
 export interface ProtocolInfo {
   name: string;
-  title: string;
   path: string;
   stream_path: string;
   has_model_in_body: boolean;

@@ -8,7 +8,7 @@ const FILES = import.meta.glob<string>("../../src/toolwire/agents/*.toml", { que
 
 function protocolNamed(name: string): ProtocolInfo {
   const path = name === "gemini" ? "/v1beta/models/{model}:generateContent" : `/v1/${name}`;
-  return { name, title: name, path, stream_path: name === "gemini" ? "/v1beta/models/{model}:streamGenerateContent?alt=sse" : path, has_model_in_body: name !== "gemini" };
+  return { name, path, stream_path: name === "gemini" ? "/v1beta/models/{model}:streamGenerateContent?alt=sse" : path, has_model_in_body: name !== "gemini" };
 }
 
 function requestOf(name: string, body: unknown, part: Partial<CodeRequest> = {}): CodeRequest {

@@ -5,10 +5,9 @@ import { lossesByEvent, makeTimeline, readEventPath } from "../src/core/timeline
 import { readHash, writeHash } from "../src/router";
 import { makeRow } from "./rows";
 
-const chat: ProtocolInfo = { name: "chat", title: "Chat", path: "/v1/chat/completions", stream_path: "/v1/chat/completions", has_model_in_body: true };
+const chat: ProtocolInfo = { name: "chat", path: "/v1/chat/completions", stream_path: "/v1/chat/completions", has_model_in_body: true };
 const gemini: ProtocolInfo = {
   name: "gemini",
-  title: "Gemini",
   path: "/v1beta/models/{model}:generateContent",
   stream_path: "/v1beta/models/{model}:streamGenerateContent?alt=sse",
   has_model_in_body: false,

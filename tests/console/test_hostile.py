@@ -13,6 +13,7 @@ from console.browser import Page, quote
 from console.conftest import Open
 from console.test_layout import settle
 from console.test_views import TABS
+from gateway.list_server import list_server, openai_list
 from gateway.raw_exchange import (
     PROVIDER_KEY,
     STREAM_HEAD,
@@ -175,6 +176,31 @@ def test_injections_are_text_everywhere(hostile: Served, open_page: Open) -> Non
     check_document(page)
     page.text("Differences from the input").click()
     check_document(page)
+
+
+def test_hostile_names_of_a_providers_models_are_text(tmp_path: Path, gateways: ExitStack, open_page: Open) -> None:
+    """A provider lists its models itself, and the page offers them."""
+    server = gateways.enter_context(list_server({"/v1/models": openai_list(*INJECTIONS)}))
+    lab = f'[providers.lab]\nprotocols = ["openai-chat"]\nbase_url = "{server.url}"\napi_key = "k"\n'
+    served = gateways.enter_context(stage(tmp_path, more=lab))
+    page = open_page(served)
+    page.show("#/providers")
+    page.button("Check all").click()
+    page.find(".model-list >> nth=0").wait()
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    check_document(page)
+    shown = page.find("main").text
+    assert [name for name in INJECTIONS[:6] if name not in shown] == []
+    for view in ("try", "connect", "translate"):
+        page.show(f"#/{view}")
+        page.find("main h1 >> nth=0").wait()
+        check_document(page)
+    page.show("#/try")
+    page.find('role=combobox[name="Model"]').fill("<")
+    check_document(page)
+    assert "<img src=x onerror=alert(1)>" in page.evaluate(
+        "[...document.querySelectorAll('option')].map(one => one.value).join()"
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

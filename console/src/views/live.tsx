@@ -1,6 +1,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ExchangeRow } from "../api";
+import { KEY_HEADER, KEY_VARIABLE } from "../core/code";
 import { countFacets, filterRows, isEmptyFilter, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
 import { formatBytes, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens } from "../core/format";
 import { moveIndex } from "../core/row_window";
@@ -405,7 +406,7 @@ const FIRST_REQUEST = `{
 
 /** For a newcomer: what to do to see something here. */
 function FirstSteps() {
-  const key = gateway.value?.needs_client_key ? ` -H "Authorization: Bearer $TOOLWIRE_KEY"` : "";
+  const key = gateway.value?.needs_client_key ? ` -H "${KEY_HEADER}: $${KEY_VARIABLE}"` : "";
   const curl = `curl ${location.origin}/v1/chat/completions${key} -d '${FIRST_REQUEST}'`;
   return (
     <EmptyState title="No exchanges yet">

@@ -1,6 +1,6 @@
-import { signal } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import type { ExchangeDetail, ExchangeRow, ModelList, Output } from "../api";
+import { clientKey, requestHeaders } from "../client_key";
 import { formatBytes } from "../core/format";
 import { changeModel } from "../core/send_again";
 import { gateway, outputs, rows } from "../gateway";
@@ -12,9 +12,6 @@ import { goTo, writeHash } from "../router";
 import { answerText, Facts } from "./compare";
 import { DiffView } from "../parts/diff_view";
 import type { ViewProps } from "./index";
-
-/** The client key for the gateway's endpoints. In memory only: it is gone when the page is closed. */
-export const clientKey = signal("");
 
 interface Sending {
   requestId: string;
@@ -104,7 +101,7 @@ function Form({ detail }: { detail: ExchangeDetail }) {
           </button>
         )}
         <p class="muted">
-          {typeof request === "string" ? request : `The client's own request (${formatBytes(client.request.size)}) with another model, to ${protocol?.title}. It is a real request, and may cost money.`}
+          {typeof request === "string" ? request : `The client's own request (${formatBytes(client.request.size)}) with another model, to ${protocol?.name}. It is a real request, and may cost money.`}
         </p>
       </form>
       {models.data && models.data.models.length > 0 && !sending && (
@@ -130,9 +127,7 @@ function Form({ detail }: { detail: ExchangeDetail }) {
 const NOT_SENT: Sending = { requestId: "", bytes: 0, text: "", isDone: false, error: "" };
 
 async function sendRequest(path: string, body: string, signal: AbortSignal, update: (change: Partial<Sending>) => void): Promise<void> {
-  const headers: Record<string, string> = { "content-type": "application/json" };
-  if (clientKey.value) headers["authorization"] = `Bearer ${clientKey.value}`;
-  const response = await fetch(path, { method: "POST", headers, body, signal, credentials: "same-origin" });
+  const response = await fetch(path, { method: "POST", headers: requestHeaders(), body, signal, credentials: "same-origin" });
   update({ requestId: response.headers.get("x-request-id") ?? "", error: response.ok ? "" : `The gateway answered with status ${response.status}` });
   const decoder = new TextDecoder();
   let [text, bytes] = ["", 0];

@@ -146,7 +146,7 @@ function Input({ input, answer, problem }: InputProps) {
             <option value="">{guessed && !source ? `${guessed.source} (guessed)` : "Guess the protocol"}</option>
             {gateway.value?.protocols.map((one) => (
               <option key={one.name} value={one.name}>
-                {one.title}
+                {one.name}
               </option>
             ))}
           </select>

@@ -6,7 +6,7 @@ import { parseJson } from "../../core/json_text";
 import { gateway, outputs, rows } from "../../gateway";
 import { Badge } from "../../parts/small";
 import { writeHash } from "../../router";
-import { clientKey } from "../send_again";
+import { clientKey } from "../../client_key";
 import { clear, draft, entries, failure, model, resultOf, results, send, sending, stop, takeBack, waitingCalls, type Entry } from "./state";
 
 const STARTERS = ["What is the weather in Paris and London?", "Hello!"];

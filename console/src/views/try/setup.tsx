@@ -7,7 +7,7 @@ import { gateway } from "../../gateway";
 import { ModelField } from "../../parts/model_field";
 import type { Resource } from "../../parts/resource";
 import { ErrorNote, useMedia } from "../../parts/small";
-import { clientKey } from "../send_again";
+import { clientKey } from "../../client_key";
 import { isStream, model, protocol, protocolName, system, tools } from "./state";
 
 export function Setup({ models }: { models: Resource<ModelList> }) {
@@ -18,7 +18,7 @@ export function Setup({ models }: { models: Resource<ModelList> }) {
       <summary>
         <span>Settings</span>
         <span class="muted setup-summary">
-          {protocol.value?.title}, {model.value || "no model"}, {formatCountOf(tools.value.length, "tool")}
+          {protocol.value?.name}, {model.value || "no model"}, {formatCountOf(tools.value.length, "tool")}
         </span>
       </summary>
       <div class="setup-fields">
@@ -27,7 +27,7 @@ export function Setup({ models }: { models: Resource<ModelList> }) {
           <select id={ids.protocol} value={protocol.value?.name} onChange={(event) => (protocolName.value = event.currentTarget.value)}>
             {gateway.value?.protocols.map((one) => (
               <option key={one.name} value={one.name}>
-                {one.title}
+                {one.name}
               </option>
             ))}
           </select>

@@ -4,10 +4,10 @@
 import { batch, computed, signal } from "@preact/signals";
 import type { LossRow, ProtocolInfo, TranslateAnswer, TranslateQuestion, TranslateResult } from "../../api";
 import { postJson } from "../../client";
-import { KEY_HEADER, requestPath } from "../../core/code";
+import { requestPath } from "../../core/code";
 import { EXAMPLE_TOOL, openCalls, Problem, readAnswer, resultMessage, userMessage, writeRequest, type Answer, type CallResult, type Message, type ToolDraft } from "../../core/conversation";
 import { gateway } from "../../gateway";
-import { clientKey } from "../send_again";
+import { requestHeaders } from "../../client_key";
 
 /** A message, and for an answer what is known about its exchange. */
 export interface Entry {
@@ -147,9 +147,7 @@ async function exchange(chosen: ProtocolInfo, control: AbortController): Promise
   const asked = { protocol: chosen, model: model.value, isStream: isStream.value };
   const request = await translateRequest(messages.value, chosen.name, control.signal);
   if (request instanceof Problem) return { status: 0, message: request.message, raw: "", requestId: "" };
-  const headers: Record<string, string> = { "content-type": "application/json" };
-  if (clientKey.value) headers[KEY_HEADER] = clientKey.value;
-  const response = await fetch(requestPath(asked), { method: "POST", headers, body: request.body, signal: control.signal, credentials: "same-origin" });
+  const response = await fetch(requestPath(asked), { method: "POST", headers: requestHeaders(), body: request.body, signal: control.signal, credentials: "same-origin" });
   const requestId = response.headers.get("x-request-id") ?? "";
   const progress = (bytes: number): void => {
     if (abort === control) sending.value = { requestId, bytes };

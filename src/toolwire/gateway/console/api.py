@@ -57,7 +57,6 @@ class ProtocolInfo(Struct, frozen=True, kw_only=True):
     """A protocol, and where its clients send requests. `{model}` in a path stands for the model's name."""
 
     name: str
-    title: str
     path: str
     stream_path: str
     has_model_in_body: bool

@@ -382,7 +382,6 @@ def list_protocols() -> list[ProtocolInfo]:
         found.append(
             ProtocolInfo(
                 name=codec.name,
-                title=codec.name,
                 path=paths[0],
                 stream_path=paths[1],
                 has_model_in_body="{model}" not in paths[0],
