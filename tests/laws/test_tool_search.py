@@ -313,3 +313,25 @@ def test_never_more_than_the_provider_takes() -> None:
         assert f"tool_{200 + number}" in names
         assert names[:61] == names_of(translation)[:61]
         assert {f"tool_{number}" for number in range(60, 100)} <= {*names}
+
+
+def said(text: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode()
+
+
+def test_tools_in_the_prompt() -> None:
+    """A model without tools searches by text, and finds the declaration in its prompt."""
+    options = {"tool_prompt": "hermes", "tool_format": "hermes", "direct_tools": 2}
+    exchange, translation = sent(chat(tools=chat_tools(200)), "openai-chat", "openai-chat", **options)
+    first = translation.json()["messages"][0]["content"]
+    assert "tools" not in translation.json()
+    assert "search_tools" in first
+    assert "tool_150" not in first
+    asked = '<tool_call>\n{"name": "search_tools", "arguments": {"query": "tool_150"}}\n</tool_call>'
+    rounds = exchange.add_round(said(asked))
+    assert rounds is not None
+    assert rounds.needs_next_round
+    body = json.loads(exchange.next_request(rounds, rounds.complete_results(())))
+    assert '"tool_150"' in body["messages"][0]["content"]
+    assert "tool_150" in body["messages"][-1]["content"]

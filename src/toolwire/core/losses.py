@@ -86,6 +86,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
         "turns-joined": "{target} requires consecutive turns of one role to be one turn",
         "turn-moved": "{target} requires results directly after their calls",
         "system-moved": "{target} has another place for instructions",
+        "media-described": "the operator has another model describe images for models that cannot see",
         "media-moved": "{target} has another place for media",
         "media-as-text": "{target} takes such a file only as text",
         "media-summarised": "media in results are replaced by a line of text",

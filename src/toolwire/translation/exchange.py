@@ -14,6 +14,7 @@ from toolwire.core.ir import (
     EMPTY_MAPPING,
     Call,
     Failure,
+    Media,
     ProviderTool,
     Request,
     Response,
@@ -33,6 +34,7 @@ from toolwire.translation.answer_repair import AnswerRepair, RepairPlan, plan_re
 from toolwire.translation.answer_steps import AnswerSteps, seal_slots_between, translate_whole_answer
 from toolwire.translation.options import Options, apply_options
 from toolwire.translation.request_steps.adapt_request import NO_CALL_IDS, adapt_request
+from toolwire.translation.request_steps.images import ImageDescription, find_images, replace_images
 from toolwire.translation.request_steps.prompted_tools import (
     constraints_for_prompt,
     has_tools_or_calls,
@@ -100,6 +102,10 @@ class Exchange:
     """How the tools are written into the prompt; None if they are sent as tools."""
     _repair_plan: RepairPlan | None = None
     """What can be repaired in the answers."""
+    _opened: tuple[Body, Ledger, Request] | None = None
+    """What `find_images` has read, with the stored records: `translate_request` need not read it again."""
+    image_descriptions: Mapping[str, ImageDescription] = EMPTY_MAPPING
+    """Texts for images, by their content, for a model that cannot see."""
 
     # What the answer needs to undo the changes of the request.
     _tool_names = UNCHANGED_NAMES
@@ -161,7 +167,30 @@ class Exchange:
 
     def _translate_request(self, body: Body, records: Mapping[str, bytes]) -> Translation:
         provider = self.provider
-        ledger = Ledger(self.client.name, provider.name)
+        opened, self._opened = self._opened, None
+        if opened is not None and opened[0] is body:
+            _, ledger, request = opened
+        else:
+            ledger = Ledger(self.client.name, provider.name)
+            request = self._open_request(body, records, ledger)
+        if self.image_descriptions:
+            request = replace_images(request, self.image_descriptions, ledger)
+        self._provider_request = request = self._adapt_request(request, ledger)
+        return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
+
+    def find_images(self, body: Body, records: Mapping[str, bytes] = EMPTY_MAPPING) -> tuple[Media, ...]:
+        """The images of a request, and of earlier turns in the records. `image_descriptions` can have texts for them
+        when the same body is translated next."""
+        ledger = Ledger(self.client.name, self.provider.name)
+        try:
+            request = self._open_request(body, records, ledger)
+            self._opened = (body, ledger, request)
+            return find_images(request)
+        except RecursionError:
+            raise Malformed(None, TOO_DEEP) from None
+
+    def _open_request(self, body: Body, records: Mapping[str, bytes], ledger: Ledger) -> Request:
+        """The client's request, with the options applied and the stored records put back."""
         request = self._read_request(body)
         if self._request_repairs:
             ledger.note_repairs([*self._request_repairs])
@@ -169,9 +198,9 @@ class Exchange:
         request, self._added_tool_names = apply_options(request, self.options, ledger)
         self._prefix_digests = signature_memory.PrefixDigests(request)
         if records:
-            request = restore_turns(request, self._prefix_digests, records, self._maker, provider.constraints, ledger)
-        self._provider_request = request = self._adapt_request(request, ledger)
-        return Translation(self._write_request(request, ledger), ledger, request.model, bool(request.stream))
+            constraints = self.provider.constraints
+            request = restore_turns(request, self._prefix_digests, records, self._maker, constraints, ledger)
+        return request
 
     def remember_request(self, body: Body) -> None:
         """Read a request that passed through as bytes, for the tool names, ids and options that its answer needs."""

@@ -182,6 +182,9 @@ class CallSettings(Struct, frozen=True, kw_only=True):
     on_bad_call: Literal["keep", "ask-again", "refuse"] | None = None
     """A call whose arguments cannot be repaired: `keep` it as it is, `ask-again` (the model is told once what is
     wrong), or `refuse` the answer. `keep` by default."""
+    describe_images: str | None = None
+    """For models that cannot see: the model (`provider/model`) that describes images to them, once for each image.
+    Its text replaces the image. `off` by default: images are sent."""
 
 
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
@@ -410,8 +413,16 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def searches_tools(self) -> bool:
         """Does the gateway search for deferred tools for any model?"""
-        settings = (*self.models, *(provider.calls for provider in self.providers.values()))
-        return any(one.tool_search == "gateway" for one in settings)
+        return any(one.tool_search == "gateway" for one in self._call_settings)
+
+    @property
+    def describes_images(self) -> bool:
+        """Are images described to any model?"""
+        return any(one.describe_images not in (None, "off") for one in self._call_settings)
+
+    @property
+    def _call_settings(self) -> tuple[CallSettings, ...]:
+        return (*self.models, *(provider.calls for provider in self.providers.values()))
 
     @property
     def secrets(self) -> list[str]:

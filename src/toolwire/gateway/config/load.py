@@ -229,6 +229,10 @@ def _read_sections(
     for model in routes.values():
         if "/" in model:
             builder.ensure_provider(model.partition("/")[0], collector.at(ROUTE_OPTION))
+    for name, provider in [*builder.providers.items()]:
+        used, slash, _ = (provider.calls.describe_images or "").partition("/")
+        if slash:
+            builder.ensure_provider(used, collector.at("providers", name, "describe_images"))
     builder.add_from_environment()
     providers = dict(builder.providers)
     if server.loopback:
@@ -258,6 +262,7 @@ def _read_sections(
     check_secrets(config, environ, collector)
     if all(rule.provider in providers for rule in rules):
         _check_fallbacks(config, collector)
+        _check_image_models(config, collector)
         return _add_routes(config, routes, collector)
     return config
 
@@ -423,10 +428,10 @@ def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[Mo
 
 def _check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemCollector, server: ServerSettings) -> bool:
     """Check the provider and the protocol of a rule; create the known servers that it uses."""
-    for fallback in rule.fallbacks:
-        name, slash, _ = fallback.partition("/")
+    for key, used in (*(("fallbacks", name) for name in rule.fallbacks), ("describe_images", rule.describe_images)):
+        name, slash, _ = (used or "").partition("/")
         if slash:
-            providers.ensure_provider(name, place.at("fallbacks"))
+            providers.ensure_provider(name, place.at(key))
     embedded = embedded_providers(()) if server.loopback else {}
     if rule.provider not in embedded and not providers.ensure_provider(rule.provider, place.at("provider")):
         hint = suggest_name(rule.provider, [*providers.names, *embedded])
@@ -502,6 +507,21 @@ def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
             ):
                 wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
                 place.add(wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
+
+
+def _check_image_models(config: Config, collector: ProblemCollector) -> None:
+    """Check that the models exist that describe images."""
+    router = Router(config)
+    places = [
+        *((collector.at("providers", name), provider.calls) for name, provider in config.providers.items()),
+        *((collector.at("models", rule.name), rule) for rule in config.models),
+    ]
+    for place, settings in places:
+        model = settings.describe_images
+        if model is not None and model != "off" and router.find_target(model) is None:
+            name = model.partition("/")[0]
+            wrong = f"no provider serves the model `{model}`, which should describe images"
+            place.at("describe_images").add(wrong, suggest_name(name, config.providers) or 'write "PROVIDER/MODEL"')
 
 
 def _chain_lengths(onward: Mapping[str, Sequence[str]]) -> Mapping[str, int]:

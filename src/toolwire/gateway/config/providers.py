@@ -197,6 +197,7 @@ class ProviderBuilder:
                 on_bad_call=table.on_bad_call,
                 tool_search=table.tool_search,
                 direct_tools=table.direct_tools,
+                describe_images=table.describe_images,
             ),
             default_tool_format=row.tool_format,
         )

@@ -422,4 +422,6 @@ async def _run_tool_calls(call: GatewayRequest, rounds: Rounds, over_limit: bool
     calls = [] if over_limit else rounds.calls_to_run()
     results = await call.gateway_tools.run_calls(calls) if calls and call.gateway_tools is not None else ()
     call.record.add_tool_runs(calls, results)
+    if call.image_model and call.image_describer is not None:
+        results = await call.image_describer.describe_results(call, call.image_model, results)
     return rounds.complete_results(results, over_limit)

@@ -39,6 +39,7 @@ from toolwire.translation.streaming import StreamTranslation
 
 if TYPE_CHECKING:
     from toolwire.gateway.mcp.servers import ToolInterceptor
+    from toolwire.gateway.pipeline.describe_images import ImageDescriber
     from toolwire.gateway.responses_state.idempotency import IdempotencyClaim
     from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
     from toolwire.gateway.store.repository import ExchangeSignatures
@@ -77,6 +78,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """Are answers repaired only if the request offers tools? So it is unless the operator has chosen a format."""
     prompt_if_refused: str
     """If the provider refuses tools: how they are written into the prompt, as `Options.tool_prompt`; "" for not."""
+    image_model: str
+    """The model that describes images to this one; "" where images are sent."""
 
 
 class Runtime:
@@ -152,6 +155,7 @@ class Runtime:
         repair_calls = _first_set(target.calls.repair_calls, provider.calls.repair_calls)
         tools = _first_set(target.calls.tools, provider.calls.tools) or "auto"
         tool_prompt = tool_format if tool_format in PROMPTS else AUTO
+        image_model = _first_set(target.calls.describe_images, provider.calls.describe_images) or ""
         options = Options(
             model=model,
             stream=stream,
@@ -192,6 +196,7 @@ class Runtime:
             max_tools=codec.constraints.max_tools(model),
             repairs_only_calls=chosen_format is None,
             prompt_if_refused=tool_prompt if tools == "auto" else "",
+            image_model="" if image_model == "off" else image_model,
         )
 
 
@@ -328,6 +333,10 @@ class GatewayRequest(Struct, eq=False):
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: ToolInterceptor | None = None
     """Tools of MCP servers, which the gateway runs itself."""
+    image_describer: ImageDescriber | None = None
+    """Describes images for models that cannot see; None where they are sent as they are."""
+    image_model: str = ""
+    """The model that describes them, for the provider that is asked now."""
     has_lone_surrogates: bool = False
     """The body has half of a surrogate pair, which the translation replaces."""
     watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None

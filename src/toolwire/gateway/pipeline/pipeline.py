@@ -22,6 +22,7 @@ from toolwire.core.json_values import Malformed, decode, expect_object, replace_
 from toolwire.gateway.mcp.servers import McpClient, McpServers
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
+from toolwire.gateway.pipeline.describe_images import ImageDescriber
 from toolwire.gateway.pipeline.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
@@ -85,6 +86,11 @@ class Pipeline:
             if codec_with_quirks(protocol, provider.quirks).constraints.needs_reasoning_returned
         )
         """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
+        self._image_describer = (
+            ImageDescriber(runtime, service.descriptions, self.request_answer)
+            if runtime.config.describes_images
+            else None
+        )
 
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
@@ -283,6 +289,7 @@ class Pipeline:
         """Add stored turns, the store for signatures, and MCP tools. None: continue; else this is the answer
         already."""
         service = self._responses_service
+        call.image_describer = self._image_describer
         if call.client_codec.name in self._stored_seal_protocols or any(
             target.provider.name in self._reasoning_back_providers for target in targets
         ):

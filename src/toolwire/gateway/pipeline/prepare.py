@@ -31,6 +31,8 @@ from toolwire.translation.options import Options
 
 SHOW_CALLS_HEADER = "x-toolwire-calls"
 """A client that sends `x-toolwire-calls: show` sees the tool calls that the gateway runs."""
+IMAGE_MARKER = b"image"
+"""Every protocol has this in a body with an image: in the type of the part, or in its MIME type (Gemini)."""
 MIN_TOOL_LENGTH = 64
 """The fewest bytes of a tool's declaration: shorter bodies need not be searched for too many tools."""
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
@@ -39,6 +41,7 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
     if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
         return failed
+    call.image_model = upstream.image_model
     can_pass = (
         upstream.allows_passthrough
         and upstream.codec is call.client_codec
@@ -59,6 +62,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
             if isinstance(loaded, Failure):
                 return error_replies.gateway_error(call, loaded)
             stored = loaded
+        await _describe_images(call, exchange, stored)
         translation = await run_by_size(size, lambda: exchange.translate_request(call.body, stored))
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
@@ -75,6 +79,16 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         return PassthroughRequest(upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
     return refused or TranslatedRequest(upstream, translation.body, exchange, ledger, codes)
+
+
+async def _describe_images(call: GatewayRequest, exchange: Exchange, stored: Mapping[str, bytes]) -> None:
+    """Have the images of a request described, if the model cannot see."""
+    describer, size = call.image_describer, len(call.body)
+    if not call.image_model or describer is None or not (stored or call.body.find(IMAGE_MARKER) >= 0):
+        return
+    images = await run_by_size(size, lambda: exchange.find_images(call.body, stored))
+    if images:
+        exchange.image_descriptions = await describer.describe_images(call, call.image_model, images)
 
 
 async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
@@ -167,6 +181,8 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
     if upstream.options.tool_search != "off" and call.has_tools():
         return False
     if upstream.options.repairs_answers and (call.has_tools() or not upstream.repairs_only_calls):
+        return False
+    if upstream.image_model and call.image_describer is not None and call.body.find(IMAGE_MARKER) >= 0:
         return False
     http, limit = call.client_codec.http, upstream.max_tools
     if limit is not None and http.tool_marker and _may_have_more_tools(call.body, http.tool_marker, limit):

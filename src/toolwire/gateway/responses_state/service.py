@@ -57,6 +57,7 @@ from toolwire.gateway.responses_state.response_objects import (
     write_response_stream,
 )
 from toolwire.gateway.server.request_body import Peek
+from toolwire.gateway.store.descriptions import DescriptionRepository
 from toolwire.gateway.store.repository import (
     RESPONSE,
     SignatureRepository,
@@ -78,6 +79,7 @@ class ResponsesService:
     def __init__(self, repository: StateRepository) -> None:
         self.repository = repository
         self.signatures = SignatureRepository(repository)
+        self.descriptions = DescriptionRepository(repository)
         self.jobs = BackgroundJobs(repository)
 
     async def close(self, seconds: float | None) -> None:

@@ -38,6 +38,7 @@ RESPONSE, ITEM, CONVERSATION, SEAL, EVENTS = "response", "item", "conversation",
 IDEMPOTENCY = "idempotency"
 OBJECT = "object"
 UPLOAD = "upload"
+DESCRIPTION = "description"
 """The kinds of entries in the store."""
 
 

@@ -260,8 +260,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     upstream_address: str = ""
     """The provider's `host:port`."""
     operation: str = "chat"
-    """chat, count_tokens, models, metrics, responses_state, background or passthrough. Only chat has times and tokens
-    in the metrics."""
+    """chat, count_tokens, models, metrics, responses_state, background, describe_image or passthrough. Only chat has
+    times and tokens in the metrics."""
     requested_model: str = ""
     """The model that the client asked for."""
     model: str = ""
