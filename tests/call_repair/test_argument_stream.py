@@ -122,6 +122,8 @@ def damaged(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(text)))
         text = text[:at] + draw(st.sampled_from(FAULTS)) + text[at + draw(st.integers(0, 2)) :]
+    if draw(st.integers(0, 9)) == 0 and text.endswith("}") and len(text) > 2:
+        text = f'{text[:-1]}, "{draw(keys)}": {json.dumps(draw(scalars))}}}'  # perhaps a key twice
     return draw(st.sampled_from([text, text, text.replace('"', "'"), text.rstrip("}"), json.dumps(text), f"[{text}]"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from msgspec import Struct
@@ -75,6 +76,8 @@ def repair_arguments(text: str, schema: Object, *, is_cut: bool = False) -> Repa
     problem = _describe_mismatch(value, schema)
     if read.is_loose and (problem or not repair.root.properties.keys() >= value.keys()):
         return RepairedArguments(text, problem=problem or _describe_unreadable(text, is_cut))
+    if repair.repairs and not read.repairs and _repeats_key(text):
+        return RepairedArguments(text, problem="The arguments have a key twice.")
     said = (*read.repairs, *repair.report)
     return RepairedArguments(encode_text(value) if repair.repairs else read.text, value, said, problem)
 
@@ -86,6 +89,21 @@ def _repair_bare_value(text: str, repair: ArgumentRepair, is_cut: bool) -> Repai
     if found is None or value is None:
         return RepairedArguments(text, problem=_describe_unreadable(text, is_cut))
     return RepairedArguments(encode_text(value), value, (*found.repairs, *repair.report))
+
+
+def _repeats_key(text: str) -> bool:
+    """Does an object have a key twice? Then it is not sure which value is meant."""
+    repeated: list[bool] = []
+
+    def check_members(members: list[tuple[str, Json]]) -> None:
+        if len(dict(members)) < len(members):
+            repeated.append(True)
+
+    try:
+        json.loads(text, object_pairs_hook=check_members)
+    except (ValueError, RecursionError):  # limits that msgspec does not have
+        return True
+    return bool(repeated)
 
 
 def _describe_mismatch(value: Object, schema: Object) -> str:

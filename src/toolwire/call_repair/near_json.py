@@ -318,7 +318,7 @@ class _TolerantReader:
         if found is not None and (found[0] in _LITERALS or _is_number(found[0])):
             self.at = found.end()
             self.skip_blanks()
-            if self.mark in _AFTER_LITERAL and not (self.is_cut and found.end() == len(self.text)):
+            if self.mark in _AFTER_LITERAL:
                 self.at = found.end()
                 if found[0][0] in "TFN":
                     self.note("Python's True, False and None were written as JSON")
