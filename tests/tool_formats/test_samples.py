@@ -9,13 +9,12 @@ import pytest
 
 from material import HERE
 from tool_formats.reading import Outcome, every_split, join_blanks, offer_tools, read_pieces, sum_up
-from toolwire.tool_formats.families import ALIASES
+from toolwire.tool_formats.families import ALIASES, FAMILIES
 from toolwire.tool_formats.formats import FORMATS
 
 FOLDER = HERE.parent.parent / "shared" / "dialects" / "samples"
-NAMES = {row.name for row in FORMATS}
-KNOWN = {"none", *NAMES, *(alias for alias, name in ALIASES.items() if name in NAMES)}
-"""In the dialects `names` and `arguments` the calls do not come as text."""
+STRUCTURED = {"names", "arguments"}
+"""Dialects in which the calls do not come as text."""
 
 DIFFERENT: dict[str, str] = {
     "harmony-009": "what was told to a tool that is not offered stays as text; the sample's note says that it is as good",
@@ -26,7 +25,7 @@ DIFFERENT: dict[str, str] = {
 
 def _load() -> list[Any]:
     lines = [line for file in sorted(FOLDER.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    return [sample for sample in map(json.loads, lines) if sample["dialect"] in KNOWN]
+    return [sample for sample in map(json.loads, lines) if sample["dialect"] not in STRUCTURED]
 
 
 SAMPLES = _load()
@@ -44,6 +43,11 @@ def _is_expected(found: Outcome, sample: Any) -> bool:
         return True
     # The README of the samples allows reasoning that stays in the content.
     return (found.reasoning + found.content).replace(" ", "") == (reasoning + content).replace(" ", "")
+
+
+def test_every_dialect_is_a_format() -> None:
+    assert {sample["dialect"] for sample in SAMPLES} <= {"none", *ALIASES, *(row.name for row in FORMATS)}
+    assert {name for _, names in FAMILIES for name in names} <= {*ALIASES, *(row.name for row in FORMATS)}
 
 
 @needs_samples

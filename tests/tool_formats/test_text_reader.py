@@ -1,0 +1,235 @@
+"""The laws of the reader of text: any split gives the same, no text is lost, and the work is linear."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tool_formats.reading import every_split, offer_tools, read_pieces, split_randomly, sum_up
+from tool_formats.tools import TOOLS
+from tool_formats.written_calls import WRITERS
+from toolwire.call_repair.offered_tools import OfferedTools
+from toolwire.tool_formats import text_reader
+from toolwire.tool_formats.formats import FORMATS
+from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
+from toolwire.tool_formats.text_reader import TextReader
+
+NAMES = {row.name for row in FORMATS}
+LOOK = json.dumps({"name": "look_up", "arguments": {"word": "gate"}})
+MARKED = f"<tool_call>{LOOK}</tool_call>"
+
+# --- streams ---
+
+
+def feed_all(reader: TextReader, *texts: str) -> list[list[Piece]]:
+    return [reader.feed(text) for text in texts]
+
+
+def test_text_flows_at_once_and_only_a_possible_mark_is_held() -> None:
+    reader = TextReader(TOOLS, FORMATS)
+    assert feed_all(reader, "Hello", " you", " <", "b ", "and <tool_", "x y") == [
+        [], ["Hello you"], [" "], ["<b "], ["and "], ["<tool_x y"],
+    ]  # fmt: skip
+
+
+def test_a_call_is_sent_when_other_text_follows() -> None:
+    reader = TextReader(TOOLS, FORMATS)
+    assert reader.feed(f"Hm. {MARKED}\n") == ["Hm. "]
+    call, text = reader.feed("Done.")
+    assert isinstance(call, TextCall)
+    assert (call.name, call.format, text) == ("look_up", "hermes", "\nDone.")
+
+
+def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
+    reader = TextReader(TOOLS, FORMATS)
+    assert reader.feed(f"Hm. {MARKED}\n<tool_ca") == ["Hm. "]
+    assert reader.discard_calls() == [f"{MARKED}\n"]
+    assert _joined(reader.feed(f"ll> {MARKED}") + reader.close(False)) == [f"<tool_call> {MARKED}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "expected"),
+    [
+        ("<think>a\nb</think>\n\nc", {}, [ReasoningText("a\nb"), "c"]),
+        ("<think></think>c", {}, ["c"]),
+        ("a</think>c", {"is_reasoning_open": True}, [ReasoningText("a"), "c"]),
+        ("<think>a</think>c", {"is_reasoning_open": True}, [ReasoningText("a"), "c"]),
+        ("a</think>c", {}, ["ac"]),
+        ("[THINK]a[/THINK]c", {}, [ReasoningText("a"), "c"]),
+        ("<think>a</think><response>c</response>", {}, [ReasoningText("a"), "c"]),
+        ("<think>a", {}, [ReasoningText("a")]),
+        ("c<|im_end|>", {}, ["c"]),
+        ("<think>a <tool_call>b</tool_call>", {}, [ReasoningText("a <tool_call>b</tool_call>")]),
+        (f"<think>a {MARKED}</think>c", {}, [ReasoningText(f"a {MARKED}"), "c"]),
+    ],
+)
+def test_reasoning(text: str, facts: dict[str, bool], expected: list[Piece]) -> None:
+    for chunks in every_split(text):
+        assert _joined(read_pieces(text, TOOLS, chunks, **facts)) == expected
+
+
+def test_a_call_ends_reasoning_that_is_never_closed() -> None:
+    text = f"<think>I look it up. {MARKED}"
+    for chunks in every_split(text):
+        reasoning, call = _joined(read_pieces(text, TOOLS, chunks))
+        assert reasoning == ReasoningText("I look it up. ")
+        assert isinstance(call, TextCall)
+
+
+def test_reasoning_flows() -> None:
+    reader = TextReader(TOOLS, FORMATS)
+    assert feed_all(reader, "<think>", "a", "b</th", "ink>") == [[], [ReasoningText("a")], [ReasoningText("b")], []]
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Texts that follow each other as one."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if isinstance(piece, str) and isinstance(last, str):
+            joined[-1] = last + piece
+        elif isinstance(piece, ReasoningText) and isinstance(last, ReasoningText):
+            joined[-1] = ReasoningText(last.text + piece.text)
+        else:
+            joined.append(piece)
+    return joined
+
+
+# --- generated calls ---
+
+TYPES = {
+    "text": "string", "other": "string", "count": "integer", "ratio": "number", "flag": "boolean", "items": "array",
+    "options": "object",
+}  # fmt: skip
+GENERATED_TOOLS = [
+    {"function": {"name": name, "parameters": {"type": "object", "properties": {k: {"type": t} for k, t in TYPES.items()}}}}
+    for name in ("alpha", "beta_two", "gamma")
+]  # fmt: skip
+
+words = st.text(st.sampled_from("abc \n\t\"'\\{}[]():,;=/`|é雪🙂#&"), max_size=12)
+plain_words = st.text(st.sampled_from("abc é雪"), min_size=1, max_size=8).map(lambda text: f"x{text}x")
+"""Tag formats have no escapes, so their values can hold nothing that looks like their marks."""
+numbers = st.integers(-(10**6), 10**6)
+ratios = st.floats(-100, 100).map(lambda value: round(value, 2) + 0.005)
+
+
+def arguments(texts: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "text": texts, "other": texts, "count": numbers, "ratio": ratios, "flag": st.booleans(),
+            "items": st.lists(numbers | texts, max_size=3), "options": st.dictionaries(st.sampled_from(["k", "l"]), texts),
+        },
+    )  # fmt: skip
+
+
+TAGS = {
+    "qwen3_coder", "seed_oss", "glm", "hy3", "minimax_m2", "deepseek_dsml", "anthropic_xml", "gemma4", "functiongemma",
+}  # fmt: skip
+WHOLE_ANSWER = {"llama3_json", "json"}
+"""Text beside the call makes it an example."""
+
+
+@pytest.mark.parametrize("format", sorted(WRITERS))
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_written_calls_are_read(format: str, data: st.DataObject) -> None:
+    texts = plain_words if format in TAGS else words
+    tools = offer_tools(GENERATED_TOOLS)
+    calls = data.draw(
+        st.lists(st.tuples(st.sampled_from(["alpha", "beta_two", "gamma"]), arguments(texts)), min_size=1, max_size=3)
+    )
+    is_alone = format in WHOLE_ANSWER
+    before = "" if is_alone else data.draw(st.sampled_from(["", "Let me see.\n", "It is `5`: \n\n", "<b>So</b>\n"]))
+    after = "" if is_alone else data.draw(st.sampled_from(["", "\n", "\n\nDone."]))
+    thought = data.draw(st.sampled_from(["", "<think>hm</think>"]))
+    text = thought + before + WRITERS[format](calls) + after
+    whole = sum_up(read_pieces(text, tools, [text]))
+    assert [(name, found) for name, found, _ in whole.calls] == calls
+    assert whole.content == " ".join((before + after).split())
+    for chunks in (list(text), split_randomly(text, data.draw(st.integers(0, 99)))):
+        assert sum_up(read_pieces(text, tools, chunks)) == whole
+
+
+# --- a fuzz of marks ---
+
+NO_FRAME = {"kimi_k3", "muse_glimmer", "harmony", "lfm2", "cohere_action", "functionary_v32"}
+"""Formats with marks that are dropped without a call."""
+OPENINGS = sorted({text for row in FORMATS for text in row.openings if row.name not in NO_FRAME} - {""})
+FRAGMENTS = [
+    *OPENINGS, "</tool_call>", "</function>", "[ARGS]", "[CALL_ID]", "look_up", "stop", "fly", LOOK, '{"name": "', '"', "'",
+    "{", "}", "]", "(", ")", "word='a'", ": ", ", ", "\n", "\n\n", "    ", "> ", "`", "```", "```json\n", "~~~\n", " ", "x", "\\",
+    "é", "Action Input: ", "Observation:", "<", "<|", "</", "parameter=word>", "<parameter=word>", "</parameter>",
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join), st.booleans(), st.integers(0, 99))
+def test_no_text_is_lost_without_offered_tools(text: str, was_cut: bool, seed: int) -> None:
+    formats = [row for row in FORMATS if row.name not in NO_FRAME]
+    for chunks in ([text], list(text), split_randomly(text, seed)):
+        reader = TextReader(OfferedTools([]), formats)
+        pieces = [piece for chunk in chunks for piece in reader.feed(chunk)] + reader.close(was_cut)
+        assert "".join(map(str, pieces)) == text or "[]" in text
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    st.lists(st.sampled_from([*FRAGMENTS, "<think>", "</think>", "</s>", "<|call|>"]), max_size=14).map("".join),
+    st.booleans(), st.integers(0, 99),
+)  # fmt: skip
+def test_any_split_gives_the_same(text: str, was_cut: bool, seed: int) -> None:
+    whole = sum_up(read_pieces(text, TOOLS, [text], was_cut=was_cut))
+    for chunks in (list(text), split_randomly(text, seed)):
+        assert sum_up(read_pieces(text, TOOLS, chunks, was_cut=was_cut)) == whole
+
+
+# --- bounds ---
+
+
+class _Counter:
+    """Counts the characters that readers were asked about."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def wrap(self, row: ToolFormat) -> ToolFormat:
+        def read_frame(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+            self.characters += len(text) - start
+            return row.read_frame(text, start, situation)
+
+        return ToolFormat(
+            row.name, row.openings, read_frame, row.place, is_bare_json=row.is_bare_json,
+            needs_required_call=row.needs_required_call,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "part", [*OPENINGS, '<tool_call>{"', "[look_up(word='", "[TOOL_CALLS]look_up{", "</tool_call>", LOOK]
+)
+@pytest.mark.parametrize("size", [7, 10**6])
+def test_readers_are_asked_about_a_bounded_number_of_characters(
+    part: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_reader, "MAX_HELD", 5000)
+    monkeypatch.setattr(text_reader, "_FREE_WORK", 20_000)
+    text = part * (20_000 // len(part))
+    counter = _Counter()
+    reader = TextReader(TOOLS, [counter.wrap(row) for row in FORMATS])
+    for at in range(0, len(text), size):
+        reader.feed(text[at : at + size])
+        assert reader._held < 5000
+    reader.close(False)
+    assert counter.characters <= 16 * len(text) + 30_000
+
+
+def test_what_is_too_long_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_reader, "MAX_HELD", 200)
+    text = f'<tool_call>{{"name": "look_up", "arguments": {{"word": "{"x" * 300}"}}}}</tool_call> {MARKED}'
+    outcomes = [sum_up(read_pieces(text, TOOLS, chunks)) for chunks in every_split(text)]
+    assert all(one == outcomes[0] for one in outcomes)
+    assert outcomes[0].calls == [("look_up", {"word": "gate"}, "")]
