@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import signal
@@ -37,6 +38,8 @@ from toolwire.conformance.case import read_case
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.console import api
 from toolwire.gateway.console.access import MAX_FAILED_TRIES
+from toolwire.gateway.console.api import Cooldown, ProviderRow, RateLimit
+from toolwire.gateway.console.providers import merge_rows
 
 API = api.API_PATH
 POST = {"content-type": "application/json", api.CONSOLE_HEADER: "1"}
@@ -535,5 +538,25 @@ def test_all_workers_are_shown(tmp_path: Path) -> None:
         assert len({row["id"].partition("-")[0] for row in rows}) > 1
         for row in rows:  # whichever worker is asked
             assert ask(port, "GET", f"{API}exchanges/{row['id']}").json()["row"]["request_id"] == row["request_id"]
+            found = ask(port, "GET", API + "providers").json()["providers"]
+            loopback = next(one for one in found if one["name"] == "loopback")
+            assert (loopback["last_outcome"], loopback["last_at"]) == ("ok", rows[0]["started_at"])
         for line in asked:
             line.disconnect()
+
+
+def test_what_workers_know_of_a_provider_is_merged() -> None:
+    def row(outcome: str, at: float | None, limits: tuple[str, ...] = (), **cooldowns: float) -> ProviderRow:
+        return ProviderRow(
+            name="p", kind="", protocols=(), address="", key="set", key_variable="", is_embedded=False, models=None,
+            problem="", last_outcome=outcome, last_at=at,
+            cooldowns=[Cooldown(model=model, seconds=seconds) for model, seconds in cooldowns.items()],
+            rate_limits=[RateLimit(name=name, limit=1, remaining=1, resets_at=None) for name in limits],
+        )  # fmt: skip
+
+    rows = [row("", None), row("ok", 5.0, ("old",), a=3.0), row("429", 9.0, ("new",), a=1.0, b=2.0), row("500", 10.0)]
+    for order in itertools.permutations(rows):
+        merged = merge_rows(order)
+        assert (merged.last_outcome, merged.last_at) == ("500", 10.0)
+        assert [limit.name for limit in merged.rate_limits] == ["new"]
+        assert {one.model: one.seconds for one in merged.cooldowns} == {"a": 3.0, "b": 2.0}

@@ -24,6 +24,7 @@ from toolwire.gateway.console.api import (
     Login,
     ProtocolInfo,
     ProviderList,
+    ProviderRow,
     SessionDetail,
     SessionList,
     TranslateAnswer,
@@ -246,11 +247,7 @@ class Console:
         return json_reply(answer)
 
     async def list_providers(self, request: ClientRequest, argument: str) -> Reply:
-        runtime, _ = self._running()
-        now = request.clock()
-        configured = runtime.config.providers.values()
-        rows = [providers.provider_row(provider, runtime, self._recent, now) for provider in configured]
-        return json_reply(ProviderList(providers=rows))
+        return json_reply(ProviderList(providers=await self._merge_providers(self._own_providers())))
 
     async def check_provider(self, request: ClientRequest, argument: str) -> Reply:
         runtime, _ = self._running()
@@ -258,7 +255,8 @@ class Console:
         provider = runtime.config.providers.get(name)
         if provider is None or action != "check":
             return error_reply(Failure("not_found", f"there is no provider `{name[:80]}`", 404))
-        return json_reply(await providers.ask_provider(provider, runtime, self._recent, request.clock))
+        row = await providers.ask_provider(provider, runtime, self._recent, request.clock)
+        return json_reply((await self._merge_providers([row]))[0])
 
     async def list_models(self, request: ClientRequest, argument: str) -> Reply:
         runtime, _ = self._running()
@@ -295,6 +293,18 @@ class Console:
             return data
         return None
 
+    def _own_providers(self) -> list[ProviderRow]:
+        runtime, _ = self._running()
+        now = asyncio.get_running_loop().time()
+        configured = runtime.config.providers.values()
+        return [providers.provider_row(provider, runtime, self._recent, now) for provider in configured]
+
+    async def _merge_providers(self, rows: list[ProviderRow]) -> list[ProviderRow]:
+        """These rows, with what the other workers know of the same providers."""
+        answers = await self._peers.ask_all(Question("providers"))
+        others = [row for data in answers for row in msgspec.json.decode(data, type=list[ProviderRow])]
+        return [providers.merge_rows([row, *(one for one in others if one.name == row.name)]) for row in rows]
+
     async def _load_facts(self) -> list[sessions.ExchangeFacts]:
         """What is known for grouping exchanges to sessions, of all workers."""
         facts = await self._own_facts()
@@ -325,6 +335,8 @@ class Console:
     async def _answer_once(self, question: Question) -> bytes:
         if question.name == "list":
             return msgspec.json.encode(self._own_list())
+        if question.name == "providers":
+            return msgspec.json.encode(self._own_providers())
         if question.name == "facts":
             return msgspec.json.encode(await self._own_facts())
         place = parse_exchange_id(question.argument)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.console.api import Cooldown, KeyState, ModelList, ModelRow, ProviderRow, RateLimit
@@ -42,6 +44,21 @@ def provider_row(
         last_at=last_at,
         models=[model.id for model in models[:MAX_MODELS]] if models is not None else None,
         problem=find_problem(provider, listed),
+    )
+
+
+def merge_rows(rows: Sequence[ProviderRow]) -> ProviderRow:
+    """The rows of one provider from several workers as one: what happened last counts, and the longest cooldowns."""
+    newest_first = sorted(rows, key=lambda row: -(row.last_at or 0.0))
+    seconds: dict[str, float] = {}
+    for cooldown in (cooldown for row in rows for cooldown in row.cooldowns):
+        seconds[cooldown.model] = max(cooldown.seconds, seconds.get(cooldown.model, 0.0))
+    return replace(
+        rows[0],
+        cooldowns=[Cooldown(model=model, seconds=left) for model, left in seconds.items()],
+        rate_limits=next((row.rate_limits for row in newest_first if row.rate_limits), []),
+        last_outcome=newest_first[0].last_outcome,
+        last_at=newest_first[0].last_at,
     )
 
 
