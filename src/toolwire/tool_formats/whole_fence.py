@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 _match_opening = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*[ \t]*\r?\n").match
 _match_part_of_opening = re.compile(r"(`+|~+)[ \t]*[\w.+-]*[ \t]*\r?\Z").match
 _MAX_OPENING = 64
-_find_tail = re.compile(r"[\s`~]*\Z").search
+_TAIL = " \t\r\n`~"
+"""What the end of a fence is made of."""
 
 
 def read_fence(text: str, start: int, situation: Situation, inner: TextReader) -> Frame | Waiting | None:
@@ -22,11 +23,11 @@ def read_fence(text: str, start: int, situation: Situation, inner: TextReader) -
     if opening is None:
         is_part = len(text) - start < _MAX_OPENING and _match_part_of_opening(text, start)
         return Waiting(("\n",)) if is_part and not situation.is_end else None
-    tail = _find_tail(text, opening.end())
-    assert tail is not None
-    pieces = inner.feed(text[opening.end() : tail.start()])
+    body = text[opening.end() :].rstrip(_TAIL)
+    tail = text[opening.end() + len(body) :]
+    pieces = inner.feed(body)
     if situation.is_end:
-        if situation.was_cut and opening[1] not in tail[0]:
+        if situation.was_cut and opening[1] not in tail:
             return None
         pieces += inner.close(situation.was_cut)
     calls = [piece for piece in pieces if isinstance(piece, TextCall)]
