@@ -204,6 +204,19 @@ def test_a_list_is_asked_for_once_while_it_is_fresh() -> None:
     play(story)
 
 
+def test_a_list_that_is_cut_off_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_MODELS", 2)
+
+    async def story(cached: Cached, server: ListServer) -> None:
+        for _ in range(2):
+            assert len((await cached.load()).models or ()) == 2
+            await cached.settle()
+            cached.now += listing.FRESH_SECONDS
+        assert cached.events == [("lab", "cut-off")]
+
+    play(story, {"/v1/models": openai_list("a", "b", "c")})
+
+
 def test_an_old_list_is_used_while_a_new_one_is_on_its_way() -> None:
     async def story(cached: Cached, server: ListServer) -> None:
         await cached.load()

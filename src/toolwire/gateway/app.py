@@ -264,7 +264,7 @@ class Gateway:
         if problem is None:
             self._telemetry.log_event("models_available", provider=provider)
         else:
-            what = f"the models of `{provider}` cannot be listed: {problem.detail}"
+            what = f"the models of `{provider}` cannot be listed, or not all of them: {problem.detail}"
             self._telemetry.log_event("models_unavailable", level="warn", provider=provider, message=what)
 
     def _open_responses_service(self, config: Config) -> ResponsesService:

@@ -187,7 +187,7 @@ class ModelLists:
         on_change: Callable[[str, ListUnavailable | None], None],
         report_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_change` gets a provider whose list cannot be had any more, and one that is back (None)."""
+        """`on_change` gets a provider whose list cannot be had any more or is cut off, and one that is back (None)."""
         self._lists: dict[tuple[object, ...], _CachedList] = {}
         self._on_change, self._report_error = on_change, report_error
         self._turns = asyncio.Semaphore(MAX_ASKED_AT_ONCE)
@@ -247,8 +247,12 @@ class ModelLists:
         if isinstance(answer, ListUnavailable):
             cached.problem = answer
         else:
+            was_cut_off = cached.models is not None and len(cached.models) >= MAX_MODELS
             self.version += answer != cached.models
             cached.models, cached.problem = answer, None
+            if len(answer) >= MAX_MODELS and not was_cut_off:
+                self._on_change(provider.name, ListUnavailable("cut-off", f"only its first {MAX_MODELS:,} are listed"))
+                return
         if was_down != (cached.problem is not None):
             self._on_change(provider.name, cached.problem)
 
