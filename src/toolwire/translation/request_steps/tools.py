@@ -7,6 +7,8 @@ as functions of one string. `ToolNameMap.client_tool` gives the client's tool fo
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -54,6 +56,11 @@ FREEFORM_INPUT_SCHEMA: Object = {
 }
 
 
+MIN_LIKENESS = 0.9
+"""How alike a name must be to one with a digest. No tool of a client is found by likeness: it might be another one."""
+_has_digest = re.compile(r"_[0-9a-f]{12}\Z").search
+
+
 class ToolNameMap(Struct, frozen=True):
     """The client's tool for each name that the provider was given."""
 
@@ -67,8 +74,8 @@ class ToolNameMap(Struct, frozen=True):
     """Tools whose parameters were renamed or wrapped: how to restore their arguments."""
 
     def client_tool(self, name: str) -> ToolName | None:
-        """The client's tool for a name that was changed. The model may have used the client's name, or one that can
-        only mean this tool."""
+        """The client's tool for a name that was changed. The model may have used the client's name, one that can only
+        mean this tool, or have copied a long name that was made for the provider not quite right."""
         names = self.names
         if not names:
             return None
@@ -77,7 +84,11 @@ class ToolNameMap(Struct, frozen=True):
             return found
         given = {one: one for one in (*names, *self.declared_names)}
         meant = NameIndex({**self.other_names, **given}).find_meant_name(name)
-        return names.get(meant) if meant is not None else None
+        if meant is not None:
+            return names.get(meant)
+        made = [given for given, tool in names.items() if tool.name != given and _has_digest(given)]
+        close = difflib.get_close_matches(name, made, n=2, cutoff=MIN_LIKENESS)
+        return names[close[0]] if len(close) == 1 else None
 
     @property
     def other_names(self) -> Mapping[str, str]:
