@@ -34,7 +34,7 @@ _ENDS: Final = BodyEnds(
     ("<|call|>", "<|end|>", "<|return|>", "<|start|>", "<|channel|>"),
 )
 _END: Final = re.compile(r"<\|(?:call|end|return)\|>")
-_FILLER: Final = re.compile(r"\s*commentary\s*(?=<\|channel\|>)")
+_FILLER: Final = re.compile(r"\s*commentary(?:\Z|\s*(?=<\|channel\|>))")
 
 
 @frame_reader
@@ -91,7 +91,7 @@ def _read_call(text: str, at: int, name: str, situation: Situation) -> Frame | N
     if call is None:
         return None
     end = end_of_match(_END, text, skip_blanks(text, body.end)) if body.is_closed else body.end
-    # gpt-oss repeats the word `commentary` between calls.
+    # gpt-oss repeats the word `commentary` behind calls.
     require_whole_word(("commentary<|channel|>",), text, skip_blanks(text, end), situation)
     return Frame(end_of_match(_FILLER, text, end), (call,))
 
@@ -125,12 +125,20 @@ def _read_bare_frame(text: str, start: int, situation: Situation) -> Frame | Non
         if head is None:
             break
         if head["channel"] == "final":
-            return Frame(head.end(), tuple(pieces))
+            return Frame(head.end(), tuple(pieces)) if pieces or _is_glued(text, head.end(), situation) else None
         piece, at = _read_bare_message(text, head, situation)
         if piece is None:
             break
-        pieces.append(piece)
+        if piece:
+            pieces.append(piece)
     return Frame(at, tuple(pieces)) if any(isinstance(piece, TextCall) for piece in pieces) else None
+
+
+def _is_glued(text: str, at: int, situation: Situation) -> bool:
+    """Does the answer follow at once? A blank after `assistantfinal` is a text about the word."""
+    if at == len(text) and not situation.is_end:
+        raise NeedsTextError
+    return not text[at : at + 1].isspace()
 
 
 def _read_bare_message(text: str, head: re.Match[str], situation: Situation) -> tuple[Piece | None, int]:
@@ -148,7 +156,7 @@ def _read_bare_message(text: str, head: re.Match[str], situation: Situation) -> 
     following = _find_bare_head(text, head.end())
     if following is None:
         if situation.is_end:
-            return None, head.start()
+            return (None, head.start()) if text[head.end() :].strip() else ("", len(text))
         raise NeedsTextError(_BARE_HEADS)
     said = text[head.end() : following.start()]
     return ReasoningText(said) if head["channel"] == "analysis" else said, following.start()

@@ -23,6 +23,8 @@ class MarkedJson(Struct, frozen=True):
     needs_closing: bool = True
     """False: the frame ends where its JSON ends, and the closing mark may follow."""
     are_keys_names: bool = False
+    may_be_empty: bool = True
+    """Is `[]` a list of no calls? Else it is text."""
     separator: str = ""
     """Between several values without marks around each (Llama 3)."""
 
@@ -91,7 +93,8 @@ class MarkedJson(Struct, frozen=True):
                 return end
 
     def read_body(self, body: str, situation: Situation) -> tuple[Piece, ...] | None:
-        return read_calls(body, situation, are_keys_names=self.are_keys_names)
+        pieces = read_calls(body, situation, are_keys_names=self.are_keys_names)
+        return pieces if pieces or self.may_be_empty else None
 
     def note_missing(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
         if not self.closing:
@@ -100,7 +103,7 @@ class MarkedJson(Struct, frozen=True):
         return tuple(replace(one, repairs=(said, *one.repairs)) if isinstance(one, TextCall) else one for one in pieces)
 
 
-def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line"] = "anywhere") -> ToolFormat:
+def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line", "start"] = "anywhere") -> ToolFormat:
     return ToolFormat(name, reader.openings, reader.read_frame, place)
 
 
@@ -114,7 +117,7 @@ FORMATS: Final = (
     _make_format("longcat", MarkedJson(("<longcat_tool_call>",), "</longcat_tool_call>")),
     _make_format("granite3", MarkedJson(("<|tool_call|>",), "<|/tool_call|>", needs_closing=False)),
     _make_format("granite_20b", MarkedJson(("<function_call>",), "</function_call>", needs_closing=False)),
-    _make_format("functools", MarkedJson(("functools",), "", "[", needs_closing=False), "line"),
+    _make_format("functools", MarkedJson(("functools",), "", "[", needs_closing=False, may_be_empty=False), "line"),
     _make_format("cohere", MarkedJson(("<|START_ACTION|>",), "<|END_ACTION|>")),
     _make_format(
         "internlm2",
@@ -126,6 +129,13 @@ FORMATS: Final = (
     _make_format("apertus", MarkedJson(("<|tools_prefix|>",), "<|tools_suffix|>", are_keys_names=True)),
     _make_format(
         "gigachat3",
-        MarkedJson(("<|message_sep|>\n\nfunction call<|role_sep|>", "<|function_call|>"), "", "{", needs_closing=False),
+        MarkedJson(
+            ("<|message_sep|>\n\nfunction call<|role_sep|>", "function call<|role_sep|>", "<|function_call|>"),
+            "",
+            "{",
+            needs_closing=False,
+        ),
     ),
+    # GigaChat behind a server that drops special tokens.
+    _make_format("gigachat3", MarkedJson(("function call",), "", "{", needs_closing=False), "start"),
 )

@@ -7,15 +7,17 @@ from typing import Final
 
 from toolwire.tool_formats.first_name import find_first_name
 from toolwire.tool_formats.found_calls import make_json_call
-from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
+from toolwire.tool_formats.frame import Frame, Piece, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end, skip_blanks
 from toolwire.tool_formats.marked_json import MarkedJson
-from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+from toolwire.tool_formats.reasoning_marks import END_TOKENS, strip_end_tokens
 
 _MARK: Final = "[TOOL_CALLS]"
 _MAX_HEAD: Final = 300
 """Characters of a name and an id."""
 _MAX_JUNK: Final = 40
+_MAX_CALLS: Final = 100
+"""Calls without marks in one answer."""
 
 _match_head = re.compile(
     r"\s*+(?P<name>[^\W\d][\w.:/-]*+)\s*+(?:\[CALL_ID\]\s*+(?P<id>\w++)\s*+)?(?P<args>\[ARGS\])?\s*+(?P<brace>\{)?"
@@ -81,24 +83,39 @@ def _read_arguments(
 
 def read_name_first(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     """At the beginning of an answer: the name before the mark, `NAME[TOOL_CALLS]{…}`, or, where the server dropped the
-    marks, `NAME{…}` as the whole answer."""
+    marks, `NAME{…}`, one or more, as the whole answer."""
+    pieces: tuple[Piece, ...] = ()
+    at = start
+    for _ in range(_MAX_CALLS):
+        frame, has_mark = _read_named_object(text, at, situation)
+        if not isinstance(frame, Frame):
+            return frame
+        pieces += frame.pieces
+        if has_mark:
+            return Frame(frame.end, pieces)
+        at = skip_blanks(text, frame.end)
+        rest = strip_end_tokens(text[at:])
+        if not situation.is_end and any(token.startswith(rest) for token in END_TOKENS):
+            return Waiting(ANY_TEXT)
+        if not rest:
+            return Frame(frame.end, pieces)
+    return None
+
+
+def _read_named_object(text: str, start: int, situation: Situation) -> tuple[Frame | Waiting | None, bool]:
+    """A name and its JSON object, and whether a mark stands between them."""
     name = find_first_name(text, start, situation)
     if not isinstance(name, str):
-        return name
+        return name, False
     at = start + len(name)
     mark = next((one for one in (_MARK, "[ARGS]") if text.startswith(one, at)), "")
     at = skip_blanks(text, at + len(mark))
     if at == len(text) or (not mark and any(one.startswith(text[at:]) for one in (_MARK, "[ARGS]"))):
-        return None if situation.is_end else Waiting(ANY_TEXT)
+        return (None if situation.is_end else Waiting(ANY_TEXT)), False
     if text[at] != "{":
-        return None
+        return None, False
     said = "the name came before the mark" if mark else "the marks `[TOOL_CALLS]` and `[ARGS]` were missing"
-    frame = _read_arguments(text, at, name, "", situation, (said,))
-    if mark or not isinstance(frame, Frame):
-        return frame
-    if strip_end_tokens(text[frame.end :]):
-        return None
-    return frame if situation.is_end else Waiting()
+    return _read_arguments(text, at, name, "", situation, (said,)), bool(mark)
 
 
 FORMATS: Final = (

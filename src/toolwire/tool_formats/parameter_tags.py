@@ -277,9 +277,13 @@ class TagReader:
         """`skips_examples`: the tags of a whole call inside of the value (documentation, a test) are part of it."""
         depth = 0
         count = 0
+        early: _Value | None = None
+        """The call ends before the parameter. Its own end may still come: then the value holds the end of a call."""
         for tag in islice(self._find_tags(text, at), _MAX_TAGS_IN_VALUE):
             count += 1
             kind = tag.lastgroup or ""
+            if early and kind in ("tag_call", "tag_parameter"):
+                return early
             if kind == "tag_call":
                 depth += skips_examples
             elif depth:
@@ -288,11 +292,12 @@ class TagReader:
                 if self._has_key(text, tag.start(), sibling_keys):
                     return _Value(tag.start(), tag.start(), _MISSING_END)
             elif self._what_follows(text, skip_blanks(text, tag.end()), situation) in _VALUE_ENDS[kind]:
-                is_own = kind == "tag_parameter_end"
-                return _Value(tag.start(), tag.end()) if is_own else _Value(tag.start(), tag.start(), _MISSING_END)
+                if kind == "tag_parameter_end":
+                    return _Value(tag.start(), tag.end())
+                early = early or _Value(tag.start(), tag.start(), _MISSING_END)
         if not situation.is_end and count < _MAX_TAGS_IN_VALUE:
             raise NeedsTextError(self.grammar.marks)
-        return None
+        return early
 
     def _has_key(self, text: str, at: int, keys: set[str]) -> bool:
         found = self.grammar.parameter.match(text, at)

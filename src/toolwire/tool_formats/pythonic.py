@@ -22,7 +22,8 @@ _MAX_BROKEN: Final = 100_000
 """Characters that are still mended."""
 _LIST_ENDS: Final = ("<|python_end|>", "<|tool_call_end|>")
 """They may follow a list whose opening mark is missing: servers drop special tokens."""
-_match_print = re.compile(r"print\((.*)\)\s*\Z", re.DOTALL).match
+_remove_prints = re.compile(r"^[ \t]*print\((.*)\)[ \t]*$", re.MULTILINE).sub
+_remove_print = re.compile(r"\Aprint\((.*)\)\Z", re.DOTALL).sub
 
 
 def read_list(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
@@ -172,8 +173,7 @@ def read_tool_code(text: str, start: int, situation: Situation) -> Frame | Waiti
     if end < 0:
         return None if situation.is_end else Waiting(("\n```",))
     body = text[begin:end].strip()
-    printed = _match_print(body)
-    pieces = _read_body(printed[1] if printed else body, situation)
+    pieces = _read_body(_remove_prints(r"\1", body), situation) or _read_body(_remove_print(r"\1", body), situation)
     return Frame(end + len("\n```"), pieces) if pieces else None
 
 

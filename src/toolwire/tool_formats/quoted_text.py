@@ -80,6 +80,10 @@ class QuotedText:
     def is_after_blank(self) -> bool:
         return self._last in " \t"
 
+    @property
+    def is_after_word(self) -> bool:
+        return not self._last.isspace()
+
     def _pass_token(self, token: str) -> None:
         if self._run and token[0] != self._run[0]:
             self._end_run(token)

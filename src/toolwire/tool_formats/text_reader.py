@@ -134,6 +134,12 @@ class TextReader:
         """Has anything but blanks and reasoning come?"""
         self._is_fresh = True
         """Only blanks since the beginning, or since reasoning or a call."""
+        self._needs_break = False
+        """Was a mark dropped behind a word? Then a line break stands for it, so that words do not run together."""
+        self._last_thought = ""
+        """The last character of the reasoning that was sent."""
+        self._needs_thought_break = False
+        """Did a block of reasoning end with a word?"""
         self._is_looking = bool(self._formats)
         self._fed = 0
         self._work = 0
@@ -234,15 +240,26 @@ class TextReader:
             self._is_after_reasoning = self._is_fresh = False
         self._put_text(text)
 
+    def _break_text(self) -> None:
+        """A mark ends here that is not sent."""
+        self._needs_break = self._needs_break or self._quotes.is_after_word
+        self._needs_thought_break = bool(self._last_thought.strip())
+        self._is_fresh = True
+
     def _skip(self, end: int) -> None:
         self._at = end
         self._scanned = max(self._scanned, end)
 
     def _put_text(self, text: str) -> None:
+        text = f"\n{text}" if self._needs_break and not text[0].isspace() else text
+        self._needs_break = False
         self._out.append(text)
 
     def _put_reasoning(self, text: str) -> None:
         self._flush()
+        text = f"\n{text}" if self._needs_thought_break and not text[0].isspace() else text
+        self._needs_thought_break = False
+        self._last_thought = text[-1]
         self._out.append(ReasoningText(text))
 
     def _flush(self) -> None:
@@ -369,6 +386,7 @@ class TextReader:
         return True
 
     def _end_reasoning(self) -> None:
+        self._break_text()
         self._reasoning = None
         self._was_reasoning_closed = self._is_after_reasoning = self._is_fresh = True
         self._has_begun = False
@@ -521,9 +539,11 @@ class TextReader:
             self._has_begun = self._is_fresh = True
             self._is_after_reasoning = False
             return
+        self._break_text()
         for piece in pieces:
             if isinstance(piece, ReasoningText):
-                self._put_reasoning(piece.text)
+                if piece.text:
+                    self._put_reasoning(piece.text)
             elif isinstance(piece, str) and piece:
                 self._flush()
                 self._quotes.pass_text(piece)

@@ -60,7 +60,7 @@ class Vocabulary:
         self._patterns = [(re.compile(row.opening_pattern), Opening("", row)) for row in formats if row.opening_pattern]
         unfinished = [row.unfinished_opening for row in formats if row.unfinished_opening]
         self._match_unfinished = re.compile("|".join(unfinished) or "(?!)").match
-        every = [*_MARKS, *(text for row in formats for text in row.openings)]
+        every = [*_MARKS, *_CLOSINGS, *(text for row in formats for text in row.openings)]
         self._prefixes = _prefixes(every)
         self.max_length = max(map(len, every))
         anywhere, on_line = _places(formats, "anywhere", _MARKS), _places(formats, "line")
