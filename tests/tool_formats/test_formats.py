@@ -52,12 +52,15 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("lmstudio_bracket", f"[TOOL_REQUEST]\n{named(STOP)}\n[END_TOOL_REQUEST]", [STOP], ""),
     ("apertus", '<|tools_prefix|>[{"stop": {}}, {"look_up": {"word": "gate"}}]<|tools_suffix|>', [STOP, LOOK], ""),
     ("gigachat3", f"Hm.<|function_call|>{named(LOOK)}", [LOOK], "Hm."),
+    ("gigachat3", f"function call<|role_sep|>\n{named(LOOK)}", [LOOK], ""),
+    ("gigachat3", f"function call{named(LOOK)}", [LOOK], ""),
     ("mistral_json", f"[TOOL_CALLS] [{named(LOOK)}, {named(STOP)}]", [LOOK, STOP], ""),
     ("mistral_json", f"[TOOL_CALLS][TOOL_CALLS] [{named(LOOK)}] ok", [LOOK], "ok"),
     ("mistral_args", 'Hm[TOOL_CALLS]stop[ARGS]{}[TOOL_CALLS]look_up{"word": "gate"}', [STOP, LOOK], "Hm"),
     ("mistral_args", "[TOOL_CALLS]stop", [STOP], ""),
     ("mistral_args", 'look_up[TOOL_CALLS]{"word": "gate"}', [LOOK], ""),
     ("mistral_args", 'look_up{"word": "gate"}', [LOOK], ""),
+    ("mistral_args", 'look_up{"word": "gate"}stop{}</s>', [LOOK, STOP], ""),
     ("llama3_python_tag", f"<|python_tag|>{named(LOOK, 'parameters')}; {named(STOP)}<|eom_id|>", [LOOK, STOP], ""),
     ("llama3_python_tag", 'Hm <|python_tag|>look_up.call(word="gate")', [LOOK], "Hm"),
     ("llama3_python_tag", "<|python_tag|>print(6 * 7)", [RUN], ""),
@@ -71,6 +74,7 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("lfm2", f"<|tool_call_start|>[{named(LOOK)}]<|tool_call_end|>", [LOOK], ""),
     ("olmo3", "<function_calls>look_up(word=\"gate\")\nstop()</function_calls>", [LOOK, STOP], ""),
     ("gemma_tool_code", "Hm.\n```tool_code\nprint(default_api.look_up(word='gate'))\n```", [LOOK], "Hm."),
+    ("gemma_tool_code", "```tool_code\nprint(look_up(word='gate'))\nstop()\n```", [LOOK, STOP], ""),
     ("functionary_v31", '<function=look_up>{"word": "gate"}</function><function=stop>{}</function>', [LOOK, STOP], ""),
     ("functionary_v32", 'all\nHm.>>>look_up\n{"word": "gate"}\n>>>stop\n{}', [LOOK, STOP], "Hm."),
     ("functionary_v32", "python\nprint(6 * 7)", [RUN], ""),
@@ -84,6 +88,9 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("json", f"```json\n{named(LOOK)}\n```", [LOOK], ""),
     ("hermes", f"```\n<tool_call>{named(LOOK)}</tool_call>\n```", [LOOK], ""),
     ("json", '{"response": "Hello"}', [], "Hello"),
+    ("qwen3_coder", "<tool_call>\n<function=look_up>\n<parameter=word>\na </function>\n</tool_call> b\n</parameter>\n</function>\n</tool_call>", [("look_up", {"word": "a </function>\n</tool_call> b"})], ""),
+    ("harmony", 'analysisHm.assistantcommentary to=functions.look_up json{"word": "gate"}commentary', [LOOK], ""),
+    ("harmony", '<|channel|>commentary to=functions.look_up<|message|>{"word": "gate"}<|call|>commentary', [LOOK], ""),
 ]  # fmt: skip
 IDS = [f"{row[0]}-{number}" for number, row in enumerate(FOUND)]
 

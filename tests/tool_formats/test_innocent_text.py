@@ -15,6 +15,8 @@ MARKED = f"<tool_call>{CALL}</tool_call>"
 INNOCENT = [
     "Hello.",
     "x < y, y > z, a[i] and {b}",
+    "functools[]",
+    "assistantfinal is a word that leaks.",
     "Map<String, List<tool_call>> is a type.",
     f"Use this:\n\n```xml\n{MARKED}\n```\n\nThat is all.",
     f"Use this:\n\n~~~\n{MARKED}\n~~~\n",

@@ -58,7 +58,7 @@ def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
         ("<think></think>c", {}, ["c"]),
         ("a</think>c", {"is_reasoning_open": True}, [ReasoningText("a"), "c"]),
         ("<think>a</think>c", {"is_reasoning_open": True}, [ReasoningText("a"), "c"]),
-        ("a</think>c", {}, ["ac"]),
+        ("a</think>c", {}, ["a\nc"]),
         ("[THINK]a[/THINK]c", {}, [ReasoningText("a"), "c"]),
         ("<think>a</think><response>c</response>", {}, [ReasoningText("a"), "c"]),
         ("<think>a", {}, [ReasoningText("a")]),
@@ -70,6 +70,23 @@ def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
 def test_reasoning(text: str, facts: dict[str, bool], expected: list[Piece]) -> None:
     for chunks in every_split(text):
         assert _joined(read_pieces(text, TOOLS, chunks, **facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "reasoning"),
+    [
+        ("Hm.</think>Yes.", "Hm.\nYes.", ""),
+        ("Hm.\n</think>\n\nYes.", "Hm.\nYes.", ""),
+        ("<thinking>Hm.</thinking>Yes.", "Yes.", "Hm."),
+        ("<|channel|>analysis<|message|>A<|end|><|channel|>analysis<|message|>B<|end|><|channel|>final<|message|>C", "C", "A\nB"),
+        ("<|channel|>commentary<|message|>A<|end|><|channel|>final<|message|>B", "A\nB", ""),
+    ],
+)  # fmt: skip
+def test_words_around_a_dropped_mark_do_not_run_together(text: str, content: str, reasoning: str) -> None:
+    for chunks in every_split(text):
+        pieces = read_pieces(text, TOOLS, chunks)
+        assert "".join(one for one in pieces if isinstance(one, str)) == content
+        assert "".join(one.text for one in pieces if isinstance(one, ReasoningText)) == reasoning
 
 
 def test_a_call_ends_reasoning_that_is_never_closed() -> None:
