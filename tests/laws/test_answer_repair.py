@@ -134,6 +134,7 @@ def repair_everywhere(
         yield fold_stream(target, data), sorted(loss.code for loss in stream.losses if loss.severity == "repaired")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("name", WRITERS)
 def test_calls_in_every_format(name: str, target: str) -> None:

@@ -227,6 +227,7 @@ def read(text: str, formats: tuple[str, ...]) -> list[tuple[str, Object] | str]:
     ]
 
 
+@pytest.mark.slow
 @every_format
 @settings(deadline=None, max_examples=30)
 @given(calls)

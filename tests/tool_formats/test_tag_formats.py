@@ -646,6 +646,7 @@ def _mutate(texts: list[str], chance: random.Random) -> str:
     return "".join(tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_split_of_broken_calls_is_equal(seed: int) -> None:
     chance = random.Random(seed)

@@ -151,6 +151,7 @@ WHOLE_ANSWER = {"llama3_json", "json"}
 """Text beside the call makes it an example."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", sorted(WRITERS))
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
@@ -184,6 +185,7 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join), st.booleans(), st.integers(0, 99))
 def test_no_text_is_lost_without_offered_tools(text: str, was_cut: bool, seed: int) -> None:
@@ -194,6 +196,7 @@ def test_no_text_is_lost_without_offered_tools(text: str, was_cut: bool, seed: i
         assert "".join(map(str, pieces)) == text or "[]" in text
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
     st.lists(st.sampled_from([*FRAGMENTS, "<think>", "</think>", "</s>", "<|call|>"]), max_size=14).map("".join),
