@@ -21,14 +21,16 @@ settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
 
-if (
-    hasattr(signal, "SIGHUP")  # not on Windows
-    and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    and threading.current_thread() is threading.main_thread()
-):
-    # Under `nohup` every process that a test starts would ignore it too, and some are sent one. A signal that is handled
-    # here, and not ignored, starts in others with its default.
-    signal.signal(signal.SIGHUP, lambda number, frame: None)
+for name, handler in {"SIGHUP": lambda number, frame: None, "SIGINT": signal.default_int_handler}.items():
+    number = getattr(signal, name, None)  # Windows has no SIGHUP
+    if (
+        number is not None
+        and signal.getsignal(number) is signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    ):
+        # Under `nohup`, or in the background of a script, every process that a test starts would ignore it too, and some
+        # are sent one. A signal that is handled here, and not ignored, starts in others with its default.
+        signal.signal(number, handler)
 
 COMMANDS = {Path(__file__).parent / name for name in ("agents", "console")}
 """The real agents and the console in a browser have commands of their own: `make test-agents`, `make test-console`."""
