@@ -146,7 +146,7 @@ class TextReader:
 
     def feed(self, text: str) -> list[Piece]:
         """More text: what can be sent now."""
-        if self.pass_plain_text(text):
+        if self.take_plain_text(text) is not None:
             return [text] if text else []
         self._end_plain_text()
         at = 0
@@ -179,21 +179,21 @@ class TextReader:
         self._advance(self._situation)
         return self._take_out()
 
-    def pass_plain_text(self, text: str) -> bool:
-        """Take a text that can be sent as it is. Nearly all texts of a stream can, so this is tried first. False: it
-        was not taken."""
+    def take_plain_text(self, text: str) -> str | None:
+        """Take a text that can be sent as it is, and give it back. Nearly all texts of a stream can, so this is tried
+        first. None: it was not taken."""
         if self._is_idle and self._find_special(text) is None:
             self._plain_text = self._plain_text[1], text
-            return True
+            return text
         if self._held or self._is_fresh or self._reasoning is not None or not text:
-            return False
+            return None
         vocabulary = self._vocabulary
         if vocabulary.find_place(text) or (self._quotes.is_line_start and vocabulary.match_line_place(text)):
-            return False
+            return None
         self._end_plain_text()
         self._quotes.pass_text(text)
         self._is_idle = self._quotes.is_settled
-        return True
+        return text
 
     def _end_plain_text(self) -> None:
         self._quotes.pass_text("".join(self._plain_text)[-2:])  # only its end matters to what follows

@@ -143,8 +143,9 @@ class AnswerRepair:
         self._indexes: dict[int, int] = {}
         """The new index of each of the provider's parts, -1 for text."""
         self._next_index = 0
-        self.pass_repeat: Callable[[str], bool] | None = None
-        """Takes one more text of the part that the last delta belonged to, if it needs no repair. None: not known."""
+        self.take_repeat: Callable[[str], str | None] | None = None
+        """Takes one more text of the part that the last delta belonged to, and gives what can be sent of it now. It
+        gives None, and takes nothing, where the text may begin something else."""
         self.has_changes = False
         """Has anything been repaired?"""
         self.repairs_by_call: dict[int, list[str]] = {}
@@ -153,7 +154,7 @@ class AnswerRepair:
     def repair_events(self, events: Iterable[Event]) -> list[Event]:
         out: list[Event] = []
         for event in events:
-            self.pass_repeat = None
+            self.take_repeat = None
             REPAIR_STEPS[type(event)](self, event, out)
         return out
 
@@ -246,7 +247,7 @@ class AnswerRepair:
             choice.logprobs += event.logprobs
             self._feed_text(choice, event.text, out)
             if choice.reader is not None and choice.open_kind is Text:
-                self.pass_repeat = choice.reader.pass_plain_text
+                self.take_repeat = choice.reader.take_plain_text
             return
         if not choice.has_content and choice.reasoning_size < MAX_REASONING:
             choice.reasoning.append(event.text)
@@ -309,7 +310,10 @@ class AnswerRepair:
     def _add_arguments(self, event: ArgumentsDelta, out: list[Event]) -> None:
         index = self._indexes[event.index]
         open_call = self._choice_by_part[event.index].open_calls.get(event.index)
-        text = event.text if open_call is None else open_call.mender.feed(event.text)
+        text = event.text
+        if open_call is not None:
+            text = open_call.mender.feed(text)
+            self.take_repeat = open_call.mender.feed
         if text:
             out.append(ArgumentsDelta(index, text))
 

@@ -154,7 +154,7 @@ class StreamTranslation:
         repair = self._repair
         if repair is not None:
             last = events[-1] if events else None
-            self._repeated_index = last.index if isinstance(last, TextDelta) else -1
+            self._repeated_index = last.index if isinstance(last, (TextDelta, ArgumentsDelta)) else -1
             events = repair.repair_events(events)
         if self.rounds is not None:
             events = self.rounds.join_events(events)
@@ -162,7 +162,7 @@ class StreamTranslation:
             if self.failure is not None and (self._steps is not None or type(event) is not OpaqueEvent):
                 break
             out.append(self._translate_event(event))
-        if repair is not None and (repair.pass_repeat is None or not events):
+        if repair is not None and (repair.take_repeat is None or not events):
             self._last_delta = None
         return b"".join(out)
 
@@ -189,9 +189,14 @@ class StreamTranslation:
 
     def _translate_repeat(self, delta: TextDelta | ArgumentsDelta, text: str) -> bytes:
         """Translate one more delta of the same part, of which only the text is known."""
-        repair = self._repair
-        if repair is not None and (repair.pass_repeat is None or not repair.pass_repeat(text)):
-            return self._translate_events([TextDelta(self._repeated_index, text)])
+        if self._repair is not None:
+            assert self._repair.take_repeat is not None
+            taken = self._repair.take_repeat(text)
+            if taken is None:
+                return self._translate_events([type(delta)(self._repeated_index, text)])
+            if not taken:
+                return b""
+            text = taken
         write = self._delta_writer
         if write is None:
             assert self._steps is not None
