@@ -13,15 +13,22 @@ SAFE_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 MAX_SAFE_ID_LENGTH = 40
 """Accepted everywhere. OpenAI truncates ids at 64 characters; older Azure deployments at 40."""
 _UNICODE_ERRORS = "surrogatepass"
+_DIGEST_LENGTH = 12
+_find_digest = re.compile(rf"_[0-9a-f]{{{_DIGEST_LENGTH}}}\Z").search
 
 
-def hex_digest(text: str, length: int = 12) -> str:
+def hex_digest(text: str, length: int = _DIGEST_LENGTH) -> str:
     """The first hex digits of the SHA-256 hash."""
     return sha256(text.encode("utf-8", _UNICODE_ERRORS)).hexdigest()[:length]
 
 
 def is_legal_id(id: str, pattern: re.Pattern[str] = SAFE_ID_PATTERN, limit: int = MAX_SAFE_ID_LENGTH) -> bool:
     return 0 < len(id) <= limit and pattern.fullmatch(id) is not None
+
+
+def ends_with_digest(id: str) -> bool:
+    """May `make_legal_id` have made it?"""
+    return _find_digest(id) is not None
 
 
 def make_legal_id(

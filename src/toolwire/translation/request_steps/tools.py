@@ -8,7 +8,6 @@ as functions of one string. `ToolNameMap.client_tool` gives the client's tool fo
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -58,7 +57,6 @@ FREEFORM_INPUT_SCHEMA: Object = {
 
 MIN_LIKENESS = 0.9
 """How alike a name must be to one with a digest. No tool of a client is found by likeness: it might be another one."""
-_has_digest = re.compile(r"_[0-9a-f]{12}\Z").search
 
 
 class ToolNameMap(Struct, frozen=True):
@@ -86,7 +84,7 @@ class ToolNameMap(Struct, frozen=True):
         meant = NameIndex({**self.other_names, **given}).find_meant_name(name)
         if meant is not None:
             return names.get(meant)
-        made = [given for given, tool in names.items() if tool.name != given and _has_digest(given)]
+        made = [given for given, tool in names.items() if tool.name != given and ids.ends_with_digest(given)]
         close = difflib.get_close_matches(name, made, n=2, cutoff=MIN_LIKENESS)
         return names[close[0]] if len(close) == 1 else None
 
