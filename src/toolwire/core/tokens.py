@@ -56,6 +56,20 @@ def estimate_tokens(request: ir.Request) -> int:
     return -(-total // _UNITS_PER_TOKEN)
 
 
+def estimate_text_tokens(characters: int) -> int:
+    """For text of which only the length is known."""
+    return -(-characters * _UNITS_PER_CHARACTER // _UNITS_PER_TOKEN)
+
+
+_find_blobs = re.compile(rb"[A-Za-z0-9+/_=-]{4096,}").subn
+
+
+def estimate_body_tokens(body: bytes) -> int:
+    """For a request that is not read: less exact than `estimate_tokens`. Base64 counts as an image."""
+    rest, blobs = _find_blobs(b"", body)
+    return REQUEST_TOKENS + estimate_text_tokens(len(rest)) + blobs * MEDIA_TOKENS["image"][0]
+
+
 def _text_units(text: str) -> int:
     if text.isascii():
         return len(text) * _UNITS_PER_CHARACTER

@@ -30,11 +30,11 @@ from toolwire.gateway.pipeline.error_replies import error_reply
 from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.responses_state.service import ResponsesService
-from toolwire.gateway.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.server.large_work import DaemonThread
+from toolwire.gateway.server.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
 from toolwire.gateway.store.repository import StateRepository
@@ -144,6 +144,8 @@ class Gateway:
             path=request.path,
             key_name=head.key_name,
             user_agent=headers.get("user-agent", ""),
+            agent=head.agent,
+            subagent=head.subagent,
             client_protocol=head.codec.name,
         )
         self._telemetry.start_exchange(record, headers)

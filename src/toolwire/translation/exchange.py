@@ -360,6 +360,11 @@ class Exchange:
         )
         return self._write_request(request, Ledger(self.client.name, self.provider.name))
 
+    def last_usage(self, usage: Usage | None) -> Usage | None:
+        """What the last round alone has used, of the usage of a whole answer."""
+        rounds = self._rounds
+        return usage if rounds is None or not rounds.resumptions else rounds.round_usage
+
     # --- the answer ---
 
     def translate_response(self, body: Body) -> Translation:
@@ -376,7 +381,7 @@ class Exchange:
         repairs: list[Path] = []
         response = self._fold_stream(data, repairs)
         if response.failure is not None:
-            return self._write_failure(response.failure, Ledger(self.provider.name, self.client.name))
+            return self._write_failure(response.failure, Ledger(self.provider.name, self.client.name), response.usage)
         return self._write_response(replace_fields(response, origin=None), repairs)
 
     def translate_error(
@@ -415,7 +420,7 @@ class Exchange:
             ledger.note_repairs(repairs)
         ledger.note_foreign_fields(response)
         if self.is_cross_protocol and response.failure is not None:
-            return self._write_failure(response.failure, ledger)
+            return self._write_failure(response.failure, ledger, response.usage)
         answered = response
         if rounds is not None and (rounds.intercepted or rounds.resumptions):
             response = fold(self._joined_events)
@@ -425,13 +430,13 @@ class Exchange:
             response = self._repair_response(response, ledger)
         is_repaired = response is not answered
         if is_repaired and response.failure is not None:
-            return self._write_failure(response.failure, ledger)
+            return self._write_failure(response.failure, ledger, response.usage)
         steps, visible, seed = None, response, self.seed or response.id
         if self.needs_answer_rewrite or is_repaired:
             steps = self._make_answer_steps(seed, ledger, is_repaired)
             visible = translate_whole_answer(response, steps)
             if steps.failure is not None:
-                return self._write_failure(steps.failure, ledger)
+                return self._write_failure(steps.failure, ledger, response.usage)
         seal = ""
         if rounds is not None:
             self.note_forgotten_calls(rounds, ledger)
@@ -451,9 +456,12 @@ class Exchange:
             memory_records=records,
         )
 
-    def _write_failure(self, failure: Failure, ledger: Ledger) -> Translation:
+    def _write_failure(self, failure: Failure, ledger: Ledger, usage: Usage | None = None) -> Translation:
+        """A failure in the client's protocol. `usage` is that of an answer that the client does not get."""
         reply = self.client.write_error(failure)
-        return Translation(encode(reply.body), ledger, status=reply.status, headers=reply.headers, failure=failure)
+        return Translation(
+            encode(reply.body), ledger, status=reply.status, usage=usage, headers=reply.headers, failure=failure
+        )
 
     @property
     def needs_answer_rewrite(self) -> bool:

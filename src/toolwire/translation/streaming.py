@@ -59,6 +59,8 @@ class StreamTranslation:
         of the client's own protocol says is not changed."""
         self.failure: Failure | None = None
         self.usage: Usage | None = None
+        self.text_length = 0
+        """Characters of text and arguments in this round, for an estimate where the provider does not say its usage."""
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
         """The tools that the answer calls, by the provider's names."""
@@ -98,6 +100,11 @@ class StreamTranslation:
     def needs_next_round(self) -> bool:
         """Must the model be asked again? Then send `next_request`, and feed its stream here too."""
         return self.rounds is not None and self.rounds.needs_next_round
+
+    @property
+    def round_usage(self) -> Usage | None:
+        """What this round alone has used."""
+        return self.usage if self.rounds is None else self.rounds.round_usage
 
     def feed(self, data: bytes) -> bytes:
         out: list[bytes] = []
@@ -145,6 +152,7 @@ class StreamTranslation:
             raise ValueError("this stream has only one round")
         self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None
         self._repair = self._exchange.start_repair(self.ledger)
+        self.text_length = 0
         return self._exchange.next_request(self.rounds, results)
 
     def _translate_events(self, events: list[Event]) -> bytes:
@@ -189,6 +197,7 @@ class StreamTranslation:
 
     def _translate_repeat(self, delta: TextDelta | ArgumentsDelta, text: str) -> bytes:
         """Translate one more delta of the same part, of which only the text is known."""
+        self.text_length += len(text)
         if self._repair is not None:
             assert self._repair.take_repeat is not None
             taken = self._repair.take_repeat(text)
@@ -228,6 +237,8 @@ class StreamTranslation:
             self.ended = isinstance(event, ResponseEnd)
             if isinstance(event, ChoiceEnd):
                 self.finishes += (event.finish.kind,)
+            elif isinstance(event, (TextDelta, ArgumentsDelta)):
+                self.text_length += len(event.text)
             elif isinstance(event, PartStart) and isinstance(event.part, Call):
                 self.called_tools += (event.part.name,)
 

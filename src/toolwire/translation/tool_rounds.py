@@ -123,6 +123,11 @@ class Rounds(Struct, eq=False):
     _has_started: bool = False
 
     @property
+    def round_usage(self) -> Usage | None:
+        """What this round alone has used: the calls of a provider are billed one by one."""
+        return self._fold.usage
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         choices = self._fold.response.choices
         return choices[0].parts if choices else ()

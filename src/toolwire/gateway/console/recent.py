@@ -114,6 +114,9 @@ def pack_exchange(record: ExchangeRecord) -> bytes | None:
         return None
     if record.usage is not None and record.usage.origin is not None:
         record.usage = msgspec.structs.replace(record.usage, origin=None)  # the provider's JSON is in its answer
+    for call in record.call_usages:
+        if call.usage is not None and call.usage.origin is not None:
+            call.usage = msgspec.structs.replace(call.usage, origin=None)
     try:
         return _encode(record)
     except UnicodeEncodeError:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import Failure, Result
+from toolwire.core.ir import Failure, Result, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
@@ -53,7 +54,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
     if record.capture is not None and not prepared.is_passthrough:
         call.renamed_tools = prepared.exchange.renamed_tools
-    response = await send_request(call, upstream, prepared.body)
+    response = await _send_call(call, upstream, prepared.body)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     record.upstream_request_id = response.headers.get(upstream.codec.http.request_id_header, "")
@@ -67,6 +68,19 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     if type(answer) is AttemptFailed:
         return _make_final(answer, upstream, tools_were_run=response.status < 300 and bool(record.tool_runs))
     return answer
+
+
+async def _send_call(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse | TransportError:
+    """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
+    telemetry, record = call.runtime.telemetry, call.record
+    telemetry.start_call(record, upstream.provider.name, upstream.model)
+    response = await send_request(call, upstream, body)
+    if type(response) is TransportError:
+        if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
+            telemetry.drop_call(record)
+    elif response.status >= 300:
+        telemetry.drop_call(record)
+    return response
 
 
 async def send_request(
@@ -219,6 +233,7 @@ async def _read_whole_response(
         translation = await run_by_size(len(data), partial(translate, data))
     except Malformed as bad:
         return error_replies.unreadable_response(call, upstream, bad)
+    call.runtime.telemetry.end_call(record, exchange.last_usage(translation.usage))
     record.usage, record.response_model = translation.usage, translation.model
     record.finish_reasons = translation.finishes
     record.set_tool_calls(translation.called_tools, exchange.client_tool_name)
@@ -259,6 +274,7 @@ async def _complete_rounds(
             if rounds is not None and rounds.intercepted:
                 exchange.keep_pending_results(await run_leftover_tool_calls(call, rounds))
             return data
+        call.runtime.telemetry.end_call(call.record, rounds.round_usage)
         response = await ask_next_round(call, prepared, rounds, partial(exchange.next_request, rounds))
         if isinstance(response, (TransportError, Failure)):
             return response
@@ -282,17 +298,19 @@ def _pass_response(
 ) -> Reply | AttemptFailed:
     """Record usage, model and tool calls of a response that passes through. Raises Malformed if it is not a response
     at all."""
-    codec, record = upstream.codec, call.record
+    codec, record, telemetry = upstream.codec, call.record, call.runtime.telemetry
     reply = Reply(200, client_response_headers(call, upstream, headers, ()), data)
     try:
         peek = codec.peek_response(data)
     except Malformed:
         return reply  # a response with strange token counts is still a response
     if peek is not None:
+        telemetry.end_call(record, peek.usage)
         record.usage, record.response_model = peek.usage, peek.model
         record.set_tool_calls(peek.called_tools, str)
         return reply
     response = codec.read_response(expect_object(decode(data), None))
+    telemetry.end_call(record, response.usage)
     record.usage, record.response_model = response.usage, response.model
     record.set_tool_calls(response.called_tools, str)
     if response.failure is None:
@@ -322,8 +340,29 @@ async def _start_stream(
         failed = error_replies.provider_failure(call, prepared.upstream, stream.failure, headers)
     if failed is not None:
         response.abort()
+        end_stream_call(call, started)
         return failed
     return started
+
+
+def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
+    """The call whose stream was read has ended, or is given up: record what it has used. Where the provider has not
+    said all of it, because the stream was cut or because it never does, the rest is estimated."""
+    telemetry, record, stream = call.runtime.telemetry, call.record, started.stream
+    usage, length = stream.round_usage, stream.text_length
+    if record.open_call is None:
+        return
+    if usage is None and not length and not stream.ended:
+        telemetry.drop_call(record)
+    elif usage is not None and (stream.ended or stream.needs_next_round):
+        telemetry.end_call(record, usage)
+    else:
+        output = estimate_text_tokens(length)
+        if usage is None:
+            usage = Usage(estimate_body_tokens(started.request.body), output)
+        elif output > usage.output:  # Anthropic says the input when the stream starts
+            usage = replace(usage, output=output, total=None)
+        telemetry.end_call(record, usage, is_estimated=True)
 
 
 async def _wait_for_content(call: GatewayRequest, started: StartedStream) -> AttemptFailed | None:
@@ -387,7 +426,7 @@ async def ask_next_round(
 
 async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
     upstream = prepared.upstream
-    response = await send_request(call, upstream, body)
+    response = await _send_call(call, upstream, body)
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
     if response.status < 300:

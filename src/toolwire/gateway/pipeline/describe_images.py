@@ -17,7 +17,6 @@ from toolwire.gateway.pipeline.route import Target
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.store.descriptions import DescriptionRepository
 from toolwire.gateway.store.repository import owner_of
-from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.translation.request_steps.images import (
     ImageDescription,
     find_images_in,
@@ -155,20 +154,10 @@ def _make_request(model: str, image: Media) -> Request:
 def _make_call(call: GatewayRequest, model: str, body: bytes) -> GatewayRequest:
     """A request of the gateway itself, in the client's protocol. It has nothing of the client's request, except for
     whose it is."""
-    client = call.record
-    record = ExchangeRecord(
-        request_id=client.request_id,
-        started=call.clock(),
-        started_at=time.time(),
-        client_address=client.client_address,
-        key_name=client.key_name,
-        user_agent=client.user_agent,
-        client_protocol=call.client_codec.name,
-        requested_model=model,
-        operation="describe_image",
-        bytes_in=len(body),
-        capture=None if client.capture is None else client.capture.copy_for(body),
-    )
+    record = call.record.make_related("describe_image", call.clock(), time.time())
+    record.bytes_in = len(body)
+    if call.record.capture is not None:
+        record.capture = call.record.capture.copy_for(body)
     hops = {HOPS_HEADER: call.headers[HOPS_HEADER]} if HOPS_HEADER in call.headers else {}
     asked = GatewayRequest(call.runtime, call.client_codec, call.caller, record, hops, call.clock, {}, call.now)
     asked.load_body(body)

@@ -294,6 +294,9 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     """Set for a path that is only forwarded."""
     caller: Caller | Failure
     key_name: str
+    agent: str
+    """The agent that the user agent names, or else its first product."""
+    subagent: str
     request_id: str
     """The client's own id of the request, if it sent a usable one."""
     upstream_headers: UpstreamHeaders

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import (
+    ArgumentsDelta,
     ChoiceEnd,
     Event,
     OpaqueEvent,
@@ -15,6 +16,7 @@ from toolwire.core.events import (
     ResponseEnd,
     ResponseFailed,
     ResponseStart,
+    TextDelta,
     UsageUpdate,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
@@ -51,6 +53,8 @@ class PassthroughStream:
         self._last_event: Event | None = None
         self._open_calls: set[int] = set()
         self.usage: Usage | None = None
+        self.text_length = 0
+        """Characters of text and arguments."""
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
         self.describe_failure: Callable[[Failure], Failure] = keep_failure
@@ -67,7 +71,9 @@ class PassthroughStream:
             return b""
         reader, start, out = self._reader, 0, b""
         for frame in split_after_frames(data) if data.find(b"\r") < 0 else _split_any_frames(data):
-            if reader.read_repeat(frame) is None and (events := reader.feed(frame)):
+            if (text := reader.read_repeat(frame)) is not None:
+                self.text_length += len(text)
+            elif events := reader.feed(frame):
                 if type(events[-1]) is ResponseFailed:
                     out, data, start = out + self._take_frames(data[:start]), data[start:], 0
                     readable = _readable_start(events[-1], self._partial_frame, frame)
@@ -117,17 +123,27 @@ class PassthroughStream:
                 self._start_event, self.usage = event, event.usage
             elif type(event) is UsageUpdate:
                 self.usage = event.usage
-            elif type(event) is PartStart and isinstance(event.part, Call):
-                self._open_calls.add(event.index)
-                self.called_tools += (event.part.name,)
-            elif type(event) is PartEnd and event.index in self._open_calls and not event.incomplete:
-                self.has_complete_call = True
             elif type(event) is ChoiceEnd:
                 self.finishes += (event.finish.kind,)
             elif type(event) is ResponseEnd:
                 self.ended = True
             elif type(event) is ResponseFailed:
                 self.failure = event.failure
+            else:
+                self._add_part_event(event)
+
+    def _add_part_event(self, event: Event) -> None:
+        if type(event) is TextDelta or type(event) is ArgumentsDelta:
+            self.text_length += len(event.text)
+        elif type(event) is PartStart and isinstance(event.part, Call):
+            self._open_calls.add(event.index)
+            self.called_tools += (event.part.name,)
+        elif type(event) is PartEnd and event.index in self._open_calls and not event.incomplete:
+            self.has_complete_call = True
+
+    @property
+    def round_usage(self) -> Usage | None:
+        return self.usage
 
     def keep_pending_results(self, results: tuple[Result, ...]) -> None:
         """A stream with tool calls that the gateway runs is never passed through."""

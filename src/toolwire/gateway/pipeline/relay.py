@@ -12,7 +12,12 @@ from msgspec.structs import replace
 from toolwire.core.codec import FramingConverter
 from toolwire.core.ir import Failure
 from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.attempt import ask_next_round, redact_key, run_leftover_tool_calls
+from toolwire.gateway.pipeline.attempt import (
+    ask_next_round,
+    end_stream_call,
+    redact_key,
+    run_leftover_tool_calls,
+)
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
     AttemptAnswer,
@@ -209,6 +214,7 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
 
 def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
+    end_stream_call(call, started)
     record.usage, record.finish_reasons = stream.usage, stream.finishes
     if stream.failure is not None:
         record.failure, record.message = stream.failure.kind, stream.failure.message
@@ -266,6 +272,7 @@ async def _start_next_round(call: GatewayRequest, started: StartedStream) -> Fai
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
         error = TransportError("protocol", "the answer paused and cannot go on")
         return error_replies.transport_failure(upstream, error)
+    end_stream_call(call, started)
     response = await ask_next_round(call, started.request, stream.rounds, stream.next_request)
     if isinstance(response, Failure):
         return response

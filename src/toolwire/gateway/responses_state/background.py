@@ -36,7 +36,6 @@ from toolwire.gateway.responses_state.response_objects import (
 )
 from toolwire.gateway.store.repository import EVENTS, RESPONSE, StateRepository
 from toolwire.gateway.store.store import Entry, StoreDown
-from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
 
 JOB_LOST = Failure("server", "the gateway stopped before this response was complete", 500, "server_error")
@@ -360,21 +359,11 @@ async def run_background_request(
 def _start_record(call: GatewayRequest) -> None:
     """Give the background request its own log record: the client's request ends before its response."""
     request_record = call.record
-    call.record = ExchangeRecord(
-        request_id=request_record.request_id,
-        started=call.clock(),
-        started_at=time.time(),
-        client_address=request_record.client_address,
-        method=request_record.method,
-        path=request_record.path,
-        key_name=request_record.key_name,
-        user_agent=request_record.user_agent,
-        client_protocol=request_record.client_protocol,
-        requested_model=request_record.requested_model,
-        stream=True,
-        operation="background",
-        capture=None if request_record.capture is None else request_record.capture.copy_for(call.body),
-    )
+    record = call.record = request_record.make_related("background", call.clock(), time.time())
+    record.method, record.path = request_record.method, request_record.path
+    record.requested_model, record.stream = request_record.requested_model, True
+    if request_record.capture is not None:
+        record.capture = request_record.capture.copy_for(call.body)
     call.runtime.telemetry.start_exchange(call.record)
 
 

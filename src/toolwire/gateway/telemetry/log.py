@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from math import floor
 
 import msgspec
@@ -20,7 +21,7 @@ from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.core.terminal_text import add_colour
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
     SecretFilter,
@@ -57,6 +58,26 @@ def log_attempts(attempts: AttemptRows) -> AttemptRows:
     return [(provider, printable_text(outcome), int(seconds * 1e5) / 1e2) for provider, outcome, seconds in attempts]
 
 
+class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
+    """One of several calls of providers in one exchange."""
+
+    provider: str
+    model: str
+    account: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    estimated: bool = False
+    cost_usd: Decimal | None = None
+
+
+def _call_line(call: CallUsage) -> CallLine:
+    usage = call.usage
+    line = CallLine(call.provider, safe_name(call.model), call.account, estimated=call.is_estimated, cost_usd=call.cost)
+    if usage is not None:
+        line.input_tokens, line.output_tokens = usage.input, usage.output
+    return line
+
+
 class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A JSON line. `event` also holds the fields of `json_line_head`; the others are different in every request."""
 
@@ -71,6 +92,16 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     usage_estimated: bool = False
+    cost_usd: Decimal | None = None
+    """Of all calls of providers whose cost is known."""
+    unpriced_calls: int = 0
+    """Calls of providers whose cost is not known."""
+    reported_cost_usd: Decimal | None = None
+    """What the providers say themselves."""
+    calls: Sequence[CallLine] = ()
+    """The calls of providers, if the answer took more than one, or if what one has used was estimated."""
+    session: str = ""
+    subagent: str = ""
     attempts: AttemptRows = ()
     tool_runs: Sequence[tuple[str, str]] = ()
     upstream_request_id: str = ""
@@ -87,7 +118,7 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     response: str = ""
 
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(decimal_format="number")
 encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 MAX_DETAILS = 100
 """Losses that are logged in full; `loss_count` counts all."""
@@ -98,6 +129,8 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
     fields = {
         "level": log_level(record),
         "key_name": printable_text(record.key_name),
+        "team": printable_text(record.team),
+        "agent": printable_text(record.agent),
         "user_agent": shorten_agent(record.user_agent),
         "client_address": printable_text(record.client_address),
         "operation": record.operation,
@@ -132,6 +165,8 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         _shorten(record.request_id),
         (first - started) * 1e5 // 1.0 / 1e2 if first else None,
         (record.ended - started) * 1e5 // 1.0 / 1e2,
+        session=_shorten(record.session),
+        subagent=_shorten(record.subagent),
         upstream_request_id=_shorten(record.upstream_request_id),
         bytes_in=record.bytes_in,
         bytes_out=record.bytes_out,
@@ -140,6 +175,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.input_tokens, line.output_tokens = usage.input, usage.output
         line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
         line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.usage_estimated
+    _add_calls(line, record)
     if record.ledgers:
         summaries = summarise_losses(record.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
@@ -159,11 +195,23 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
     return line
 
 
+def _add_calls(line: LogLine, record: ExchangeRecord) -> None:
+    calls = record.call_usages
+    if not calls:
+        return
+    if record.is_priced:
+        line.cost_usd, line.unpriced_calls = record.cost, record.unpriced_calls
+        line.reported_cost_usd = record.reported_cost
+    if len(calls) > 1 or calls[0].is_estimated:
+        line.calls = [_call_line(call) for call in calls[:MAX_DETAILS]]
+
+
 def _escape_line(line: LogLine) -> LogLine:
     def escape(text: str) -> str:
         return text if text.isprintable() else printable_text(text)
 
     line.request_id, line.upstream_request_id = escape(line.request_id), escape(line.upstream_request_id)
+    line.session, line.subagent = escape(line.session), escape(line.subagent)
     line.loss_details = [(code, escape(place), escape(what)) for code, place, what in line.loss_details]
     return line
 

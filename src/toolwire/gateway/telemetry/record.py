@@ -4,6 +4,7 @@ debug log."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -238,6 +239,37 @@ def find_session(headers: Mapping[str, str]) -> str:
     return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
+SUBAGENT_HEADERS = (
+    "x-claude-code-agent-id",  # Claude Code: the id of the sub-agent
+    "x-openai-subagent",  # Codex: what it is for, such as `review` or `compact`
+)
+"""Headers that agents send with the requests of their sub-agents."""
+MAX_SUBAGENT = 64
+
+
+def find_subagent(headers: Mapping[str, str]) -> str:
+    if headers.keys().isdisjoint(SUBAGENT_HEADERS):
+        return ""
+    return next(headers[name] for name in SUBAGENT_HEADERS if name in headers)[:MAX_SUBAGENT]
+
+
+class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """What one call of a provider has used. An exchange may have several: retries, fallbacks, rounds of tool calls."""
+
+    provider: str
+    model: str
+    account: str = ""
+    """Which of the provider's accounts was asked, if it has several."""
+    usage: Usage | None = None
+    """None if it is unknown: the provider did not say, or the answer was not read to its end."""
+    is_estimated: bool = False
+    """Was a part of it estimated? So it is for a stream that was cut, and for one without usage."""
+    cost: Decimal | None = None
+    """In USD, by our prices; None if it is unknown."""
+    reported_cost: Decimal | None = None
+    """In USD, as the provider says it itself (OpenRouter); None if it does not."""
+
+
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
     """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
     key and no header."""
@@ -252,8 +284,16 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """As received; the query is removed before it is logged."""
     key_name: str = ""
     """The name of the client's key, never the key itself."""
+    team: str = ""
+    """The team of the client's key."""
     user_agent: str = ""
     """As received; the log shows its first product."""
+    agent: str = ""
+    """The agent that the user agent names, or else its first product."""
+    subagent: str = ""
+    """The sub-agent that asks, where the agent says it."""
+    session: str = ""
+    """The session that the request belongs to, where it is known."""
     client_protocol: str = ""
     provider_protocol: str = ""
     provider: str = ""
@@ -281,8 +321,15 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """When the first byte of the answer was sent to the client; 0 for never."""
     ended: float = 0.0
     usage: Usage | None = None
+    """Of the answer that the client got, with all of its rounds."""
     usage_estimated: bool = False
     """Was the usage estimated, not counted by the provider?"""
+    call_usages: tuple[CallUsage, ...] = ()
+    """What each call of a provider has used, also those whose answers the client did not get."""
+    open_call: CallUsage | None = None
+    """The call of a provider that has not ended yet."""
+    is_priced: bool = False
+    """Were prices looked up for its calls?"""
     finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """Codes."""
@@ -310,6 +357,38 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     span: object = None
     """For the tracer."""
 
+    @property
+    def cost(self) -> Decimal | None:
+        """What its calls cost in USD; None if no cost is known. Calls with an unknown cost are left out."""
+        return _sum_known([call.cost for call in self.call_usages])
+
+    @property
+    def reported_cost(self) -> Decimal | None:
+        """What the providers say themselves that the calls cost in USD; None if none says it."""
+        return _sum_known([call.reported_cost for call in self.call_usages])
+
+    @property
+    def unpriced_calls(self) -> int:
+        """Calls of providers whose cost is unknown."""
+        return sum(call.cost is None for call in self.call_usages)
+
+    def make_related(self, operation: str, started: float, started_at: float) -> ExchangeRecord:
+        """The record of another exchange that belongs to the same request of the client."""
+        return ExchangeRecord(
+            request_id=self.request_id,
+            started=started,
+            started_at=started_at,
+            client_address=self.client_address,
+            key_name=self.key_name,
+            team=self.team,
+            user_agent=self.user_agent,
+            agent=self.agent,
+            subagent=self.subagent,
+            session=self.session,
+            client_protocol=self.client_protocol,
+            operation=operation,
+        )
+
     def __repr__(self) -> str:
         """Without bodies, and without the path, whose query may contain a key."""
         return f"ExchangeRecord({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
@@ -326,3 +405,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:
             self.losses, self.ledgers = codes, ledgers
+
+
+def _sum_known(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if known else None

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from toolwire.core.ir import Usage
 from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.stderr import STDERR
 
 if TYPE_CHECKING:
@@ -112,6 +113,25 @@ class Telemetry:
         if is_transport_error:
             self.metrics.count_upstream_error(provider, outcome)
 
+    def start_call(self, record: ExchangeRecord, provider: str, model: str, account: str = "") -> None:
+        """A request to a provider that may cost something is being sent."""
+        if record.open_call is not None:
+            self.end_call(record, None)
+        record.open_call = CallUsage(provider, model, account)
+
+    def end_call(self, record: ExchangeRecord, usage: Usage | None, is_estimated: bool = False) -> None:
+        """The call of a provider that runs has ended with this usage; None if it is unknown. This is the one place
+        where usage is recorded, for every call: costs and limits build on it."""
+        call = record.open_call
+        if call is not None:
+            call.usage, call.is_estimated = usage, is_estimated
+            record.call_usages += (call,)
+            record.open_call = None
+
+    def drop_call(self, record: ExchangeRecord) -> None:
+        """The provider did not answer the call that runs, or refused it: it has used nothing."""
+        record.open_call = None
+
     def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
         self.metrics.set_cooldown(provider, is_cooling_down)
 
@@ -120,6 +140,8 @@ class Telemetry:
 
     def finish_exchange(self, record: ExchangeRecord, ended: float) -> None:
         record.ended = ended
+        if record.open_call is not None:  # its client has left while the provider worked
+            self.end_call(record, None)
         self._finished_records.append(record)
         if len(self._finished_records) == 1:
             if self._loop is None:

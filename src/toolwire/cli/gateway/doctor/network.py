@@ -15,7 +15,7 @@ from toolwire.cli.gateway.serve import sdk_servers
 from toolwire.gateway.config.config import Config, Provider, ServerSettings
 from toolwire.gateway.config.load import parse_listen_address
 from toolwire.gateway.models.probe import ProbeResult, probe_provider
-from toolwire.gateway.routes import VERSION_HEADER
+from toolwire.gateway.server.routes import VERSION_HEADER
 from toolwire.gateway.server.serve import open_socket
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.client import UpstreamClient

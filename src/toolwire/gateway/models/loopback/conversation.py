@@ -26,8 +26,8 @@ from toolwire.gateway.config.config import Config, Provider, ServerSettings, Sto
 from toolwire.gateway.config.providers import DEMO_PROTOCOLS
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline.headers import LOSSES_HEADER, REQUEST_ID_HEADER
-from toolwire.gateway.routes import ProtocolDetector
 from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.routes import ProtocolDetector
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.client import UpstreamClient

@@ -28,7 +28,7 @@ from toolwire.gateway.pipeline.gateway_request import (
     ResolvedHead,
     Upstream,
 )
-from toolwire.gateway.pipeline.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
+from toolwire.gateway.pipeline.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER, recognise_agent
 from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_through
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
@@ -40,7 +40,7 @@ from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import ExchangeRecord, find_subagent
 from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.gateway.upstream.connection import TransportError
@@ -49,6 +49,8 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 METRICS_PATH = "/metrics"
+MAX_PRODUCT = 64
+"""Characters of a user agent that is not a known agent."""
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 MERGE_BYTES = 256
@@ -187,7 +189,11 @@ class Routes:
         client_id = headers.get(REQUEST_ID_HEADER, "")
         is_usable = bool(client_id) and _is_valid_request_id(client_id) is not None and redact(client_id) == client_id
         request_id = client_id if is_usable else ""  # it is in the log
-        head = ResolvedHead(codec, endpoint, passthrough, caller, key_name, request_id, {})
+        agent, product = recognise_agent(headers.get("user-agent", ""))
+        subagent = find_subagent(headers)
+        head = ResolvedHead(
+            codec, endpoint, passthrough, caller, key_name, agent or product[:MAX_PRODUCT], subagent, request_id, {}
+        )
         request.resolved_heads.clear()
         request.resolved_heads[self.runtime] = head
         return head

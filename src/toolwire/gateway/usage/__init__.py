@@ -1,0 +1,1 @@
+"""What requests use: costs, limits, and the prompt cache."""

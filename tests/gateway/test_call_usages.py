@@ -1,0 +1,198 @@
+"""What every call of a provider has used is recorded, each to its provider: also of calls whose answers the client did
+not get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    PROVIDERS,
+    STREAM_HEAD,
+    ScriptedConnection,
+    Served,
+    answer,
+    begun,
+    body_of,
+    busy,
+    call,
+    failing,
+    frames,
+    open_call,
+    play_script,
+    stage,
+    write_chunked,
+)
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.core.ir import Usage
+from toolwire.core.tokens import estimate_body_tokens
+from toolwire.gateway.console.recent import pack_exchange, unpack_exchange
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+CLIENTS = ("openai-chat", "anthropic", "gemini")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
+    with stage(tmp_path_factory.mktemp("calls"), 'log_format = "json"\n', rules) as staged:
+        yield staged
+
+
+@pytest.fixture
+def records(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[ExchangeRecord]:
+    found: list[ExchangeRecord] = []
+    telemetry = served.gateway._telemetry
+    finish = telemetry.finish_exchange
+
+    def finish_and_keep(record: ExchangeRecord, ended: float) -> None:
+        finish(record, ended)
+        found.append(record)
+
+    monkeypatch.setattr(telemetry, "finish_exchange", finish_and_keep)
+    return found
+
+
+def usages(record: ExchangeRecord) -> list[tuple[str, str, Usage | None, bool]]:
+    assert record.open_call is None
+    return [(one.provider, one.model, _plain(one.usage), one.is_estimated) for one in record.call_usages]
+
+
+def _plain(usage: Usage | None) -> Usage | None:
+    return None if usage is None else Usage(usage.input, usage.output)
+
+
+def ended(served: Served, records: list[ExchangeRecord], line: dict[str, Any]) -> ExchangeRecord:
+    (record,) = [one for one in records if one.request_id == line["request_id"]]
+    return record
+
+
+def tokens(protocol: str) -> Usage:
+    """What the scripted provider says for its answers."""
+    codec_usage = {
+        "openai-chat": ("usage", "prompt_tokens", "completion_tokens"),
+        "openai-responses": ("usage", "input_tokens", "output_tokens"),
+        "anthropic": ("usage", "input_tokens", "output_tokens"),
+        "gemini": ("usageMetadata", "promptTokenCount", "candidatesTokenCount"),
+    }
+    key, sent, made = codec_usage[protocol]
+    said = body_of(protocol, ScriptedAnswer("Hello there."))[key]
+    return Usage(said[sent], said[made])
+
+
+@STREAMS
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_one_call(served: Served, records: list[ExchangeRecord], client: str, provider: str, stream: bool) -> None:
+    scene = served.scene(provider, play_script(provider, stream))
+    got = call(served, client, scene.model, stream)
+    record = ended(served, records, served.line(got.id))
+    assert usages(record) == [(record.provider, scene.name, tokens(provider), False)]
+
+
+@STREAMS
+def test_a_refusal_uses_nothing_and_the_fallback_is_another_call(
+    served: Served, records: list[ExchangeRecord], stream: bool
+) -> None:
+    first = served.scene("openai-chat", busy("openai-chat"))
+    second = served.scene("anthropic", play_script("anthropic", stream))
+    served.wire._scenes |= {b"s901x": first, b"s902x": second}
+    line = served.line(call(served, "openai-chat", "pair", stream).id)
+    assert usages(ended(served, records, line)) == [("anthropic", "second-s902x", tokens("anthropic"), False)]
+
+
+def test_a_stream_that_fails_before_its_content_has_used_what_it_said(
+    served: Served, records: list[ExchangeRecord]
+) -> None:
+    """Anthropic says the input when a stream starts. The fallback gives the answer."""
+    first = served.scene("openai-chat", play_script("openai-chat", True))
+    start = frames("anthropic")[:1]
+    second = served.scene("anthropic", write_chunked(*start, failing("anthropic")))
+    served.wire._scenes |= {b"s903x": second, b"s904x": first}
+    got = call(served, "openai-chat", "anthropic/x-s903x", True)
+    record = ended(served, records, served.line(got.id))
+    assert usages(record) == [("anthropic", "x-s903x", Usage(tokens("anthropic").input, 1), True)]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_stream_that_is_cut_is_estimated(
+    served: Served, records: list[ExchangeRecord], client: str, provider: str
+) -> None:
+    scene = served.scene(provider, write_chunked(*begun(provider), end=False) + b"x")
+    got = call(served, client, scene.model, True)
+    ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))
+    assert is_estimated
+    assert usage is not None
+    assert usage.output >= 1
+    assert usage.input == tokens(provider).input or usage.input == estimate_body_tokens(scene.asked[0].body)
+
+
+def test_a_client_that_leaves_is_counted(served: Served, records: list[ExchangeRecord]) -> None:
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(*begun("openai-chat"))
+        peer.wait_for_close()
+
+    scene = served.scene("openai-chat", play)
+    line = open_call(served, "anthropic", scene.model, True, {"x-request-id": "leaves-1"})
+    line.start()
+    line.read_some()
+    line.disconnect()
+    record = ended(served, records, served.line("leaves-1"))
+    ((provider, _, usage, is_estimated),) = usages(record)
+    assert (provider, is_estimated) == ("chat", True)
+    assert usage is not None
+    assert min(usage.input, usage.output) > 0
+
+
+def test_a_client_that_does_not_wait_leaves_a_call_of_unknown_usage(
+    served: Served, records: list[ExchangeRecord]
+) -> None:
+    scene = served.scene("openai-chat", ScriptedConnection.wait_for_close)
+    line = open_call(served, "openai-chat", scene.model, False, {"x-request-id": "leaves-2"})
+    assert scene.reached.wait(10)
+    line.disconnect()
+    record = ended(served, records, served.line("leaves-2"))
+    assert usages(record) == [("chat", scene.name, None, False)]
+
+
+def test_an_answer_without_usage_is_unknown_not_zero(served: Served, records: list[ExchangeRecord]) -> None:
+    body = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "usage": None}
+    scene = served.scene("openai-chat", answer(200, encode_json(body).encode()))
+    record = ended(served, records, served.line(call(served, "openai-chat", scene.model, False).id))
+    assert usages(record) == [("chat", scene.name, None, False)]
+    assert record.cost is None
+
+
+def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
+    scene = served.scene("anthropic", play_script("anthropic", False))
+    headers = {"user-agent": "claude-cli/2.1.0 (external, cli)", "x-claude-code-agent-id": "agent-7"}
+    line = served.line(call(served, "anthropic", scene.model, False, headers).id)
+    record = ended(served, records, line)
+    assert (record.agent, record.subagent) == ("claude", "agent-7")
+    assert (line["agent"], line["subagent"]) == ("claude", "agent-7")
+    codex = {"user-agent": "codex_exec/0.166.0", "x-openai-subagent": "review"}
+    record = ended(served, records, served.line(call(served, "anthropic", scene.model, False, codex).id))
+    assert (record.agent, record.subagent) == ("codex", "review")
+    other = served.line(call(served, "anthropic", scene.model, False, {"user-agent": "my-tool/1"}).id)
+    assert other["agent"] == "my-tool"
+
+
+def test_a_packed_exchange_keeps_its_calls() -> None:
+    record = ExchangeRecord(request_id="r", started=0.0, started_at=0.0)
+    record.call_usages = (CallUsage("p", "m", usage=Usage(3, 4)),)
+    packed = pack_exchange(record)
+    assert packed is not None
+    (kept,) = unpack_exchange(packed).call_usages
+    assert (kept.provider, kept.usage) == ("p", Usage(3, 4))
+
+
+def test_base64_in_a_body_counts_as_an_image() -> None:
+    text = b'{"messages":[{"role":"user","content":"' + b"word " * 700 + b'"}]}'
+    image = text + b'"' + b"A" * 100_000 + b'"'
+    assert estimate_body_tokens(text) < estimate_body_tokens(image) < estimate_body_tokens(text) + 2_000
