@@ -43,7 +43,7 @@ def record_of(kind: str, recent: RecentExchanges) -> ExchangeRecord:
         call = UpstreamCapture("openai-chat", "b", "127.0.0.1:1", "/v1", b"y" * large, 1.6, {"read_file": "read"})
         call.headers, call.status = {"retry-after": "7"}, 200
         answers: list[CapturedBytes] = [call.response]
-        record.capture = ExchangeCapture(b"x" * large, "session", upstream_calls=[call])
+        record.capture = ExchangeCapture(b"x" * large, True, upstream_calls=[call])
         if kind == "stream":
             answers.append(record.capture.client_response)
         else:

@@ -1,8 +1,8 @@
 """Sessions: which exchanges are turns of one conversation, and where the prefix that providers cache has broken.
 
-Exchanges belong together by `previous_response_id`, by a stored conversation, by the session header of an agent, or
-because the messages of one continue those of another. A provider caches a prompt as a prefix, in the order tools,
-instructions, messages: the first difference from the turn before ends what can be read from the cache.
+Exchanges of one session belong together (`pipeline/session.py`), and those that continue an answer which only the
+provider has stored. A provider caches a prompt as a prefix, in the order tools, instructions, messages: the first
+difference from the turn before ends what can be read from the cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     response_id: str = ""
     previous_response_id: str = ""
     conversation: str = ""
-    header: str = ""
+    names_session: bool = False
+    """Does a header of the agent name the session?"""
+    session: str = ""
     digests: Sequence[str] = ()
     """Of the messages up to each one: a session that goes on begins with the digests of the turn before."""
     segments: Sequence[tuple[str, int]] = ()
@@ -67,12 +69,11 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
     codec, capture = CODECS.get(record.client_protocol), record.capture
     if codec is None or capture is None:
         return ExchangeFacts(row=row)
-    header = capture.session
     try:
         body = expect_object(decode(capture.client_request), None)
         request = codec.read_request(body)
     except (Malformed, RecursionError):
-        return ExchangeFacts(row=row, header=header)
+        return ExchangeFacts(row=row)
     response = read_captured_response(codec, capture.client_response.data) if record.ended else None
     previous = body.get("previous_response_id")
     return ExchangeFacts(
@@ -81,7 +82,8 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
         response_id=response.id if response is not None else "",
         previous_response_id=previous if isinstance(previous, str) else "",
         conversation=_conversation_id(body),
-        header=header,
+        names_session=capture.names_session,
+        session=record.session,
         digests=digest_turns(request.turns),
         segments=[(ids.hex_digest(segment.text, 16), len(segment.text)) for segment in _sent_segments(capture)],
     )
@@ -136,40 +138,25 @@ def group_sessions(facts: Sequence[ExchangeFacts]) -> list[SessionGroup]:
     """The sessions of all exchanges that call a model, the one with the newest turn first."""
     groups: dict[str, tuple[SessionSource, list[ExchangeFacts]]] = {}
     by_response: dict[str, str] = {}
-    by_digest: dict[tuple[str, str], str] = {}
     for one in sorted(facts, key=lambda one: one.row.started_at):
         if not one.digests and not one.previous_response_id:
             continue
-        source, id = _find_session(one, by_response, by_digest)
+        # Of an answer that only the provider has stored, no more is known than its id.
+        id = by_response.get(one.previous_response_id, one.session)
+        source = _session_source(one)
         groups.setdefault(id, (source, []))[1].append(one)
         if one.response_id:
             by_response[one.response_id] = id
-        if one.digests:
-            by_digest[one.row.key_name, one.digests[-1]] = id
     found = [SessionGroup(id=id, source=source, members=members) for id, (source, members) in groups.items()]
     return sorted(found, key=lambda group: -group.members[-1].row.started_at)
 
 
-def _find_session(
-    one: ExchangeFacts, by_response: dict[str, str], by_digest: dict[tuple[str, str], str]
-) -> tuple[SessionSource, str]:
-    """How an exchange belongs to a session, and the id of that. Sessions of different keys are never joined."""
-    key = one.row.key_name
-    if one.header:
-        return "header", _session_id("header", key, one.header)
+def _session_source(one: ExchangeFacts) -> SessionSource:
+    if one.names_session:
+        return "header"
     if one.previous_response_id:
-        known = by_response.get(one.previous_response_id)
-        return "previous_response_id", known or _session_id("response", key, one.previous_response_id)
-    if one.conversation:
-        return "conversation", _session_id("conversation", key, one.conversation)
-    for digest in reversed(one.digests[:-1]):
-        if (known := by_digest.get((key, digest))) is not None:
-            return "prefix", known
-    return "prefix", _session_id("first", one.row.id)
-
-
-def _session_id(*words: str) -> str:
-    return ids.hex_digest("\0".join(words), 16)
+        return "previous_response_id"
+    return "conversation" if one.conversation else "prefix"
 
 
 def session_row(group: SessionGroup) -> SessionRow:

@@ -37,6 +37,7 @@ from toolwire.gateway.pipeline.prepare import prepare_request
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.relay import relay_answer
 from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target, codec_with_quirks
+from toolwire.gateway.pipeline.session import find_session, session_header
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_body import (
@@ -48,7 +49,7 @@ from toolwire.gateway.server.request_body import (
     refuse_keys,
 )
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
-from toolwire.gateway.telemetry.record import ExchangeCapture, find_session
+from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.protocols import CODECS
 
 if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
@@ -122,11 +123,12 @@ class Pipeline:
         if telemetry.wants_bodies:
             record.request_body = body
         if telemetry.wants_capture:
-            record.capture = ExchangeCapture(body, find_session(call.headers))
+            record.capture = ExchangeCapture(body, bool(session_header(call.headers)))
         peek = await run_by_size(len(body), lambda: self._peek_body(call, body))
         if type(peek) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, peek)
         call.body, call.peek = body, peek
+        record.session = find_session(call)
         call.model = endpoint.model or peek.model
         record.requested_model = call.model[:MAX_MODEL_NAME]
         if peek.keys is not PLAIN_KEYS and (

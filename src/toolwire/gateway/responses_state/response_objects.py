@@ -368,7 +368,11 @@ def peek_request(body: bytes) -> _RequestPeek | None:
     is_plain = len(fields) == len(pairs) and USUAL_KEYS.issuperset(fields)
     keys = PLAIN_KEYS if is_plain else check_body_keys([name.args[0] for name in pairs])
     state = (get("store"), get("previous_response_id"), get("conversation"), get("background"))
-    return _RequestPeek(model, stream, bool(get("tools")), keys, *state, input)
+    return _RequestPeek(model, stream, bool(get("tools")), keys, _continued_id(state[1], state[2]), *state, input)
+
+
+def _continued_id(*ids: Json) -> str:
+    return next((id for id in ids if isinstance(id, str) and id), "")
 
 
 _peek_item_type = attrgetter("type")

@@ -16,6 +16,7 @@ from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequ
 from toolwire.gateway.pipeline.headers import JSON_HEADERS
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.session import find_session
 from toolwire.gateway.responses_state.background import (
     INTERNAL_ERROR,
     BackgroundJob,
@@ -148,6 +149,7 @@ class ResponsesService:
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
             replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+            call.record.session = find_session(call)  # now the start of the conversation is known
             if len(call.body) > max_bytes:
                 return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):

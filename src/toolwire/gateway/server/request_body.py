@@ -43,6 +43,8 @@ class Peek(Struct, frozen=True, gc=False):
     has_tools: bool = False
     """Are tools among its keys?"""
     keys: CheckedKeys = PLAIN_KEYS
+    continues: str = ""
+    """The id of the answer or conversation that it continues (Responses)."""
 
 
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and

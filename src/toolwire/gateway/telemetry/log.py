@@ -165,7 +165,7 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         _shorten(record.request_id),
         (first - started) * 1e5 // 1.0 / 1e2 if first else None,
         (record.ended - started) * 1e5 // 1.0 / 1e2,
-        session=_shorten(record.session),
+        session=record.session,
         subagent=_shorten(record.subagent),
         upstream_request_id=_shorten(record.upstream_request_id),
         bytes_in=record.bytes_in,
@@ -211,7 +211,7 @@ def _escape_line(line: LogLine) -> LogLine:
         return text if text.isprintable() else printable_text(text)
 
     line.request_id, line.upstream_request_id = escape(line.request_id), escape(line.upstream_request_id)
-    line.session, line.subagent = escape(line.session), escape(line.subagent)
+    line.subagent = escape(line.subagent)
     line.loss_details = [(code, escape(place), escape(what)) for code, place, what in line.loss_details]
     return line
 

@@ -182,8 +182,8 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
     """The traffic of one request, with the client and with providers."""
 
     client_request: bytes
-    session: str = ""
-    """The session that the client's headers name."""
+    names_session: bool = False
+    """Does a header of the client name its session?"""
     client_response: CapturedBytes = msgspec.field(default_factory=CapturedBytes)
     upstream_calls: list[UpstreamCapture] = []
     counted: int = 0
@@ -191,7 +191,7 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     def copy_for(self, client_request: bytes) -> ExchangeCapture:
         """For a request that goes on in the background."""
-        return ExchangeCapture(client_request, self.session)
+        return ExchangeCapture(client_request, self.names_session)
 
     @property
     def reserved_bytes(self) -> int:
@@ -223,20 +223,6 @@ class ExchangeCapture(msgspec.Struct, gc=False, eq=False, array_like=True):
             released += call.response.discard()
             call.body = b""
         return released
-
-
-SESSION_HEADERS = (
-    "x-claude-code-session-id",  # Claude Code
-    "session-id",  # Codex
-    "session_id",  # older versions of Codex
-)
-"""Headers in which agents name their session."""
-
-
-def find_session(headers: Mapping[str, str]) -> str:
-    if headers.keys().isdisjoint(SESSION_HEADERS):
-        return ""
-    return next(headers[name] for name in SESSION_HEADERS if name in headers)
 
 
 SUBAGENT_HEADERS = (
@@ -293,7 +279,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     subagent: str = ""
     """The sub-agent that asks, where the agent says it."""
     session: str = ""
-    """The session that the request belongs to, where it is known."""
+    """The conversation that the request is a turn of, as a digest (`pipeline/session.py`)."""
     client_protocol: str = ""
     provider_protocol: str = ""
     provider: str = ""
