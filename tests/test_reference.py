@@ -22,6 +22,7 @@ from toolwire.cli.translation.tools import tool_rows, type_text
 from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
+from toolwire.core.prices import Prices, PriceTier, Rates
 from toolwire.gateway.config import config as gateway
 from toolwire.gateway.config.mcp_servers import McpTable
 from toolwire.gateway.config.policies import PolicyTable, load_catalogue, load_presets, preset_rules
@@ -77,6 +78,8 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[providers.NAME]", ProviderTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),
     ("[models.NAME.facts]", ModelFacts, ()),
+    ("[models.NAME.facts.prices]", Prices, ()),
+    ("[[models.NAME.facts.prices.tiers]]", PriceTier, tuple(Rates.__struct_fields__)),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
     ("[console]", gateway.ConsoleSettings, ()),

@@ -473,6 +473,15 @@ class Usage(Struct, frozen=True, gc=False):
     reasoning: int | None = None
     total: int | None = None
     origin: Origin | None = None
+    cache_write_1h: int | None = None
+    """Those of `cache_write` that are kept for an hour, which cost more (Anthropic)."""
+    input_audio: int | None = None
+    input_image: int | None = None
+    output_audio: int | None = None
+    output_image: int | None = None
+    """Those of `input` and `output` that are audio or images, where the provider counts them apart."""
+    searches: int | None = None
+    """Web searches of the provider, where it counts them."""
 
 
 class Choice(Struct, frozen=True, gc=False):

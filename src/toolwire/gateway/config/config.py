@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.core.prices import Prices
 from toolwire.gateway.config.problems import Problem
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.policy.rules import Rule
@@ -215,6 +216,8 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     calls: CallSettings = CallSettings()
     default_tool_format: str = ""
     """What is used if no `tool_format` is set; "" if the model's name decides."""
+    prices: Mapping[str, Prices] = EMPTY_MAPPING
+    """What the operator says about prices, by the names and patterns of models at this provider, the longest first."""
 
     @property
     def is_demo(self) -> bool:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.client_keys import (
     NEW_KEY_COMMAND,
@@ -33,6 +32,7 @@ from toolwire.gateway.config.config import (
     TranslateSettings,
 )
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
+from toolwire.gateway.config.model_facts import add_prices, read_facts, read_prices
 from toolwire.gateway.config.policies import preset_rules, read_policies
 from toolwire.gateway.config.problems import (
     ConfigError,
@@ -223,7 +223,8 @@ def _read_sections(
     folder = path.parent if path is not None else Path()
     builder = ProviderBuilder(server, environ, collector, folder)
     builder.add_from_file(sections["providers"])
-    facts = _read_facts(sections["models"], collector)
+    facts = read_facts(sections["models"], collector)
+    prices = read_prices(sections["models"], collector)
     rules = _read_model_rules(sections["models"], collector)
     rules = [rule for rule in rules if _check_rule(rule, builder, collector.at("models", rule.name), server)]
     for model in routes.values():
@@ -243,7 +244,7 @@ def _read_sections(
     _check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
-        providers=providers,
+        providers=add_prices(providers, prices, rules),
         models=tuple(rules),
         facts=facts,
         translate=TranslateSettings(**translate or {}),
@@ -391,16 +392,6 @@ def _is_exposed(url: str) -> bool:
 
 
 # --- models -------------------------------------------------------------------------------------------------------
-
-
-def _read_facts(tables: TomlTable, collector: ProblemCollector) -> dict[str, ModelFacts]:
-    """The tables `[models.NAME.facts]`."""
-    facts: dict[str, ModelFacts] = {}
-    for name, table in tables.items():
-        if isinstance(table, dict) and "facts" in table:
-            given = collector.at("models", name, "facts").read_fields(table["facts"], ModelFacts)
-            facts[name] = ModelFacts(**given or {})
-    return facts
 
 
 def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[ModelRule]:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from datetime import date, datetime, time
+from functools import cache, lru_cache
 from importlib.resources import files
 
 import msgspec
 from msgspec import Raw, Struct
 
+from toolwire.core.prices import Prices
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.config.providers import known_servers
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
 """The date at the end of a name, which the catalogue has with hyphens for some vendors and without for others."""
+MAX_REMEMBERED_NAMES = 1024
+"""Clients choose the names of models that are asked for."""
 
 
 class Clause(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,10 +47,30 @@ class Clause(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class DatedPrices(Prices, frozen=True, kw_only=True):
+    """Prices, and when they apply. Times are in UTC."""
+
+    since: date | None = None
+    hours: tuple[time, time] | None = None
+    """They apply at this time of the day (DeepSeek), until the second time, which can be on the next day."""
+    service_tier: str = ""
+    """They are for this `service_tier` of OpenAI and Google, and leave out what costs the same in all of them."""
+
+    def apply_at(self, moment: datetime) -> bool:
+        if self.since is not None and moment.date() < self.since:
+            return False
+        if self.hours is None:
+            return True
+        (start, end), now = self.hours, moment.time()
+        return start <= now < end if start <= end else now >= start or now < end
+
+
 class CatalogueModel(Struct, frozen=True):
     id: str
     match: Clause
     context_window: int | None = None
+    prices: tuple[DatedPrices, ...] = ()
+    """Later ones win over earlier ones, where both apply. If none applies, the first one is used."""
 
 
 class CatalogueProvider(Struct, frozen=True):
@@ -64,26 +88,8 @@ class Catalogue(Struct, frozen=True, dict=True):
 
     def find_model(self, provider: Provider, model: str) -> CatalogueModel | None:
         """What the catalogue knows about a model of a provider."""
-        name = self._find_provider(provider)
-        if not name:
-            return None
-        ids = (name, *self.providers[name].fallbacks)
-        lower = model.lower()
-        names = dict.fromkeys((lower, _COMPACT_DATE.sub(r"-\1-\2-\3", lower)))
-        return next((found for name in names if (found := _find_first(ids, name)) is not None), None)
-
-    def _find_provider(self, provider: Provider) -> str:
-        """Its name in the catalogue: by its address, or else as a well-known server that has another address, such as
-        that of a proxy. Local servers are not in it: how they were started decides what their models can do."""
-        urls = tuple(provider.base_urls.values())
-        for name, row in self.providers.items():
-            if any(re.match(row.url, url) for url in urls):
-                return name
-        known = known_servers().get(provider.kind)
-        if known is None or known.local:
-            return ""
-        name = known.catalogue or provider.kind
-        return name if name in self.providers else ""
+        name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
+        return _find_model(name, model) if name else None
 
 
 @cache
@@ -96,6 +102,29 @@ def load_catalogue() -> Catalogue:
 def _load_models(provider: str) -> tuple[CatalogueModel, ...]:
     row = load_catalogue().providers.get(provider)
     return msgspec.json.decode(row.models, type=tuple[CatalogueModel, ...]) if row is not None else ()
+
+
+@lru_cache(MAX_REMEMBERED_NAMES)
+def _find_provider(kind: str, urls: tuple[str, ...]) -> str:
+    """Its name in the catalogue: by its address, or else as a well-known server that has another address, such as
+    that of a proxy. Local servers are not in it: how they were started decides what their models can do."""
+    providers = load_catalogue().providers
+    for name, row in providers.items():
+        if any(re.match(row.url, url) for url in urls):
+            return name
+    known = known_servers().get(kind)
+    if known is None or known.local:
+        return ""
+    name = known.catalogue or kind
+    return name if name in providers else ""
+
+
+@lru_cache(MAX_REMEMBERED_NAMES)
+def _find_model(provider: str, model: str) -> CatalogueModel | None:
+    ids = (provider, *load_catalogue().providers[provider].fallbacks)
+    lower = model.lower()
+    names = dict.fromkeys((lower, _COMPACT_DATE.sub(r"-\1-\2-\3", lower)))
+    return next((found for name in names if (found := _find_first(ids, name)) is not None), None)
 
 
 def _find_first(providers: Iterable[str], name: str) -> CatalogueModel | None:
