@@ -226,13 +226,13 @@ def test_the_embedded_model_can_be_taken_away(tmp_path: Path) -> None:
 
 
 def test_a_speaker_for_what_only_passes_through(router: Router, tmp_path: Path) -> None:
-    speaker = router.find_speaker("openai-chat")
+    speaker = router.find_speaker("openai-chat", None)
     assert speaker is not None
     assert speaker.name == "work"
-    assert router.find_speaker("unified") is None
+    assert router.find_speaker("unified", None) is None
     file = tmp_path / "other.toml"
     file.write_text("[providers.openai]")
-    assert Router(load_config(file, {})).find_speaker("openai-chat") is None
+    assert Router(load_config(file, {})).find_speaker("openai-chat", None) is None
 
 
 # --- rooms ---

@@ -149,9 +149,9 @@ def test_a_key_is_found_among_many_without_looking_at_each(monkeypatch: pytest.M
     blind = access._blind
     monkeypatch.setattr(access, "_blind", lambda sha256: counted.append(b"") or blind(sha256))
     for number in (0, 4711, 9999):
-        caller = access.authenticate({"authorization": f"Bearer tw-{number}"}, "", "")
+        caller = access.authenticate({"authorization": f"Bearer tw-{number}"}, "", "", 0.0)
         assert isinstance(caller, Caller)
         assert caller.key is keys[number]
-    assert not isinstance(access.authenticate({"authorization": "Bearer tw-10000"}, "", ""), Caller)
-    assert not isinstance(access.authenticate({}, "", ""), Caller)
+    assert not isinstance(access.authenticate({"authorization": "Bearer tw-10000"}, "", "", 0.0), Caller)
+    assert not isinstance(access.authenticate({}, "", "", 0.0), Caller)
     assert len(counted) == 4

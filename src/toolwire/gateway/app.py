@@ -134,15 +134,19 @@ class Gateway:
     async def _serve_exchange(self, request: ClientRequest, routes: Routes) -> None:
         clock, headers = request.clock, request.headers
         ticket = None
-        head = request.resolved_heads.get(routes.runtime) or routes.resolve_head(request)
+        now = time.time()
+        head = request.resolved_heads.get(routes.runtime)
+        if head is None or now >= head.valid_until:
+            head = routes.resolve_head(request, now)
         record = ExchangeRecord(
             request_id=head.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — half the cost
             started=clock(),
-            started_at=time.time(),
+            started_at=now,
             client_address=request.peer,
             method=request.method,
             path=request.path,
             key_name=head.key_name,
+            team=head.team,
             user_agent=headers.get("user-agent", ""),
             agent=head.agent,
             subagent=head.subagent,

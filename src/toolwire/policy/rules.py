@@ -32,6 +32,8 @@ class RuleSubject(Struct, frozen=True):
     """The first product of the `user-agent` header, in lower case and without its version."""
     key: str = ""
     """The name of the client key; "" without one."""
+    team: str = ""
+    """The team of the client key; "" without one."""
 
 
 class Match(Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ class Match(Struct, frozen=True, kw_only=True):
     type: Globs = ()
     namespace: Globs = ()
     key: Globs = ()
+    team: Globs = ()
 
 
 class Reshape(Struct, frozen=True, kw_only=True):
@@ -65,11 +68,13 @@ class Rule(Struct, frozen=True, kw_only=True):
     client: Globs = ()
     """Protocols of clients."""
     key: Globs = ()
-    """Client keys by their names in this file."""
+    """Client keys by their names."""
+    team: Globs = ()
+    """Teams of client keys."""
     agent: Globs = ()
     """Agents, recognised by the `user-agent` header: a name from the guide's table, or the header's first product. Any
-    client can claim to be any agent. With client keys, a rule with `agent` and without `key` therefore cannot undo what
-    an earlier rule forbids."""
+    client can claim to be any agent. With client keys, a rule with `agent` and without `key` or `team` therefore cannot
+    undo what an earlier rule forbids."""
     provider: Globs = ()
     """Providers by their names in this file."""
     model: Globs = ()
@@ -162,6 +167,7 @@ def matches_exchange(match: Match | Rule, subject: RuleSubject) -> bool:
     return (
         _any_matches_globs((subject.client,), match.client)
         and _any_matches_globs((subject.key,), match.key)
+        and _any_matches_globs((subject.team,), match.team)
         and _any_matches_globs((subject.provider,), match.provider)
         and _any_matches_globs((subject.agent, subject.user_agent_product), [glob.lower() for glob in match.agent])
         and _any_matches_globs((subject.model, subject.requested_model), match.model)
@@ -177,9 +183,11 @@ def rules_in_force(rules: Sequence[Rule], subject: RuleSubject) -> tuple[Rule, .
 
 
 def _selections(matches: Sequence[Match]) -> list[dict[str, Globs]]:
-    """What matches select, without `key` where it selects nothing: digests of versions without it stay the same."""
+    """What matches select, without `key` and `team` where they select nothing: digests of versions without them stay
+    the same."""
     return [
-        {name: globs for name in MATCH_FIELDS if (globs := getattr(match, name)) or name != "key"} for match in matches
+        {name: globs for name in MATCH_FIELDS if (globs := getattr(match, name)) or name not in ("key", "team")}
+        for match in matches
     ]
 
 

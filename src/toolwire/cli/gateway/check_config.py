@@ -123,8 +123,8 @@ def describe_audience(server: McpServer) -> str:
     """Which models and clients get the server's tools."""
     if not server.has_audience:
         return "no model"
-    limits = {"keys": server.keys, "protocols": server.protocols, "agents": server.agents, "clients": server.clients}
     shown = [", ".join(server.models) or "all models"]
+    limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents", "clients")}
     return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])
 
 

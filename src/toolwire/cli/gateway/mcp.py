@@ -91,6 +91,7 @@ def server_document(status: ServerStatus) -> dict[str, object]:
         "where": status.settings.display_name,
         "models": status.settings.models,
         "keys": status.settings.keys,
+        "teams": status.settings.teams,
         "protocols": status.settings.protocols,
         "agents": status.settings.agents,
         "clients": status.settings.clients,

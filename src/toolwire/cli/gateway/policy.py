@@ -105,7 +105,8 @@ def explain_request(config: Config, client: Codec, request: Request, args: argpa
     target = _find_target(config, args.provider, requested)
     agent, product = (args.agent, args.agent) if args.agent in load_agents() else recognise_agent(args.agent)
     provider, model = (target.provider.name, target.model) if target is not None else (args.provider, requested)
-    subject = RuleSubject(client.name, agent, provider, model, requested, product, args.key)
+    team = next((key.team for key in config.server.keys if key.name == args.key), "")
+    subject = RuleSubject(client.name, agent, provider, model, requested, product, args.key, team)
     presets = [rule for name in args.preset for rule in _find_preset(name)]
     rules = Policy((*config.policy, *presets)).active_rules(subject)
     request = replace_fields(request, model=subject.model) if subject.model != request.model else request

@@ -6,13 +6,19 @@ import hashlib
 import re
 import secrets
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 
-from toolwire.gateway.config.config import ClientKey, Config
-from toolwire.gateway.config.problems import ProblemCollector
-from toolwire.gateway.config.toml_text import write_values
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
+
+from toolwire.gateway.config.config import ClientKey, Config, ServerSettings
+from toolwire.gateway.config.problems import ProblemCollector, suggest_name
+from toolwire.gateway.config.times import TIME_HINT, parse_time
+from toolwire.gateway.config.toml_text import Toml, write_values
 
 CLIENT_KEY_VARIABLE = "TOOLWIRE_CLIENT_KEY"
 """The environment variable with a client's own key: `toolwire run` reads it, and some agents do."""
@@ -27,6 +33,8 @@ RUN_KEY_NAME = "toolwire run"
 NEW_KEY_COMMAND = "toolwire keys new NAME --write"
 HASH_HINT = f"`{NEW_KEY_COMMAND}` makes a key, `toolwire check-config --hash-key` hashes one that you have"
 NAME_RULE = "the name of a key must have letters, and no control characters"
+TEAM_RULE = "the name of a team must have letters, and no control characters"
+_TIME_FIELDS = ("expires", "old_until")
 _ALPHABET = string.ascii_letters + string.digits
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _PLACEHOLDER_KEYS = tuple(
@@ -35,6 +43,36 @@ _PLACEHOLDER_KEYS = tuple(
     not-needed toolwire admin root user guest public open ollama lm-studio vllm sk-1234 sk-key sk-test sk-xxx xxx xxxx 0
     1 1234 12345 123456 12345678 123456789 1234567890 abc abc123 qwerty letmein foo bar foobar hello""".split()
 )
+
+
+class ClientNames(Struct, frozen=True):
+    """The client keys and teams that other sections of the file can name."""
+
+    keys: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    need_keys: bool = False
+    """Must every client have a key?"""
+    is_complete: bool = True
+    """Are these all? The store may have more."""
+
+    def check_globs(self, what: str, known: Collection[str], globs: Sequence[str], place: ProblemCollector) -> None:
+        if self.is_complete:
+            check_globs(what, known, globs, place)
+
+
+NO_CLIENTS = ClientNames()
+
+
+def read_client_names(server: ServerSettings) -> ClientNames:
+    keys = tuple(key.name for key in server.keys)
+    return ClientNames(keys, tuple({key.team: None for key in server.keys if key.team}), bool(keys))
+
+
+def check_globs(what: str, known: Collection[str], globs: Sequence[str], place: ProblemCollector) -> None:
+    """Warn of names and patterns that match nothing."""
+    for number, glob in enumerate(globs):
+        if not any(fnmatchcase(name, glob) for name in known):
+            place.at(number).add(f"there is no {what} `{glob}`", suggest_name(glob, known), "warning")
 
 
 # --- making keys ------------------------------------------------------------------------------------------------------
@@ -58,12 +96,20 @@ def is_key_name(name: str) -> bool:
 
 def write_key_table(key: ClientKey) -> str:
     """The lines for the configuration file."""
-    return "[[server.keys]]\n" + write_values({"name": key.name, "sha256": key.sha256, "models": [*key.models]})
+    return "[[server.keys]]\n" + write_values(written_fields(key))
+
+
+def written_fields(key: ClientKey) -> dict[str, Toml]:
+    """The fields of a key that say something: the needed ones, `models`, and those that are not the default."""
+    values = {field.name: getattr(key, field.name) for field in fields(ClientKey)}
+    defaults = {field.name: field.default for field in fields(ClientKey) if field.name != "models"}
+    shown = {name: value for name, value in values.items() if value != defaults.get(name, NODEFAULT)}
+    return {name: [*value] if isinstance(value, tuple) else value for name, value in shown.items()}
 
 
 def find_key(key: str, keys: Iterable[ClientKey]) -> ClientKey | None:
     sha256 = hash_key(key)
-    return next((known for known in keys if known.sha256 == sha256), None)
+    return next((known for known in keys if sha256 in (known.sha256, known.old_sha256)), None)
 
 
 # --- reading them -----------------------------------------------------------------------------------------------------
@@ -75,28 +121,66 @@ def read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey
         place.add("`server.keys` must be a list of tables", "write `[[server.keys]]`")
         return ()
     keys: dict[str, ClientKey] = {}
-    hashes: set[str] = set()
+    hashes: dict[str, set[str]] = {"sha256": set(), "first_sha256": set()}
     for number, table in enumerate(tables):
-        given = place.at(number).read_fields(table, ClientKey)
+        given = place.at(number).read_fields(_write_dates(table), ClientKey)
         if given is None:
             continue
-        key = ClientKey(**{**given, "sha256": given["sha256"].lower()})
-        hint = HASH_HINT
-        if not is_hash(key.sha256):
-            place.at(number, "sha256").add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
-        elif key.sha256 in guessable_hashes():
-            what = "the hash of an empty key, or of one that everybody would try first"
-            place.at(number, "sha256").add(what, hint)
-        elif key.sha256 in hashes:
-            place.at(number, "sha256").add("this key is listed twice", "give each client a key of its own")
+        key = ClientKey(**{name: value.lower() if name.endswith("sha256") else value for name, value in given.items()})
+        _check_hashes(key, hashes, place.at(number))
+        _check_times(key, place.at(number))
         if not is_key_name(key.name):
             place.at(number, "name").add(NAME_RULE)
+        if key.team and not is_key_name(key.team):
+            place.at(number, "team").add(TEAM_RULE)
         if key.name in keys:
             hint = "the log identifies clients by these names"
             place.at(number, "name").add(f"two keys have the name `{key.name}`", hint)
         keys[key.name] = key
-        hashes.add(key.sha256)
     return tuple(keys.values())
+
+
+def _write_dates(table: object) -> object:
+    """TOML has dates of its own: `expires = 2026-12-31` means the same as with quotes."""
+    if not isinstance(table, dict):
+        return table
+    return {
+        name: value.isoformat() if name in _TIME_FIELDS and isinstance(value, date) else value
+        for name, value in table.items()
+    }
+
+
+def _check_hashes(key: ClientKey, seen: Mapping[str, set[str]], place: ProblemCollector) -> None:
+    for name in ("sha256", "old_sha256", "first_sha256"):
+        digest = getattr(key, name)
+        if not digest and name != "sha256":
+            continue
+        if not is_hash(digest):
+            place.at(name).add("not a SHA-256 hash: it must have 64 hexadecimal digits", HASH_HINT)
+        elif digest in guessable_hashes():
+            what = "the hash of an empty key, or of one that everybody would try first"
+            place.at(name).add(what, HASH_HINT)
+        elif name != "first_sha256" and digest in seen["sha256"]:
+            place.at(name).add("this key is listed twice", "give each client a key of its own")
+    owner = key.first_sha256 or key.sha256
+    if owner in seen["first_sha256"] and key.sha256 not in seen["sha256"]:
+        what = "another key has the same first key, so each could reach what the other has stored"
+        place.at("first_sha256" if key.first_sha256 else "sha256").add(
+            what, "a first key can belong to one client only"
+        )
+    seen["sha256"].update({key.sha256, key.old_sha256} - {""})
+    seen["first_sha256"].add(owner)
+
+
+def _check_times(key: ClientKey, place: ProblemCollector) -> None:
+    for name in _TIME_FIELDS:
+        text = getattr(key, name)
+        if text and parse_time(text) is None:
+            place.at(name).add(f"`{text[:40]}` is not a time", TIME_HINT)
+    if key.old_sha256 and not key.old_until:
+        place.at("old_sha256").add("`old_until` is missing: the old key would not work at all", TIME_HINT)
+    if key.old_until and not key.old_sha256:
+        place.at("old_until").add("`old_sha256` is missing: it says which key is the old one", "add it, or remove this")
 
 
 @cache
@@ -111,6 +195,14 @@ def guessable_hashes() -> frozenset[str]:
         *(f"{start}{word}{end}" for word in words for start in ("", "Bearer ") for end in ("", "\n", "\r\n")),
     ]
     return frozenset(hashlib.sha256(text.encode()).hexdigest() for text in (*texts, "Bearer", "Bearer ", "Bearer \n"))
+
+
+def check_rights(config: Config, place: ProblemCollector) -> None:
+    """Warn of providers and MCP servers of a key that are not there."""
+    for number, key in enumerate(config.server.keys):
+        check_globs("provider", config.providers, key.providers, place.at(number, "providers"))
+        if key.mcp_servers != ("*",):
+            check_globs("MCP server", config.mcp, key.mcp_servers, place.at(number, "mcp_servers"))
 
 
 # --- keys that are not for clients ------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +14,7 @@ from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.prices import Prices
 from toolwire.gateway.config.problems import Problem
+from toolwire.gateway.config.times import parse_time
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.policy.rules import Rule
 
@@ -75,16 +78,53 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     """Whose key it is, for the log."""
     sha256: str
     """The SHA-256 hash of the key in hexadecimal. `toolwire keys new NAME --write` makes a key and adds its hash."""
+    team: str = ""
+    """The team that it belongs to, for the log, and for `team` in `[[policy]]` and `teams` in `[mcp.NAME]`."""
     models: tuple[str, ...] = ("*",)
     """Names and patterns of the models that the client may use. `*` and `provider/*` allow everything. In others `*` or
     `?` match no `:` and no `@`, unless the pattern has them (`gpt-5*:*`)."""
+    providers: tuple[str, ...] = ("*",)
+    """Names and patterns of the providers that get the client's requests. Others are left out wherever a model, an
+    alias or a fallback leads to them."""
+    mcp_servers: tuple[str, ...] = ("*",)
+    """Names and patterns of the MCP servers whose tools the client gets, of those that `[mcp]` offers to it."""
+    expires: str = ""
+    """When the key stops working: `2026-12-31` (at the end of that day, in UTC) or `2026-12-31T18:00:00Z`. Empty for
+    never."""
+    disabled: bool = False
+    """Refuse the key for now, and keep everything that belongs to it."""
     metrics: bool = False
     """May the client read `/metrics`? They show the providers, models and token counts of all clients."""
+    old_sha256: str = ""
+    """The hash of the key before this one, which works until `old_until`, so that it can be replaced without haste."""
+    old_until: str = ""
+    """When the old key stops working, written as `expires`."""
+    first_sha256: str = ""
+    """The hash of the first key, if it was replaced since. What a client has stored belongs to its first key."""
 
     @property
     def is_restricted(self) -> bool:
         """Are there models that the client may not use?"""
         return "*" not in self.models
+
+    @property
+    def has_all_providers(self) -> bool:
+        return "*" in self.providers
+
+    @property
+    def expires_at(self) -> float:
+        """Unix time. What cannot be read as a time has passed."""
+        return (parse_time(self.expires) or 0.0) if self.expires else inf
+
+    @property
+    def old_until_at(self) -> float:
+        return parse_time(self.old_until) or 0.0
+
+    def may_use_provider(self, name: str) -> bool:
+        return any(fnmatchcase(name, glob) for glob in self.providers)
+
+    def may_use_mcp_server(self, name: str) -> bool:
+        return any(fnmatchcase(name, glob) for glob in self.mcp_servers)
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -354,6 +394,7 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     tools: tuple[str, ...] = ("*",)
     models: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
@@ -375,7 +416,7 @@ class McpServer(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def has_audience(self) -> bool:
         """Is anything set that gives its tools to somebody? `agents` does not: a user agent proves nothing."""
-        return bool(self.models or self.keys or self.protocols or self.clients)
+        return bool(self.models or self.keys or self.teams or self.protocols or self.clients)
 
     @property
     def secrets(self) -> tuple[str, ...]:

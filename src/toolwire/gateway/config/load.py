@@ -17,11 +17,13 @@ from msgspec.structs import replace
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.client_keys import (
     NEW_KEY_COMMAND,
+    check_rights,
     check_secrets,
     guessable_hashes,
     hash_key,
     is_hash,
     read_client_keys,
+    read_client_names,
 )
 from toolwire.gateway.config.config import (
     Config,
@@ -240,7 +242,7 @@ def _read_sections(
         providers |= embedded_providers(builder.providers)
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
-    key_names = [key.name for key in server.keys]
+    clients = read_client_names(server)
     _check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
@@ -251,16 +253,17 @@ def _read_sections(
         store=store,
         console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
-        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), key_names)
+        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), clients)
         if policy != []
         else (),
-        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder, key_names),
+        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder, clients),
         file=path,
         has_key_list="keys" in sections["server"],
     )
     _check_substitutes(config, collector)
     _check_exposure(config, collector)
     check_secrets(config, environ, collector)
+    check_rights(config, collector.at("server", "keys"))
     if all(rule.provider in providers for rule in rules):
         _check_fallbacks(config, collector)
         _check_image_models(config, collector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from toolwire.core.packages import describe_missing_package, is_installed
+from toolwire.gateway.config.client_keys import NO_CLIENTS, ClientNames, check_globs
 from toolwire.gateway.config.config import MAX_SECONDS, McpServer, Positive, Secret
-from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
+from toolwire.gateway.config.problems import ProblemCollector, TomlTable
 from toolwire.gateway.mcp.servers import SERVER_NAME
 from toolwire.gateway.telemetry.redact import redact
 from toolwire.gateway.upstream.address import check_base_url
@@ -46,10 +47,12 @@ class McpTable(Struct, frozen=True, kw_only=True):
     """Names and patterns of the tools to offer."""
     models: tuple[str, ...] = ()
     """Names and patterns of the models that get its tools: the client's name for the model or the provider's.
-    Default: all models, if `keys` or `protocols` is set. If none of the three is set, nobody gets its tools."""
+    Default: all models, if `keys`, `teams` or `protocols` is set. If none of the four is set, nobody gets its tools."""
     keys: tuple[str, ...] = ()
-    """Names and patterns of the client keys that get its tools; nobody else does. Default: every client. Only this key
-    protects a server: a client can choose its model and protocol."""
+    """Names and patterns of the client keys that get its tools; nobody else does. Default: every client. Only this and
+    `teams` protect a server: a client can choose its model and protocol."""
+    teams: tuple[str, ...] = ()
+    """Names and patterns of the teams whose client keys get its tools; nobody else does. Default: every client."""
     protocols: tuple[str, ...] = ()
     """Names and patterns of the protocols whose clients get its tools. Default: all protocols."""
     agents: tuple[str, ...] = ()
@@ -77,9 +80,9 @@ def read_mcp_servers(
     environ: Mapping[str, str],
     collector: ProblemCollector,
     folder: Path,
-    client_keys: Collection[str] = (),
+    clients: ClientNames = NO_CLIENTS,
 ) -> Mapping[str, McpServer]:
-    """The servers of the section, in order. `client_keys` are the names of the client keys."""
+    """The servers of the section, in order."""
     found: dict[str, McpServer] = {}
     for name, table in tables.items():
         place = collector.at("mcp", name)
@@ -90,25 +93,24 @@ def read_mcp_servers(
         if given is not None:
             server = _McpTableReader(place, environ).read_server(name, McpTable(**given), folder)
             if server is not None:
-                found[name] = _check_audience(server, place, client_keys)
+                found[name] = _check_audience(server, place, clients)
     if tables and not is_installed("mcp"):
         collector.at("mcp").add(*describe_missing_package("[mcp]", "mcp"))
     return found
 
 
-def _check_audience(server: McpServer, place: ProblemCollector, client_keys: Collection[str]) -> McpServer:
+def _check_audience(server: McpServer, place: ProblemCollector, clients: ClientNames) -> McpServer:
     """Check who gets the tools, and read the old `clients` in a way that gives them to nobody by a user agent."""
-    for key, known, what in (("keys", client_keys, "client key"), ("protocols", CODECS, "protocol")):
-        for number, glob in enumerate(getattr(server, key)):
-            if not any(fnmatchcase(name, glob) for name in known):
-                place.at(key, number).add(f"there is no {what} `{glob}`", suggest_name(glob, known), "warning")
+    clients.check_globs("client key", clients.keys, server.keys, place.at("keys"))
+    clients.check_globs("team", clients.teams, server.teams, place.at("teams"))
+    check_globs("protocol", CODECS, server.protocols, place.at("protocols"))
     if not server.clients:
         return server
     hint = "write `keys`, `protocols` or `agents` instead: each is a list of names and patterns"
     place.at("clients").add("`clients` is old: it mixes keys, protocols and agents", hint, "warning")
-    if not client_keys:
+    if not clients.need_keys:
         return server
-    keys = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in client_keys))
+    keys = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in clients.keys))
     protocols = tuple(glob for glob in server.clients if any(fnmatchcase(name, glob) for name in CODECS))
     ignored = [glob for glob in server.clients if glob not in (keys or protocols)]
     if ignored:

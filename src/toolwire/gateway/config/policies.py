@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from toolwire.core.json_values import Json
+from toolwire.gateway.config.client_keys import NO_CLIENTS, ClientNames
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Match, Reshape, Rule, is_glob, matches_globs
@@ -210,9 +211,9 @@ def read_policies(
     collector: ProblemCollector,
     providers: Collection[str],
     presets: Presets,
-    client_keys: Collection[str] = (),
+    clients: ClientNames = NO_CLIENTS,
 ) -> tuple[Rule, ...]:
-    """The rules of the file, in order, with each preset replaced by its rules. `client_keys` are names of keys."""
+    """The rules of the file, in order, with each preset replaced by its rules."""
     if not isinstance(value, list):
         collector.at(SECTION).add(f"`{SECTION}` must be a list of tables", f"write `[[{SECTION}]]`")
         return ()
@@ -224,16 +225,14 @@ def read_policies(
         if rule is None:
             continue
         named = replace(rule, name=rule.name or f"policy {number + 1}")
-        for position, glob in enumerate(rule.key):
-            if not any(matches_globs(name, (glob,)) for name in client_keys):
-                hint = suggest_name(glob, client_keys)
-                place.at("key", position).add(f"there is no client key `{glob}`", hint, "warning")
+        clients.check_globs("client key", clients.keys, rule.key, place.at("key"))
+        clients.check_globs("team", clients.teams, rule.team, place.at("team"))
         if rule.preset:
             added = expand_preset(named, presets.get(rule.preset, ()))
         else:
             added = (Rule(**{name: getattr(named, name) for name in Rule.__struct_fields__}),)
             own.append((place, named))
-        found += [_without_agent_grants(each, found, place) for each in added] if client_keys else added
+        found += [_without_agent_grants(each, found, place) for each in added] if clients.need_keys else added
     _check_renames(own)
     return tuple(found)
 
@@ -275,12 +274,12 @@ _GRANTS: Mapping[str, Callable[[Any, Any], bool]] = {
 def _without_agent_grants(rule: Rule, earlier: Sequence[Rule], place: ProblemCollector) -> Rule:
     """The rule without what a client would gain by claiming to be another agent, which any client can do."""
     selecting: tuple[Match | Rule, ...] = (rule, *rule.within)
-    if not any(match.agent for match in selecting) or any(match.key for match in selecting):
+    if not any(match.agent for match in selecting) or any(match.key or match.team for match in selecting):
         return rule
     for name, is_grant in _GRANTS.items():
         new = getattr(rule, name)
         if any(is_grant(new, getattr(other, name)) and _can_overlap(rule, other) for other in earlier):
-            hint = "add `key`: any client can claim to be any agent"
+            hint = "add `key` or `team`: any client can claim to be any agent"
             place.at(name).add(
                 f"ignored: `{name}` would allow by the agent what an earlier rule forbids", hint, "warning"
             )

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -79,6 +79,10 @@ class McpClient(Struct, frozen=True):
     """The name of the client key; "" without one."""
     agents: tuple[str, ...] = ()
     """What the user agent claims."""
+    team: str = ""
+    """The team of the client key; "" without one."""
+    may_use_server: Callable[[str], bool] = lambda _: True
+    """Does the client key allow the server with this name?"""
 
 
 class ServerStatus(Struct, frozen=True):
@@ -195,8 +199,12 @@ def is_offered_to(server: McpServer, client: McpClient) -> bool:
 
 
 def _has_key_for(server: McpServer, client: McpClient) -> bool:
-    """Without a key, a client matches no list of keys, not even `*`."""
-    return not server.keys or any(client.key and fnmatchcase(client.key, glob) for glob in server.keys)
+    """Without a key, a client matches no list of keys or teams, not even `*`."""
+    return (
+        client.may_use_server(server.name)
+        and (not server.keys or any(client.key and fnmatchcase(client.key, glob) for glob in server.keys))
+        and (not server.teams or any(client.team and fnmatchcase(client.team, glob) for glob in server.teams))
+    )
 
 
 def _matches_any(globs: tuple[str, ...], names: Collection[str]) -> bool:

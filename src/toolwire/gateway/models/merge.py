@@ -10,7 +10,7 @@ from toolwire.core.codec import ModelInfo
 from toolwire.gateway.config.config import ClientKey, Provider
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.models.listing import ProviderList
-from toolwire.gateway.pipeline.route import Router, Target, is_allowed, matches_pattern
+from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
 
 
 def merge_models(router: Router, lists: Iterable[ProviderList]) -> tuple[ModelInfo, ...]:
@@ -56,17 +56,19 @@ def _names_of(router: Router, provider: Provider, model: str) -> Iterator[str]:
         yield model
 
 
-def filter_models(models: Iterable[ModelInfo], key: ClientKey | None) -> tuple[ModelInfo, ...]:
+def filter_models(router: Router, models: Iterable[ModelInfo], key: ClientKey | None) -> tuple[ModelInfo, ...]:
     """The models that a client may use."""
-    if key is None or not key.is_restricted:
+    if key is None or (not key.is_restricted and key.has_all_providers):
         return tuple(models)
-    return tuple(model for model in models if is_allowed(key, model.id))
+    return tuple(model for model in models if router.may_use(model.id, key))
 
 
 def may_use_provider(router: Router, provider: Provider, key: ClientKey | None) -> bool:
     """Could the client use any model of this provider? Others are not mentioned to it."""
-    if key is None or not key.is_restricted:
+    if key is None:
         return True
+    if not key.may_use_provider(provider.name) or not key.is_restricted:
+        return key.may_use_provider(provider.name)
     names = (f"{provider.name}/…", *provider.models)
     return any(
         pattern.startswith(f"{provider.name}/")

@@ -13,7 +13,7 @@ from toolwire.core.json_values import Malformed, decode, encode, expect_object
 from toolwire.core.losses import Ledger
 from toolwire.gateway.pipeline.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Reply, Runtime
 from toolwire.gateway.pipeline.headers import HOPS_HEADER
-from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.route import Target, keep_allowed
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.store.descriptions import DescriptionRepository
 from toolwire.gateway.store.repository import owner_of
@@ -116,9 +116,12 @@ class ImageDescriber:
 
     async def _ask_model(self, call: GatewayRequest, model: str, image: Media) -> str | Failure:
         """The description, by a request of its own with its own line in the log."""
-        targets = self._runtime.router.route(model, None)
-        if isinstance(targets, Failure):
-            return targets
+        found = self._runtime.router.route(model, None)  # the operator has chosen it, whatever the key's `models` are
+        if isinstance(found, Failure):
+            return found
+        targets = keep_allowed(found, call.caller.key)
+        if not targets:
+            return Failure("permission", "the client's key may not use its provider", 403)
         unsent = Ledger(call.client_codec.name, call.client_codec.name)
         asked = _make_call(call, model, encode(call.client_codec.write_request(_make_request(model, image), unsent)))
         record, telemetry = asked.record, self._runtime.telemetry

@@ -293,7 +293,11 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     passthrough: PassthroughMatch | None
     """Set for a path that is only forwarded."""
     caller: Caller | Failure
+    valid_until: float
+    """Unix time from which on the client's key must be checked again."""
     key_name: str
+    team: str
+    """The team of the client's key."""
     agent: str
     """The agent that the user agent names, or else its first product."""
     subagent: str

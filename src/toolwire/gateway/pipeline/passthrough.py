@@ -26,7 +26,7 @@ from toolwire.gateway.pipeline.headers import PROVIDER_HEADER, client_response_h
 from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
-from toolwire.gateway.pipeline.route import Target
+from toolwire.gateway.pipeline.route import Target, keep_allowed
 from toolwire.gateway.pipeline.upload_sessions import UploadSession
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
@@ -203,7 +203,8 @@ def _find_target(
     key, protocol = call.caller.key, call.client_codec.name
     if session is not None:
         started_at = call.runtime.config.providers.get(session.provider)
-        return Target(started_at, "") if started_at is not None else None
+        found = (Target(started_at, ""),) if started_at is not None else ()
+        return next(iter(keep_allowed(found, key)), None)
     if named.name:
         targets = call.runtime.router.route(named.name, key)
         if not isinstance(targets, Failure):
@@ -222,7 +223,7 @@ def _find_target(
     elif endpoint.model_place and key is not None and key.is_restricted:
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
-    speaker = call.runtime.router.find_speaker(protocol)
+    speaker = call.runtime.router.find_speaker(protocol, key)
     return Target(speaker, named.name) if speaker is not None else None
 
 

@@ -306,8 +306,10 @@ class Pipeline:
             return
         key = call.caller.key
         agents = recognise_agent(call.headers.get("user-agent", ""))
-        name = key.name if key is not None else ""
-        client = McpClient((call.model, target.model), call.client_codec.name, name, agents)
+        models, protocol = (call.model, target.model), call.client_codec.name
+        client = McpClient(models, protocol, agents=agents)
+        if key is not None:
+            client = McpClient(models, protocol, key.name, agents, key.team, key.may_use_mcp_server)
         await self._mcp_servers.start_servers(client)
         has_provider_tools = any(marker in call.body for marker in call.client_codec.http.provider_tool_markers)
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}

@@ -166,8 +166,10 @@ def active_policy(call: GatewayRequest, upstream: Upstream) -> tuple[Rule, ...]:
 
 def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
     agent, product = recognise_agent(call.headers.get("user-agent", ""))
-    key = call.caller.key.name if call.caller.key is not None else ""
-    return RuleSubject(call.client_codec.name, agent, upstream.provider.name, upstream.model, call.model, product, key)
+    key = call.caller.key
+    name, team = (key.name, key.team) if key is not None else ("", "")
+    provider, model = upstream.provider.name, upstream.model
+    return RuleSubject(call.client_codec.name, agent, provider, model, call.model, product, name, team)
 
 
 def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -71,8 +71,8 @@ class Router:
         """Why a key for certain models may not send a body that names more of them than its own; None if it may."""
         if not may_name_inner_models(body, has_outer_model):
             return None
-        target = self.find_target(model)
-        prefix = f"{target.provider.name}/" if target is not None else ""
+        found = keep_allowed(self._expand_targets(model, frozenset()) if is_usable_name(model) else (), key)
+        prefix = f"{found[0].provider.name}/" if found else ""
         try:
             whole = decode(body, max_bytes=len(body))
         except Malformed as bad:
@@ -105,10 +105,17 @@ class Router:
         """Does a rule of `[models]` decide where this name leads?"""
         return isinstance(self.resolve_name(name, is_fallback=False), ModelRule)
 
-    def find_speaker(self, protocol: str) -> Provider | None:
+    def may_use(self, name: str, key: ClientKey) -> bool:
+        """May the client use the model with this name? Not cached, as `find_target`."""
+        return is_allowed(key, name) and (
+            key.has_all_providers or bool(keep_allowed(self._expand_targets(name, frozenset()), key))
+        )
+
+    def find_speaker(self, protocol: str, key: ClientKey | None) -> Provider | None:
         """The first provider that speaks this protocol, for paths that are only forwarded."""
         providers = (one for one in self.config.providers.values() if not one.embedded and not one.is_key_missing)
-        return next((provider for provider in providers if protocol in provider.protocols), None)
+        allowed = (one for one in providers if key is None or key.may_use_provider(one.name))
+        return next((provider for provider in allowed if protocol in provider.protocols), None)
 
     def _find_route(self, model: str, key: ClientKey | None) -> tuple[Target, ...] | Failure:
         name = model.removeprefix("models/")
@@ -120,7 +127,12 @@ class Router:
             if any(matches_pattern(name, pattern) for pattern in key.models):
                 problem += ", because `*` does not match `:` or `@` (the operator can add `*:*` or the whole name)"
             return Failure("permission", f"{problem}. {self._suggest_models(name, key)}", 0, "", "model")
-        targets = tuple(self._expand_targets(name, frozenset()))
+        found = tuple(self._expand_targets(name, frozenset()))
+        targets = keep_allowed(found, key)
+        if found and not targets and key is not None:
+            what = f"the key `{key.name}` may not use the provider of the model `{name}`"
+            hint = "the `providers` of the key do not include it"
+            return Failure("permission", f"{what}: {hint}. {self._suggest_models(name, key)}", 0, "", "model")
         if not targets:
             message = f"unknown model `{name}`. {self._explain_owner(name, key)}{self._suggest_models(name, key)}"
             return Failure("not_found", message, 0, "model_not_found", "model")
@@ -180,8 +192,9 @@ class Router:
         rules = [rule.name for rule in self.config.models]
         served = [pattern for pattern, provider in self._served_patterns if _is_shown(provider)]
         prefixes = [f"{one.name}/*" for one in self.config.providers.values() if not one.embedded]
-        usable = [name for name in dict.fromkeys([*rules, *served, *prefixes]) if is_allowed(key, name)]
+        usable = list(dict.fromkeys([*rules, *served, *prefixes]))
         if key is not None:
+            usable = [name for name in usable if self.may_use(name, key)]
             usable = list(dict.fromkeys([*usable, *(pattern for pattern in key.models if pattern != "*")]))
         near = nearest_name(name, usable)
         shown = ([near] if near else []) + [name for name in usable if name != near]
@@ -233,6 +246,11 @@ def matches_pattern(name: str, pattern: str) -> bool:
 
 VARIANT_MARKS = ":@"
 """OpenRouter adds tools or chooses another model by what follows them (`gpt-x:online`, `gpt-x@preset/cheap`)."""
+
+
+def keep_allowed(targets: Iterable[Target], key: ClientKey | None) -> tuple[Target, ...]:
+    """The targets whose provider the client may use."""
+    return tuple(one for one in targets if key is None or key.may_use_provider(one.provider.name))
 
 
 def is_allowed(key: ClientKey | None, name: str) -> bool:

@@ -163,7 +163,7 @@ class OperationContext(Struct, eq=False):
         return OperationRefused(error_replies.error_reply(self.call.client_codec, failure))
 
     def missing_object(self, kind: Literal["response", "conversation"], id: str) -> OperationRefused:
-        provider = self.call.runtime.router.find_speaker(self.call.client_codec.name)
+        provider = self.call.runtime.router.find_speaker(self.call.client_codec.name, self.call.caller.key)
         if provider is not None and allows_upstream_state(self.call):
             return OperationRefused(NotStoredHere())
         return self.refusal(not_found_failure(kind, id))

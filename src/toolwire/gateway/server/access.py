@@ -6,6 +6,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from urllib.parse import unquote_plus, urlsplit
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ class Caller(Struct, frozen=True):
 
     key: ClientKey | None = None
     provider_credential: str = ""
+    valid_until: float = inf
+    """Unix time at which the key stops working."""
 
 
 class AccessControl:
@@ -38,6 +41,7 @@ class AccessControl:
     def __init__(self, server: ServerSettings) -> None:
         self._blinding = secrets.token_bytes(32)
         self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
+        self._old_keys = {self._blind(key.old_sha256.lower()): key for key in server.keys if key.old_sha256}
         self._metrics_key = self._blind(server.metrics_sha256.lower()) if server.metrics_sha256 else b""
         allowed = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(allowed) or not self._client_keys
@@ -56,13 +60,13 @@ class AccessControl:
         """Is the client on this machine, and no proxy says otherwise?"""
         return (not peer or _is_local(peer)) and not _is_forwarded(headers)
 
-    def authenticate(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+    def authenticate(self, headers: Mapping[str, str], query: str, peer: str, now: float) -> Caller | Failure:
         if not self.names_known_host(headers):
             what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
             return Failure("permission", what, 403)
         credential = self._find_credential(headers, query)
         if self._client_keys:
-            return self._admit_with_key(headers, credential)
+            return self._admit_with_key(headers, credential, now)
         if not self.is_local_client(headers, peer):
             what = f"without client keys only clients on this machine are served; `{NEW_KEY_COMMAND}` makes one"
             return Failure("permission", what, 403)
@@ -70,7 +74,9 @@ class AccessControl:
             return Failure("permission", "requests from web pages of other origins need a client key", 403)
         return Caller(None, credential)
 
-    def authenticate_for_metrics(self, headers: Mapping[str, str], query: str, peer: str) -> Caller | Failure:
+    def authenticate_for_metrics(
+        self, headers: Mapping[str, str], query: str, peer: str, now: float
+    ) -> Caller | Failure:
         """As `authenticate`, for the page with the metrics of all clients."""
         if self._metrics_key:
             credential = headers.get(GATEWAY_KEY_HEADER) or self._find_credential(headers, query)
@@ -78,7 +84,7 @@ class AccessControl:
                 return Caller()
             if not self._client_keys:
                 return Failure("authentication", "the metrics need their key: see server.metrics_sha256", 401)
-        caller = self.authenticate(headers, query, peer)
+        caller = self.authenticate(headers, query, peer, now)
         if isinstance(caller, Caller) and caller.key is not None and not caller.key.metrics:
             what = f"the key `{caller.key.name}` may not read the metrics; the operator can set metrics = true"
             return Failure("permission", what, 403)
@@ -100,16 +106,20 @@ class AccessControl:
         names = self._credential_queries
         return "&".join(pair for pair in query.split("&") if unquote_plus(pair.partition("=")[0]) not in names)
 
-    def _admit_with_key(self, headers: Mapping[str, str], credential: str) -> Caller | Failure:
+    def _admit_with_key(self, headers: Mapping[str, str], credential: str, now: float) -> Caller | Failure:
         gateway_key = headers.get(GATEWAY_KEY_HEADER)
-        found = self._find_key(_strip_bearer(gateway_key) if gateway_key is not None else credential)
-        if found is None:
-            what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
-            return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
-        return Caller(found, credential if gateway_key is not None else "")
-
-    def _find_key(self, credential: str) -> ClientKey | None:
-        return self._client_keys.get(self._blind(hash_key(credential))) if credential else None
+        sent = _strip_bearer(gateway_key) if gateway_key is not None else credential
+        own_credential = credential if gateway_key is not None else ""
+        digest = self._blind(hash_key(sent)) if sent else b""
+        found = self._client_keys.get(digest)
+        if found is not None:
+            return refuse_key(found, now) or Caller(found, own_credential, found.expires_at)
+        replaced = self._old_keys.get(digest)
+        if replaced is not None:
+            until = min(replaced.old_until_at, replaced.expires_at)
+            return refuse_key(replaced, now, is_old=True) or Caller(replaced, own_credential, until)
+        what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
+        return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
 
     def _blind(self, sha256: str) -> bytes:
         """A hash of the hash that only this process can compute, so that the time of a lookup tells nothing about the
@@ -133,6 +143,19 @@ class AccessControl:
         except ValueError:
             return False
         return name.lower().rstrip(".") in self._hosts
+
+
+def refuse_key(key: ClientKey, now: float, is_old: bool = False) -> Failure | None:
+    """Why a known key does not work now; None if it does. `is_old`: it is the one before `sha256`."""
+    if key.disabled:
+        what = f"the key `{key.name}` is disabled; ask the operator of this gateway to enable it, or for another one"
+    elif now >= key.expires_at:
+        what = f"the key `{key.name}` expired at {key.expires}; ask the operator of this gateway for a new one"
+    elif is_old and now >= key.old_until_at:
+        what = f"this key of `{key.name}` was replaced, and worked until {key.old_until}; use the new one"
+    else:
+        return None
+    return Failure("authentication", what, 401)
 
 
 def _is_forwarded(headers: Mapping[str, str]) -> bool:

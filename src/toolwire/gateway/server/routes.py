@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
+from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -36,7 +37,7 @@ from toolwire.gateway.pipeline.relay import relay_answer, send_reply
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.responses_state.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.responses_state.service import ResponsesService
-from toolwire.gateway.server.access import Caller
+from toolwire.gateway.server.access import Caller, refuse_key
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
@@ -168,8 +169,9 @@ class Routes:
         }
         """Pages without authentication, by path; each gets the client's address."""
 
-    def resolve_head(self, request: ClientRequest) -> ResolvedHead:
-        """Match the endpoint and authenticate the client. Requests with the same head share the result."""
+    def resolve_head(self, request: ClientRequest, now: float) -> ResolvedHead:
+        """Match the endpoint and authenticate the client. Requests with the same head share the result, until the
+        client's key expires. `now` is Unix time."""
         path, query, headers = request.path, request.query, request.headers
         found = self._protocol_detector.find_endpoint(path, query) if request.method == "POST" else None
         codec, endpoint = found or (self._protocol_detector.guess_codec(path, query, headers), None)
@@ -178,13 +180,15 @@ class Routes:
             codec, passthrough = passed
         access = self.runtime.access
         authenticate = access.authenticate_for_metrics if path == METRICS_PATH else access.authenticate
-        caller = authenticate(headers, query, request.peer)
-        key_name = ""
+        caller = authenticate(headers, query, request.peer, now)
+        key_name, team, valid_until = "", "", inf
         if isinstance(caller, Failure) and passthrough is not None and not access.has_credential(headers, query):
             started_by = self._pipeline.provider_objects.uploads.find_key(codec, passthrough, query)
-            caller = Caller(started_by) if caller.kind == "authentication" and started_by is not None else caller
+            if caller.kind == "authentication" and started_by is not None:
+                caller = refuse_key(started_by, now) or Caller(started_by, valid_until=started_by.expires_at)
         if isinstance(caller, Caller):
-            key_name = caller.key.name if caller.key is not None else ""
+            key_name, team = (caller.key.name, caller.key.team) if caller.key is not None else ("", "")
+            valid_until = caller.valid_until
             caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
         client_id = headers.get(REQUEST_ID_HEADER, "")
         is_usable = bool(client_id) and _is_valid_request_id(client_id) is not None and redact(client_id) == client_id
@@ -192,7 +196,17 @@ class Routes:
         agent, product = recognise_agent(headers.get("user-agent", ""))
         subagent = find_subagent(headers)
         head = ResolvedHead(
-            codec, endpoint, passthrough, caller, key_name, agent or product[:MAX_PRODUCT], subagent, request_id, {}
+            codec=codec,
+            endpoint=endpoint,
+            passthrough=passthrough,
+            caller=caller,
+            valid_until=valid_until,
+            key_name=key_name,
+            team=team,
+            agent=agent or product[:MAX_PRODUCT],
+            subagent=subagent,
+            request_id=request_id,
+            upstream_headers={},
         )
         request.resolved_heads.clear()
         request.resolved_heads[self.runtime] = head
@@ -330,7 +344,7 @@ class Routes:
             size = sum(len(one.models or ()) for one in lists)
             models = await run_by_size(size * MERGE_BYTES, lambda: merge_models(router, lists))
             self._merged_models = (merged_from, models)
-        shown = filter_models(self._merged_models[1], key)
+        shown = filter_models(router, self._merged_models[1], key)
         body = call.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
         usable = [one for one in lists if may_use_provider(router, one.provider, key)]
         headers = header_values(usable)

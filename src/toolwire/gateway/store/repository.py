@@ -43,8 +43,9 @@ DESCRIPTION = "description"
 
 
 def owner_of(key: ClientKey | None) -> str:
-    """The owner of the entries of a client: every key has its own entries; without keys all clients share them."""
-    return _owner_digest(key.sha256) if key is not None else ""
+    """The owner of the entries of a client: every key has its own entries, also after it was replaced; without keys all
+    clients share them."""
+    return _owner_digest(key.first_sha256 or key.sha256) if key is not None else ""
 
 
 @lru_cache(maxsize=1024)
