@@ -355,6 +355,13 @@ def get_int(node: Object, key: str, path: Path) -> int | None:
     return value
 
 
+def find_count(node: Json, *keys: str) -> int | None:
+    """The count below these keys; None if there is none, or 0. What is not a whole number is ignored as a detail."""
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if node.__class__ is int and node > 0 else None
+
+
 _INT_OR_NULL = frozenset({int, type(None)})
 
 

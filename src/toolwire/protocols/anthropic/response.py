@@ -31,6 +31,7 @@ from toolwire.core.json_values import (
     Object,
     Path,
     expect_text,
+    find_count,
     get_int,
     get_ints,
     get_list,
@@ -121,6 +122,8 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         written,
         get_int(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
         origin=reading.read_origin(usage, path, known),
+        cache_write_1h=find_count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+        searches=find_count(usage, "server_tool_use", "web_search_requests"),
     )
 
 
@@ -222,7 +225,13 @@ def write_usage(usage: Usage | None, ledger: Ledger, tools_used: Sequence[str] =
     }
     if usage.reasoning is not None:
         out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    searches, fetches = tools_used.count("web_search"), tools_used.count("web_fetch")
+    if usage.cache_write_1h:
+        short = max(0, (written or 0) - usage.cache_write_1h)
+        out["cache_creation"] = {
+            "ephemeral_5m_input_tokens": short,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h,
+        }
+    searches, fetches = usage.searches or tools_used.count("web_search"), tools_used.count("web_fetch")
     if searches or fetches:
         out["server_tool_use"] = {"web_search_requests": searches, "web_fetch_requests": fetches}
     return restore_original_keys(out, usage.origin, NAME)

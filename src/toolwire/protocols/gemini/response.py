@@ -6,7 +6,7 @@ Grounding is what provider tools found: search results and citations in `groundi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Raw, Struct
@@ -40,6 +40,7 @@ from toolwire.core.json_values import (
     encode_text,
     expect_list,
     expect_object,
+    find_count,
     get_int,
     get_ints,
     get_list,
@@ -175,7 +176,35 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
                 reading.note_unknown_field(path, key, "usage-mapped")
     prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, names.COUNT_KEYS, path)
     input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
-    return Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))
+    details = _read_modalities(extra) if extra else {}
+    return Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra), **details)
+
+
+def _read_modalities(extra: Mapping[str, Json]) -> dict[str, int]:
+    """Tokens of audio and images, which have prices of their own."""
+    found: dict[str, int] = {}
+    for key, direction in _DETAIL_LISTS.items():
+        rows = extra.get(key)
+        for row in rows if isinstance(rows, list) else ():
+            field = f"{direction}_{str(row.get('modality')).lower()}" if isinstance(row, dict) else ""
+            if field in _PRICED_MODALITIES and (count := find_count(row, "tokenCount")):
+                found[field] = found.get(field, 0) + count
+    return found
+
+
+def _write_modalities(usage: Usage) -> Object:
+    """The tokens of audio and images, where they are known. Those of text are the rest."""
+    out: Object = {}
+    for key, direction in _DETAIL_LISTS.items():
+        counts = {modality: getattr(usage, f"{direction}_{modality}") for modality in ("audio", "image")}
+        rows = [{"modality": modality.upper(), "tokenCount": count} for modality, count in counts.items() if count]
+        if rows:
+            out[key] = rows
+    return out
+
+
+_DETAIL_LISTS = {"promptTokensDetails": "input", "candidatesTokensDetails": "output"}
+_PRICED_MODALITIES = ("input_audio", "input_image", "output_audio", "output_image")
 
 
 def read_create_time(value: Json, reading: PartReadContext, path: Path = None) -> int | None:
@@ -396,6 +425,7 @@ def write_usage(usage: Usage, ledger: Ledger) -> Object:
         out["cachedContentTokenCount"] = usage.cache_read
     if usage.reasoning is not None:
         out["thoughtsTokenCount"] = usage.reasoning
+    out |= _write_modalities(usage)
     return restore_original_keys(out, usage.origin, NAME)
 
 

@@ -29,6 +29,7 @@ from toolwire.core.json_values import (
     Object,
     Path,
     expect_object,
+    find_count,
     get_int,
     get_ints,
     get_list,
@@ -107,6 +108,14 @@ _USAGE_DETAILS: tuple[tuple[str, str, str], ...] = (
     ("reasoning", "completion_tokens_details", "reasoning_tokens"),
 )
 _USAGE_DETAIL_KEYS = frozenset((group, key) for _, group, key in _USAGE_DETAILS)
+_PRICED_DETAILS = {
+    "input_audio": ("prompt_tokens_details", "audio_tokens"),
+    "input_image": ("prompt_tokens_details", "image_tokens"),
+    "output_audio": ("completion_tokens_details", "audio_tokens"),
+    "output_image": ("completion_tokens_details", "image_tokens"),
+    "searches": ("server_tool_use", "web_search_requests"),
+}
+"""Counts that have prices of their own, but no counterpart in most protocols."""
 _VENDOR_CACHED_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
 """Cached tokens at DeepSeek, Moonshot and others."""
 
@@ -126,7 +135,9 @@ def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
     prompt, completion, reasoning = prompt or 0, completion or 0, counts.get("reasoning")
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning
-    return Usage(prompt, completion, **counts, total=total, origin=Origin(NAME, path, node))
+    # OpenRouter counts the searches of all models as Anthropic does.
+    details = {field: find_count(node, *keys) for field, keys in _PRICED_DETAILS.items()} if counts else {}
+    return Usage(prompt, completion, **counts, total=total, origin=Origin(NAME, path, node), **details)
 
 
 def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None:
@@ -148,6 +159,9 @@ def write_usage(usage: Usage) -> Object:
     for field, group, key in _USAGE_DETAILS:
         count = getattr(usage, field)
         if count is not None:
+            out.setdefault(group, {})[key] = count
+    for field, (group, key) in _PRICED_DETAILS.items():
+        if count := getattr(usage, field):
             out.setdefault(group, {})[key] = count
     return out
 

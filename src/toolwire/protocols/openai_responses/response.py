@@ -183,7 +183,17 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     cached, cache_written = get_ints(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
     reasoning = get_int(given, "reasoning_tokens", (at, "output_tokens_details"))
     origin = reading.read_origin(node, at, USAGE_KEYS)
-    return Usage(input or 0, output or 0, cached, cache_written, reasoning, total, origin)
+    searches = _count_searches(body.get("output"))
+    return Usage(input or 0, output or 0, cached, cache_written, reasoning, total, origin, searches=searches)
+
+
+def _count_searches(items: Json) -> int | None:
+    """OpenAI counts searches as calls, and not in the usage. Opening a page of the results is not a search."""
+    if not isinstance(items, list):
+        return None
+    calls = (item for item in items if isinstance(item, dict) and item.get("type") == "web_search_call")
+    actions = (action if isinstance(action := call.get("action"), dict) else {} for call in calls)
+    return sum(action.get("type", "search") == "search" for action in actions) or None
 
 
 class _ResponsePeek(Struct, gc=False):
@@ -201,8 +211,9 @@ def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
     if found is None or found.error is not None or found.status != FINISH_STATUSES["stop"][0]:
         return None
-    usage = read_usage({"usage": found.usage}, None, ReadContext(NAME))
-    items = _decode_items(found.output) if data.find(b'"call_id"') >= 0 else None
+    has_calls = data.find(b'"call_id"') >= 0 or data.find(b'"web_search_call"') >= 0
+    items = _decode_items(found.output) if has_calls else None
+    usage = read_usage({"usage": found.usage, "output": items}, None, ReadContext(NAME))
     return ResponsePeek(found.model, usage, tuple(_find_called_tools(items or [])))
 
 
