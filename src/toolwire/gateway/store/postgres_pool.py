@@ -52,6 +52,100 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE INDEX toolwire_entries_owner ON toolwire_entries (('o' || owner), (-expires));
     """,
+    """
+    CREATE TABLE toolwire_counters (
+        name text COLLATE "C" NOT NULL,
+        start bigint NOT NULL,
+        unit text COLLATE "C" NOT NULL,
+        ends bigint NOT NULL,
+        used bigint NOT NULL,
+        PRIMARY KEY (name, start)
+    ) WITH (fillfactor = 50);
+    CREATE TABLE toolwire_reservations (
+        counter text COLLATE "C" NOT NULL,
+        start bigint NOT NULL,
+        id text COLLATE "C" NOT NULL,
+        place integer NOT NULL,
+        amount bigint NOT NULL,
+        expires double precision NOT NULL,
+        PRIMARY KEY (counter, start, id)
+    );
+    CREATE INDEX toolwire_reservations_id ON toolwire_reservations (id);
+    CREATE INDEX toolwire_reservations_expires ON toolwire_reservations (expires);
+
+    CREATE FUNCTION toolwire_reserve_1(
+        reservation text, names text[], units text[], amounts bigint[], limits bigint[],
+        lease double precision, at double precision
+    ) RETURNS TABLE (taken bigint, opens_after double precision, is_refused boolean) LANGUAGE plpgsql AS $$
+    DECLARE
+        moment double precision := coalesce(at, extract(epoch FROM clock_timestamp())::double precision);
+        midnight timestamp := date_trunc('month', to_timestamp(moment) AT TIME ZONE 'UTC');
+        month_start bigint := extract(epoch FROM midnight)::bigint;
+        month_end bigint := extract(epoch FROM midnight + interval '1 month')::bigint;
+        seconds bigint;
+        starts bigint[] := '{}';
+        stops bigint[] := '{}';
+        takens bigint[] := '{}';
+        refusals boolean[] := '{}';
+        is_known boolean;
+        used_now bigint;
+        held_now bigint;
+    BEGIN
+        -- A reservation may be lost when the server crashes: its lease would have ended soon.
+        PERFORM set_config('synchronous_commit', 'off', true);
+        FOR number IN 1 .. cardinality(names) LOOP
+            seconds := CASE units[number] WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 WHEN 'day' THEN 86400 END;
+            IF units[number] = 'month' THEN
+                starts := starts || month_start;
+                stops := stops || month_end;
+            ELSIF units[number] = 'none' THEN
+                starts := starts || 0::bigint;
+                stops := stops || 253402300799;
+            ELSE
+                starts := starts || floor(moment / seconds)::bigint * seconds;
+                stops := stops || (floor(moment / seconds)::bigint + 1) * seconds;
+            END IF;
+        END LOOP;
+        -- Everybody locks counters in the order of their names, so that nobody waits in a circle.
+        INSERT INTO toolwire_counters AS c (name, start, unit, ends, used)
+            SELECT n, s, u, e, 0 FROM unnest(names, starts, units, stops) AS new (n, s, u, e) ORDER BY n, s
+            ON CONFLICT (name, start) DO NOTHING;
+        PERFORM 1 FROM toolwire_counters AS c JOIN unnest(names, starts) AS new (n, s) ON c.name = n AND c.start = s
+            ORDER BY c.name, c.start FOR UPDATE OF c;
+        is_known := EXISTS (SELECT FROM toolwire_reservations AS r WHERE r.id = reservation);
+        FOR number IN 1 .. cardinality(names) LOOP
+            SELECT c.used INTO used_now FROM toolwire_counters AS c
+                WHERE c.name = names[number] AND c.start = starts[number];
+            SELECT coalesce(sum(r.amount), 0) INTO held_now FROM toolwire_reservations AS r
+                WHERE r.counter = names[number] AND r.start = starts[number] AND r.expires > moment
+                    AND r.id <> reservation;
+            takens := takens || used_now + held_now;
+            refusals := refusals || (NOT is_known AND limits[number] >= 0
+                AND used_now + held_now + amounts[number] > limits[number]);
+        END LOOP;
+        IF NOT is_known AND NOT true = ANY (refusals) THEN
+            INSERT INTO toolwire_reservations (counter, start, id, place, amount, expires)
+                SELECT n, s, reservation, p, a, moment + lease
+                FROM unnest(names, starts, amounts) WITH ORDINALITY AS new (n, s, a, p);
+        END IF;
+        RETURN QUERY SELECT t, e - moment, f FROM unnest(takens, stops, refusals) AS done (t, e, f);
+    END $$;
+
+    CREATE FUNCTION toolwire_settle_1(ids text[], places integer[], amounts bigint[]) RETURNS void
+    LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM 1 FROM toolwire_counters AS c
+            WHERE (c.name, c.start) IN (
+                SELECT r.counter, r.start FROM toolwire_reservations AS r WHERE r.id = ANY (ids))
+            ORDER BY c.name, c.start FOR UPDATE;
+        WITH removed AS (
+            DELETE FROM toolwire_reservations AS r USING unnest(ids, places, amounts) AS new (i, p, a)
+            WHERE r.id = i AND r.place = p RETURNING r.counter, r.start, a),
+        sums AS (SELECT counter, removed.start, sum(a)::bigint AS amount FROM removed GROUP BY 1, 2)
+        UPDATE toolwire_counters AS c SET used = c.used + sums.amount
+            FROM sums WHERE c.name = sums.counter AND c.start = sums.start AND sums.amount <> 0;
+    END $$;
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.
@@ -112,6 +206,7 @@ RETRYABLE_ERRORS = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
     asyncpg.InvalidSQLStatementNameError,
     asyncpg.InvalidCachedStatementError,
 )
@@ -238,7 +333,7 @@ class PostgresPool:
                     nothing_written = any(isinstance(one, RETRYABLE_ERRORS) for one in (error, error.__cause__))
                     if not is_idempotent and not nothing_written:
                         raise
-                    if isinstance(error, asyncpg.UndefinedTableError):
+                    if isinstance(error, (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)):
                         self._is_migrated = False
                 await pool.connections.expire_connections()  # the others are probably broken, too
                 if not self._is_migrated:

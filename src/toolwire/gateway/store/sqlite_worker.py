@@ -37,6 +37,20 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     ),
     # The bytes of each owner, and its entries that expire first.
     ("CREATE INDEX entries_by_owner ON entries (owner, expires, length(body))",),
+    # The counters of limits, and what running requests hold of them.
+    (
+        """CREATE TABLE counters (
+            name TEXT NOT NULL, unit TEXT NOT NULL, start INTEGER NOT NULL, ends INTEGER NOT NULL,
+            used INTEGER NOT NULL, PRIMARY KEY (name, start)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE reservations (
+            id TEXT NOT NULL, place INTEGER NOT NULL, counter TEXT NOT NULL, unit TEXT NOT NULL,
+            start INTEGER NOT NULL, ends INTEGER NOT NULL, amount INTEGER NOT NULL, expires REAL NOT NULL,
+            PRIMARY KEY (id, place)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX reservations_by_counter ON reservations (counter, start, expires, amount)",
+        "CREATE INDEX reservations_by_end ON reservations (expires)",
+    ),
 )
 """Each step migrates the tables from one version to the next. Never change a released step."""
 _READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)

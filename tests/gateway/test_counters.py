@@ -1,0 +1,326 @@
+"""The laws of counters, the same for every kind of them: generated histories are compared with a model that is too slow
+and too simple to be wrong, and whole processes race for what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway import redis_server
+from gateway.counter_stores import BACKENDS, MAKERS, NEEDS_REDIS, SHARED, opened
+from gateway.postgres import PASSWORD
+from gateway.stores import Clock
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.usage.counters import (
+    KEPT_SECONDS,
+    Charge,
+    Counters,
+    CounterState,
+    CounterUse,
+    Reserved,
+    Settlement,
+    find_window,
+)
+
+LEASE = 30.0
+UNITS = ("minute", "hour", "day", "month", "none")
+NAMES = tuple(f"{unit}-{letter}" for unit in UNITS for letter in "ab")
+
+
+class Model:
+    """What counters should do, as one list of everything that happened."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.used: dict[tuple[str, int], int] = {}
+        self.holds: dict[str, list[tuple[str, int, int]]] = {}
+        self.expires: dict[str, float] = {}
+
+    def held(self, name: str, start: int, now: float) -> int:
+        live = (hold for id, hold in self.holds.items() if self.expires[id] > now)
+        return sum(amount for hold in live for counter, at, amount in hold if (counter, at) == (name, start))
+
+    def reserve(self, id: str, charges: list[Charge]) -> Reserved:
+        now, states, refused = self.clock(), [], []
+        for index, charge in enumerate(charges):
+            start, end = find_window(charge.unit, now)
+            taken = self.used.get((charge.counter, start), 0) + self.held(charge.counter, start, now)
+            states.append(CounterState(taken, end - now))
+            if charge.limit >= 0 and taken + charge.amount > charge.limit:
+                refused.append(index)
+        if not refused:
+            windows = [find_window(charge.unit, now)[0] for charge in charges]
+            self.holds[id] = [(one.counter, start, one.amount) for one, start in zip(charges, windows, strict=True)]
+            self.expires[id] = now + LEASE
+        return Reserved(tuple(states), tuple(refused))
+
+    def settle(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            for (name, start, _), amount in zip(self.holds.pop(settlement.id, ()), settlement.amounts, strict=False):
+                self.used[name, start] = self.used.get((name, start), 0) + amount
+
+    def renew(self, ids: list[str]) -> None:
+        for id in ids:
+            if id in self.holds:
+                self.expires[id] = self.clock() + LEASE
+
+    def known(self, ids: Iterable[str]) -> list[str]:
+        """The newest first, so that small numbers name something; also what is settled or refused already. Not what was
+        given back so long ago that it may be forgotten."""
+        now = self.clock()
+        return [id for id in reversed(list(ids)) if self.expires.get(id, now) + KEPT_SECONDS > now]
+
+    def listed(self) -> list[CounterUse]:
+        now, uses = self.clock(), []
+        for name in sorted(NAMES):
+            unit = name.partition("-")[0]
+            start, end = find_window(unit, now)
+            use = CounterUse(name, unit, self.used.get((name, start), 0), self.held(name, start, now), end - now)
+            uses += [use] if use.used or use.held else []
+        return uses
+
+
+CHARGES = st.lists(
+    st.builds(
+        lambda name, amount, limit: Charge(name, name.partition("-")[0], amount, limit),
+        st.sampled_from(NAMES),
+        st.integers(0, 40) | st.just(2**50),
+        st.integers(-1, 100) | st.just(2**52),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda charge: charge.counter,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), CHARGES),
+        st.tuples(st.just("settle"), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), max_size=4)),
+        st.tuples(st.just("renew"), st.lists(st.integers(0, 9), max_size=4)),
+        st.tuples(st.just("wait"), st.sampled_from((0.5, 10, LEASE, 59, 3600, 86400 * 27))),
+        st.tuples(st.just("sweep"), st.none()),
+    ),
+    max_size=25,
+)
+
+
+class Own:
+    """Counters of which one history has names of its own, so that many can be played on one server."""
+
+    def __init__(self, counters: Counters, prefix: str) -> None:
+        self._counters, self._prefix = counters, prefix
+
+    async def reserve(self, id: str, charges: list[Charge]) -> Reserved | StoreDown:
+        own = [replace(charge, counter=self._prefix + charge.counter) for charge in charges]
+        return await self._counters.reserve(self._prefix + id, own, LEASE)
+
+    async def settle(self, settlements: list[Settlement]) -> StoreDown | None:
+        return await self._counters.settle([replace(one, id=self._prefix + one.id) for one in settlements])
+
+    async def renew(self, ids: list[str]) -> StoreDown | None:
+        return await self._counters.renew([self._prefix + id for id in ids], LEASE)
+
+    async def sweep(self) -> StoreDown | None:
+        return await self._counters.sweep()
+
+    async def listed(self) -> list[CounterUse]:
+        found = await self._counters.list_counters()
+        assert not isinstance(found, StoreDown), found
+        own = [use for use in found if use.counter.startswith(self._prefix)]
+        return [replace(use, counter=use.counter.removeprefix(self._prefix)) for use in own]
+
+
+async def play(counters: Own, model: Model, steps: list[tuple[str, Any]]) -> None:
+    """Do the same with both, and compare what they say after every step."""
+    sizes: dict[str, int] = {}
+    for number, (step, what) in enumerate(steps):
+        if step == "reserve":
+            id = f"r{number}"
+            expected = model.reserve(id, what)
+            sizes |= {id: len(what)}
+            assert rounded(await counters.reserve(id, what)) == rounded(expected)
+        elif step == "settle":
+            known = model.known(sizes)
+            chosen = [(known[at], amount) for at, amount in what if at < len(known)]
+            settlements = [Settlement(id, (amount,) * sizes[id]) for id, amount in dict(chosen).items()]
+            model.settle(settlements)
+            assert await counters.settle(settlements) is None
+        elif step == "renew":
+            known = model.known(sizes)
+            ids = [known[at] for at in dict.fromkeys(what) if at < len(known)]
+            model.renew(ids)
+            assert await counters.renew(ids) is None
+        elif step == "wait":
+            model.clock.time += what
+        else:
+            assert await counters.sweep() is None
+        assert [rounded_use(use) for use in await counters.listed()] == [rounded_use(use) for use in model.listed()]
+
+
+def rounded(result: Reserved | StoreDown) -> Reserved:
+    assert isinstance(result, Reserved), result
+    states = tuple(CounterState(state.taken, round(state.opens_after, 3)) for state in result.states)
+    return Reserved(states, result.refused)
+
+
+def rounded_use(use: CounterUse) -> tuple[Any, ...]:
+    return use.counter, use.unit, use.used, use.held, round(use.opens_after, 3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_counters_do_what_the_model_does(backend: str, tmp_path: Path) -> None:
+    clock, numbers = Clock(), itertools.count()
+    with asyncio.Runner() as runner:
+        counters = MAKERS[backend](tmp_path, clock)
+
+        @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(STEPS, st.sampled_from((1_700_000_000.0, 1_709_251_195.5, 1_798_761_590.25)))
+        def check(steps: list[tuple[str, Any]], now: float) -> None:
+            clock.time = now
+            runner.run(play(Own(counters, f"{next(numbers)}/"), Model(clock), steps))
+
+        check()
+        runner.run(counters.close())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("now", "unit", "seconds"),
+    [
+        ((2026, 2, 28, 23, 59, 59), "month", 1),
+        ((2028, 2, 28, 23, 59, 59), "month", 86401),
+        ((2026, 12, 31, 0, 0, 0), "month", 86400),
+        ((2027, 1, 1, 0, 0, 0), "month", 31 * 86400),
+        ((2000, 3, 1, 0, 0, 0), "month", 31 * 86400),
+        ((2026, 11, 17, 22, 59, 30), "day", 3630),
+        ((2026, 11, 17, 22, 59, 30), "hour", 30),
+        ((2026, 11, 17, 22, 59, 30), "minute", 30),
+    ],
+)
+def test_windows_are_those_of_utc(backend: str, tmp_path: Path, now: tuple[int, ...], unit: Any, seconds: int) -> None:
+    async def run() -> None:
+        clock = Clock(datetime(*now, tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
+        async with opened(backend, tmp_path, clock) as counters:
+            reserved = rounded(await counters.reserve("r", [Charge("c", unit, 1)], LEASE))
+            assert reserved.states == (CounterState(0, seconds),)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("backend", SHARED)
+def test_gateways_that_race_never_pass_a_limit(backend: str, tmp_path: Path) -> None:
+    """Three gateways, thirty requests each at the same time, for twenty places and for fifty tokens of three each."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with (
+            opened(backend, tmp_path, clock) as first,
+            opened(backend, tmp_path, clock) as second,
+            opened(backend, tmp_path, clock) as third,
+        ):
+            charges = [Charge("parallel", "none", 1, 20), Charge("tokens", "day", 3, 50)]
+            asked = [
+                counters.reserve(f"{name}-{number}", list(reversed(charges)) if number % 2 else charges, LEASE)
+                for name, counters in enumerate((first, second, third))
+                for number in range(30)
+            ]
+            answers = [answer for answer in await asyncio.gather(*asked) if isinstance(answer, Reserved)]
+            assert len(answers) == 90
+            assert sum(not answer.refused for answer in answers) == 50 // 3
+            listed = await second.list_counters()
+            assert isinstance(listed, list)
+            assert [(use.counter, use.used, use.held) for use in listed] == [("parallel", 0, 16), ("tokens", 0, 48)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("backend", SHARED)
+def test_a_settlement_that_is_sent_twice_at_the_same_time_counts_once(backend: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with opened(backend, tmp_path, clock) as first, opened(backend, tmp_path, clock) as second:
+            await first.reserve("r", [Charge("tokens", "day", 3, 50), Charge("parallel", "none", 1, 1)], LEASE)
+            settlement = Settlement("r", (7, 0))
+            assert await asyncio.gather(*(one.settle([settlement]) for one in (first, second) * 5)) == [None] * 10
+            assert await second.list_counters() == [
+                CounterUse("tokens", "day", 7, 0, find_window("day", clock())[1] - clock())
+            ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("backend", ["file", *SHARED])
+def test_what_was_used_outlives_the_process(backend: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        charges = [Charge("tokens", "day", 30, 100), Charge("parallel", "none", 1, 5)]
+        async with opened(backend, tmp_path, clock) as counters:
+            await counters.reserve("r", charges, LEASE)
+            await counters.reserve("lost", charges, LEASE)
+            await counters.settle([Settlement("r", (71, 0))])
+        clock.time += LEASE  # of what was running
+        async with opened(backend, tmp_path, clock) as counters:
+            again = await counters.reserve("s", charges, LEASE)
+            assert isinstance(again, Reserved)
+            assert [state.taken for state in again.states] == [71, 0]
+            assert again.refused == (0,)
+
+    asyncio.run(run())
+
+
+def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with opened("file", tmp_path, clock) as first, opened("file", tmp_path, clock) as second:
+            for counters, amount in ((first, 10), (second, 20), (first, 5)):
+                await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE)
+                await counters.settle([Settlement("r", (amount,))])
+                await counters._write_task  # type: ignore[attr-defined]
+            assert [use.used for use in await first.list_counters()] == [35]  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_without_its_file_the_first_reservation_fails_and_later_ones_do_not(tmp_path: Path) -> None:
+    """What was used before is not known. Once it is, the memory knows all that this process uses."""
+
+    async def run() -> None:
+        clock = Clock()
+        (tmp_path / "store.db").mkdir()
+        async with opened("file", tmp_path, clock) as counters:
+            assert isinstance(await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE), StoreDown)
+            (tmp_path / "store.db").rmdir()
+            clock.time += 2
+            assert isinstance(await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE), Reserved)
+
+    asyncio.run(run())
+
+
+@NEEDS_REDIS
+def test_a_redis_that_is_down_is_an_answer_without_its_password(tmp_path: Path) -> None:
+    from toolwire.gateway.usage.counters_redis import RedisCounters
+
+    async def run() -> None:
+        with redis_server.own_server() as server:
+            counters = RedisCounters(server.url())
+            assert isinstance(await counters.reserve("r", [Charge("tokens", "day", 1)], LEASE), Reserved)
+            server.stop()
+            for _ in range(2):
+                down = await counters.reserve("s", [Charge("tokens", "day", 1)], LEASE)
+                assert isinstance(down, StoreDown)
+                assert str(server.port) in down.reason
+                assert PASSWORD not in down.reason
+            server.start()
+            counters._retry_at = 0.0
+            assert isinstance(await counters.reserve("t", [Charge("tokens", "day", 1)], LEASE), Reserved)
+            await counters.close()
+
+    asyncio.run(run())
