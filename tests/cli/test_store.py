@@ -17,7 +17,7 @@ from gateway.postgres import PASSWORD, free_port, schema_of, server
 from toolwire.cli import main
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import load_config
-from toolwire.gateway.store import open_store
+from toolwire.gateway.store import open_store, postgres_pool, sqlite_worker
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry
 
@@ -82,8 +82,8 @@ def test_stats(run: Any, filled_store: str) -> None:
     assert (code, err) == (0, "")
     lines = collapse_spaces(out)
     place = {
-        "sqlite": r"store .*/kept/store\.db, schema version 2",
-        "postgres": r"store PostgreSQL at 127\.0\.0\.1:\d+, database postgres, schema version 3",
+        "sqlite": rf"store .*/kept/store\.db, schema version {len(sqlite_worker.MIGRATIONS)}",
+        "postgres": rf"store PostgreSQL at .*:\d+, database postgres, schema version {len(postgres_pool.MIGRATIONS)}",
     }
     assert re.fullmatch(place[filled_store], lines[0])
     assert re.fullmatch(r"size \d+\.\d KiB of at most 2\.0 GiB", lines[1])
@@ -174,7 +174,8 @@ def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 def test_default_file(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("stats")
     assert code == 0
-    assert collapse_spaces(out)[0] == f"store {tmp_path}/state/toolwire/store.db, schema version 2"
+    version = len(sqlite_worker.MIGRATIONS)
+    assert collapse_spaces(out)[0] == f"store {tmp_path}/state/toolwire/store.db, schema version {version}"
     assert collapse_spaces(out)[2:] == ["entries 0 of 0 owners", "expired 0", "encrypted no"]
 
 
