@@ -12,6 +12,8 @@ import pytest
 from material import NAMES, corpus, needs_corpus
 from tool_formats.written_calls import WRITERS
 from toolwire import Exchange, Options, Stream, parse_tool_calls, translate
+from toolwire.core.json_values import is_object_text
+from toolwire.core.sse import SseSplitter
 from toolwire.protocols import find_codec
 
 RESCUE = {"tool_format": "auto", "repair_calls": True}
@@ -29,6 +31,13 @@ REPAIRED = {
 """The recordings in which there is something to repair. None is a call that somebody only wrote about."""
 
 
+def read_frames(data: bytes) -> list[tuple[str | None, Any]]:
+    """The event and the value of each frame."""
+    splitter = SseSplitter()
+    frames = [*splitter.feed(data), *splitter.close()]
+    return [(one.event, None if one.data.strip() == b"[DONE]" else json.loads(one.data)) for one in frames]
+
+
 @needs_corpus
 @pytest.mark.parametrize("recorded", corpus(), ids=lambda one: one.name)
 def test_recorded_answers_that_are_right_stay_so(recorded: Any) -> None:
@@ -39,9 +48,12 @@ def test_recorded_answers_that_are_right_stay_so(recorded: Any) -> None:
     exchange.remember_request(recorded.request)
     if recorded.bytes is not None:
         stream = exchange.start_stream()
-        stream.feed(recorded.bytes)
-        stream.close()
+        written = stream.feed(recorded.bytes) + stream.close()
         losses = stream.losses
+        if recorded.name not in REPAIRED:
+            untouched = Exchange(codec, codec).start_stream()
+            assert read_frames(written) == read_frames(untouched.feed(recorded.bytes) + untouched.close())
+            assert not losses
     else:
         losses = exchange.translate_response(recorded.response).losses
     assert {loss.code for loss in losses if loss.severity == "repaired"} == {
@@ -151,6 +163,72 @@ def test_bad_calls(name: str, target: str) -> None:
     for answer, codes in repair_everywhere(target, None, [(called, arguments)], "tool_calls"):
         assert read_calls(target, answer) == [("get_weather", meant)]
         assert set(codes) == {"name-repaired" if called != "get_weather" else "arguments-repaired"}
+
+
+# --- within one protocol ------------------------------------------------------------------------------------------------
+
+
+def repair_within(protocol: str, data: bytes, size: int) -> tuple[bytes, Stream]:
+    """A provider's stream as a client of the same protocol gets it."""
+    request = translate(REQUEST, "request", source="openai-chat", target=protocol).json()
+    stream = Stream(source=protocol, target=protocol, request=request, **RESCUE)
+    pieces = (data[at : at + size] for at in range(0, len(data), size))
+    return b"".join(map(stream.feed, pieces)) + stream.close(), stream
+
+
+def write_stream_of(protocol: str, text: str | None, calls: list[tuple[str, str]], finish: str) -> bytes:
+    writer = Stream(source="openai-chat", target=protocol)
+    return writer.feed(write_stream(text, calls, finish, 3)) + writer.close()
+
+
+@pytest.mark.parametrize("size", [1, 50, 1_000_000])
+@pytest.mark.parametrize("protocol", NAMES)
+def test_frames_pass_until_something_is_repaired(protocol: str, size: int) -> None:
+    before = "If a < b, then <b>bold</b> is `<tool_call>` in text. "
+    data = write_stream_of(protocol, before + WRITERS["hermes"](CALLS[:1]), [], "stop")
+    written, stream = repair_within(protocol, data, size)
+    assert stream.failure is None
+    assert [loss.code for loss in stream.losses if loss.severity != "changed"] == ["call-in-text"]
+    sent, received = read_frames(written), read_frames(data)
+    same = next(at for at, (one, other) in enumerate(zip(sent, received, strict=False)) if one != other)
+    assert same > 10
+    answer = fold_stream(protocol, written)
+    assert read_calls(protocol, answer) == CALLS[:1]
+    assert json.dumps(answer).count("in text. ") == 1
+
+
+@pytest.mark.parametrize("size", [1, 50, 1_000_000])
+@pytest.mark.parametrize("protocol", NAMES)
+@pytest.mark.parametrize("name", [None, *BAD_CALLS])
+def test_calls_within_one_protocol(name: str | None, protocol: str, size: int) -> None:
+    called, arguments, meant = BAD_CALLS[name] if name else ("get_weather", '{"city": "Rome"}', {"city": "Rome"})
+    if not is_object_text(arguments) and protocol != "openai-chat":
+        pytest.skip("the writer that makes the provider's stream would not write such arguments")
+    good = ("get_weather", '{"city": "Oslo", "days": 12}')
+    data = write_stream_of(protocol, "Let me look < there. ", [good, (called, arguments)], "tool_calls")
+    written, stream = repair_within(protocol, data, size)
+    assert stream.failure is None
+    if name is None:
+        assert read_frames(written) == read_frames(data)
+        assert not stream.losses
+    answer = fold_stream(protocol, written)
+    assert read_calls(protocol, answer) == [("get_weather", {"city": "Oslo", "days": 12}), ("get_weather", meant)]
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+@pytest.mark.parametrize("protocol", NAMES)
+def test_a_stream_that_ends_early_still_fails(protocol: str, size: int) -> None:
+    data = write_stream_of(protocol, "Let me look < there <tool", [], "stop")
+    frames = [frame + b"\n\n" for frame in data.split(b"\n\n")[:-1]]
+    for count in range(1, len(frames) - 4):
+        written, stream = repair_within(protocol, b"".join(frames[:count]), size)
+        assert stream.failure is not None
+        assert fold_stream_failure(protocol, written)
+
+
+def fold_stream_failure(protocol: str, data: bytes) -> Any:
+    codec = find_codec(protocol)
+    return Exchange(codec, codec).translate_streamed_response(data).failure
 
 
 @pytest.mark.parametrize("target", NAMES)

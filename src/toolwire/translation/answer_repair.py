@@ -117,6 +117,8 @@ class _ChoiceRepair(Struct, eq=False):
     reader: TextReader | None
     text_part: Text = Text("")
     """The provider's part that the text is from."""
+    is_text_announced: bool = False
+    """Has that part started, and nothing was written of it?"""
     open_part: int = -1
     """The index of the part that is being written from text, -1 for none."""
     open_kind: type = Text
@@ -179,11 +181,12 @@ class AnswerRepair:
         self._choice_by_part[event.index] = choice
         self._close_ended_calls(choice, False, out)
         if isinstance(part, Text) and choice.reader is not None:
-            choice.text_part, self._indexes[event.index] = part, -1
+            choice.text_part, choice.is_text_announced, self._indexes[event.index] = part, True, -1
             if part.text:
                 self._feed_text(choice, part.text, out)
             return
         if isinstance(part, Call):
+            choice.is_text_announced = False
             if choice.reader is not None:
                 self._write_pieces(choice, choice.reader.discard_calls(), out)
                 self._end_text(choice, out)
@@ -225,7 +228,11 @@ class AnswerRepair:
                 self._close_call(choice, event.index, True, out)
         elif index >= 0:
             out.append(PartEnd(index, event.incomplete))
-        # Text goes on: the end of the choice tells what the text that is held back means.
+        elif not choice.unsent_size:
+            if choice.is_text_announced:
+                self._open_text(choice, Text, out)
+            self._end_text(choice, out)
+        # Otherwise the text goes on: the end of the choice tells what the text that is held back means.
 
     def _add_to_part(self, event: SealDelta | CitationDelta, out: list[Event]) -> None:
         out.append(replace(event, index=self._target_part(event.index, out), frame=None))
@@ -265,7 +272,7 @@ class AnswerRepair:
                 self._end_text(choice, out)
                 self._write_call(choice, piece, out)
             elif isinstance(piece, ReasoningText):
-                if not choice.has_content and choice.open_kind is not Reasoning:
+                if choice.open_part < 0 or choice.open_kind is not Reasoning:
                     self._note("reasoning-in-text", source_path(choice.text_part), "thinking was found in the text")
                 self._open_text(choice, Reasoning, out)
                 out.append(TextDelta(choice.open_part, piece.text))
@@ -280,6 +287,7 @@ class AnswerRepair:
         if choice.open_part >= 0 and choice.open_kind is kind:
             return
         self._end_text(choice, out)
+        choice.is_text_announced = False
         part: Part = Reasoning() if kind is Reasoning else replace_fields(choice.text_part, text="")
         choice.open_part, choice.open_kind = self._open_part(part, choice.choice, out), kind
 

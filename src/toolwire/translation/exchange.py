@@ -398,7 +398,8 @@ class Exchange:
     def start_stream(self) -> StreamTranslation:
         ledger = Ledger(self.provider.name, self.client.name)
         repairs = self.repairs_answers
-        steps = self._make_answer_steps("", ledger, repairs) if self.needs_answer_rewrite or repairs else None
+        is_rewritten = self.needs_answer_rewrite or (repairs and self.can_take_rounds)
+        steps = self.make_answer_steps("", ledger, repairs) if is_rewritten else None
         return StreamTranslation(self, ledger, steps)
 
     def _fold_stream(self, data: bytes, repairs: list[Path]) -> Response:
@@ -433,7 +434,7 @@ class Exchange:
             return self._write_failure(response.failure, ledger, response.usage)
         steps, visible, seed = None, response, self.seed or response.id
         if self.needs_answer_rewrite or is_repaired:
-            steps = self._make_answer_steps(seed, ledger, is_repaired)
+            steps = self.make_answer_steps(seed, ledger, is_repaired)
             visible = translate_whole_answer(response, steps)
             if steps.failure is not None:
                 return self._write_failure(steps.failure, ledger, response.usage)
@@ -487,7 +488,7 @@ class Exchange:
         """Did policy rules change tools, so that calls of them must be changed back?"""
         return bool(self._policy_undo)
 
-    def _make_answer_steps(self, seed: str, ledger: Ledger, is_repaired: bool = False) -> AnswerSteps:
+    def make_answer_steps(self, seed: str, ledger: Ledger, is_repaired: bool = False) -> AnswerSteps:
         return AnswerSteps(
             self.client,
             self.provider,

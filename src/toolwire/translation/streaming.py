@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
 from toolwire.translation import signature_memory
 from toolwire.translation.answer_steps import EVENT_STEPS, AnswerSteps
+from toolwire.translation.unchanged_start import Delta, UnchangedStart
 
 if TYPE_CHECKING:
     from toolwire.translation.exchange import Exchange
@@ -42,6 +43,7 @@ class StreamTranslation:
     """
 
     def __init__(self, exchange: Exchange, ledger: Ledger, steps: AnswerSteps | None) -> None:
+        """`steps` is None if the provider's frames are written back, as long as nothing is repaired."""
         self._exchange = exchange
         self.ledger = ledger
         self._reader: StreamReader = exchange.provider.make_stream_reader()
@@ -51,6 +53,10 @@ class StreamTranslation:
         self._repair = exchange.start_repair(ledger)
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""
+        self._unchanged_start = UnchangedStart() if self._repair is not None and steps is None else None
+        """Set while the frames of an answer that may be repaired are sent as they came."""
+        self._passed_delta: Delta | None = None
+        """The last delta of which the writer does not know."""
         self._fold = Fold() if exchange.uses_memory else None
         self._first_seal = ""
         """The first seal that the client got."""
@@ -69,7 +75,7 @@ class StreamTranslation:
         self.ended = False
         self._repeated_index = -1
         """The provider's index of the part that the last delta belongs to, where answers are repaired."""
-        self._last_delta: TextDelta | ArgumentsDelta | None = None
+        self._last_delta: Delta | None = None
         """The last event, if it was a delta and the reader may recognise more of them by their bytes."""
         self._delta_writer: DeltaWriter | None = None
         """Writes their texts; looked up when the first one comes."""
@@ -92,6 +98,10 @@ class StreamTranslation:
         fold, steps = self._fold, self._steps
         if fold is None:
             return EMPTY_MAPPING
+        if self._unchanged_start is not None:
+            fold = Fold()
+            for event in self._unchanged_start.sent_events:
+                fold.add_event(event)
         if self.rounds is None and not fold.may_have_seals and (steps is None or not steps.has_renamed_ids):
             return EMPTY_MAPPING  # the client got everything
         return self._exchange.collect_records(fold.response, steps, self.rounds, fold.ended, self._first_seal)
@@ -112,7 +122,9 @@ class StreamTranslation:
             delta = self._last_delta
             text = None if delta is None else self._reader.read_repeat(piece)
             if delta is None or text is None:
-                out.append(self._translate_events(self._reader.feed(piece)))
+                out.append(self._translate_events(self._reader.feed(piece), piece))
+            elif self._unchanged_start is not None:
+                out.append(self._pass_repeat(self._unchanged_start, delta, text, piece))
             else:
                 out.append(self._translate_repeat(delta, text))
         return b"".join(out)
@@ -155,24 +167,95 @@ class StreamTranslation:
         self.text_length = 0
         return self._exchange.next_request(self.rounds, results)
 
-    def _translate_events(self, events: list[Event]) -> bytes:
-        out: list[bytes] = []
+    def _translate_events(self, events: list[Event], piece: bytes = b"") -> bytes:
+        """Translate the events that were read from a piece of the stream."""
         if self._reader.replaced_halves:
             self.ledger.note_repairs(self._reader.replaced_halves)
         repair = self._repair
         if repair is not None:
-            last = events[-1] if events else None
-            self._repeated_index = last.index if isinstance(last, (TextDelta, ArgumentsDelta)) else -1
-            events = repair.repair_events(events)
+            start, last = self._unchanged_start, events[-1] if events else None
+            last_delta = last if isinstance(last, (TextDelta, ArgumentsDelta)) else None
+            self._repeated_index = -1 if last_delta is None else last_delta.index
+            if start is not None and start.is_whole_frame(piece) and last_delta is not None and self._is_repeat(events):
+                return self._pass_repeat(start, last_delta, last_delta.text, piece)
+            repaired = repair.repair_events(events)
+            if start is not None:
+                start.add_events(events, repaired)
+                return self._pass_frames(start, last_delta)
+            events = repaired
         if self.rounds is not None:
             events = self.rounds.join_events(events)
+        out = self._write_all(events)
+        if repair is not None and (repair.take_repeat is None or not events):
+            self._last_delta = None
+        return out
+
+    def _write_all(self, events: Iterable[Event]) -> bytes:
+        out: list[bytes] = []
         for event in events:
             if self.failure is not None and (self._steps is not None or type(event) is not OpaqueEvent):
                 break
             out.append(self._translate_event(event))
-        if repair is not None and (repair.take_repeat is None or not events):
-            self._last_delta = None
         return b"".join(out)
+
+    # --- an answer that is not repaired, or not yet ---
+
+    def _is_repeat(self, events: list[Event]) -> bool:
+        """Is this one more text of the same part, and nothing else?"""
+        event, delta = events[0], self._last_delta
+        if len(events) > 1 or delta is None or type(event) is not type(delta):
+            return False
+        return event.index == delta.index and not (isinstance(event, TextDelta) and event.logprobs)
+
+    def _pass_frames(self, start: UnchangedStart, last_delta: Delta | None) -> bytes:
+        """Send the frames that came, if nothing is repaired. `last_delta` is the last event, if it is a delta."""
+        assert self._repair is not None
+        if self._repair.has_changes or start.is_changed:
+            return self._write_anew(start)
+        frames = start.take_frames()
+        if frames and self._passed_delta is not None:
+            self._writer.write(self._passed_delta)  # its bytes were sent already, but its number counts (Responses)
+            self._passed_delta = None
+        out = [one if isinstance(one, bytes) else self._write_all([one]) for one in frames]
+        self._last_delta = last_delta if self._repair.take_repeat is not None and self.failure is None else None
+        return b"".join(out)
+
+    def _pass_repeat(self, start: UnchangedStart, delta: Delta, text: str, frame: bytes) -> bytes:
+        """As `_translate_repeat`, where the frame itself can be sent."""
+        assert self._repair is not None
+        assert self._repair.take_repeat is not None
+        taken = self._repair.take_repeat(text)
+        if taken == text and start.send_text(delta, text):
+            self._last_delta = self._passed_delta = delta
+            return frame
+        received: list[Event] = [type(delta)(delta.index, text)]
+        if taken is None:
+            repaired = self._repair.repair_events(received)
+        else:
+            repaired = [type(delta)(delta.index, taken)] if taken else []
+        start.add_events(received, repaired, frame)
+        return self._pass_frames(start, delta)
+
+    def _write_anew(self, start: UnchangedStart) -> bytes:
+        """Something is repaired: from here on frames are written. The writer, and all that is before it, is told first
+        what the client has got."""
+        exchange, ledger = self._exchange, self.ledger
+        notes = dict(ledger.notes)
+        self._unchanged_start = None
+        self._steps = exchange.make_answer_steps("", ledger, is_repaired=True)
+        self._writer = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
+        self._checker = StreamChecker()
+        self._fold = None if self._fold is None else Fold()
+        for event in start.sent_events:
+            self._checker.check_event(event)
+            if self._fold is not None:
+                self._fold.add_event(event)
+            self._write_events(EVENT_STEPS[type(event)](self._steps, event))
+        ledger.notes = notes  # what was sent as it came has lost nothing
+        out = self._write_all(start.unsent_events)
+        if self._repair is None or self._repair.take_repeat is None:
+            self._last_delta = None
+        return out
 
     def _translate_event(self, event: Event) -> bytes:
         kind = type(event)
@@ -195,7 +278,7 @@ class StreamTranslation:
             self._last_delta = event
         return out
 
-    def _translate_repeat(self, delta: TextDelta | ArgumentsDelta, text: str) -> bytes:
+    def _translate_repeat(self, delta: Delta, text: str) -> bytes:
         """Translate one more delta of the same part, of which only the text is known."""
         self.text_length += len(text)
         if self._repair is not None:
