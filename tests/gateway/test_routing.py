@@ -15,7 +15,8 @@ from toolwire.gateway.config.config import ClientKey, Config, Provider
 from toolwire.gateway.config.load import LiveConfig, load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import known_servers
-from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
+from toolwire.gateway.pipeline.gateway_request import Runtime
+from toolwire.gateway.pipeline.provider_health import ProviderHealth
 from toolwire.gateway.pipeline.route import (
     MAX_CACHED_ROUTES,
     MAX_SUGGESTIONS,

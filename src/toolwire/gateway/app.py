@@ -27,8 +27,9 @@ from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.error_replies import error_reply
-from toolwire.gateway.pipeline.gateway_request import ProviderHealth, Runtime
+from toolwire.gateway.pipeline.gateway_request import Runtime
 from toolwire.gateway.pipeline.pipeline import Pipeline
+from toolwire.gateway.pipeline.provider_health import ProviderHealth
 from toolwire.gateway.responses_state.service import ResponsesService
 from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
@@ -313,11 +314,13 @@ class Gateway:
             what = "the new configuration is refused: the old one stays in force"
             self._telemetry.log_event("config_refused", level="error", file=file, message=what)
 
-    def _on_provider_cooldown(self, provider: str, is_cooling_down: bool, seconds: float) -> None:
-        self._telemetry.set_cooldown(provider, is_cooling_down)
+    def _on_provider_cooldown(self, label: str, is_cooling_down: bool, seconds: float) -> None:
+        provider, _, account = label.partition("/")
+        self._telemetry.set_cooldown(provider, account, is_cooling_down)
         level: LogLevel = "warn" if is_cooling_down else "info"
         event = "provider_cooldown_start" if is_cooling_down else "provider_cooldown_end"
-        self._telemetry.log_event(event, level=level, provider=provider, seconds=seconds)
+        named = {"account": account} if account else {}
+        self._telemetry.log_event(event, level=level, provider=provider, **named, seconds=seconds)
 
     # --- start and stop ---
 

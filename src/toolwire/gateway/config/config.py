@@ -233,6 +233,13 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     """An upstream API. Compared by identity, so that it can be a dict key; `repr` hides its key and headers."""
 
     name: str
+    account: str = ""
+    """Set if this is one account of a provider that has several: the same provider with another key."""
+    weight: float = 1.0
+    """The account's share of the sessions, compared with the other accounts."""
+    accounts: tuple[Provider, ...] = ()
+    """All accounts, if there are several. The provider itself then has the key and headers of the first that has a key,
+    for what needs no certain account."""
     kind: str = ""
     """The well-known server that it is; "" for another one."""
     protocols: tuple[str, ...]
@@ -265,6 +272,16 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         return self.embedded and len(self.protocols) == 1
 
     @property
+    def label(self) -> str:
+        """Its name, with the account."""
+        return f"{self.name}/{self.account}" if self.account else self.name
+
+    @property
+    def each_account(self) -> tuple[Provider, ...]:
+        """The accounts, or the provider itself if it has only one."""
+        return self.accounts or (self,)
+
+    @property
     def is_key_missing(self) -> bool:
         """Is a required key not set? Then a request would only be refused."""
         return bool(self.api_key_env) and not self.api_key and not self.forward_auth
@@ -272,6 +289,8 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def key_state(self) -> str:
         """Where the key comes from, or the variable to set, for people; never the key itself."""
+        if self.accounts:
+            return "accounts: " + ", ".join(f"{account.account} {account.key_state}" for account in self.accounts)
         if self.embedded:
             return "needs no key"
         if self.is_key_missing:
@@ -292,7 +311,7 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         return header, f"Bearer {key}" if header == "authorization" else key
 
     def __repr__(self) -> str:
-        return f"Provider({self.name!r}, {', '.join(self.protocols)})"
+        return f"Provider({self.label!r}, {', '.join(self.protocols)})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:  # for pretty printers
         return [("name", self.name), ("protocols", self.protocols)]
@@ -472,5 +491,6 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> list[str]:
         """Values that must not appear in logs and reports."""
-        keys = [provider.api_key.reveal() for provider in self.providers.values() if provider.api_key]
+        accounts = (account for provider in self.providers.values() for account in provider.each_account)
+        keys = [account.api_key.reveal() for account in accounts if account.api_key]
         return keys + [secret for server in self.mcp.values() for secret in server.secrets]

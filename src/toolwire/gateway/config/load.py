@@ -376,11 +376,12 @@ def _check_exposure(config: Config, collector: ProblemCollector) -> None:
         for url in {url for url in provider.base_urls.values() if provider.api_key or provider.forward_auth}:
             if _is_exposed(url):
                 place.at("base_url").add(*_PLAIN_HTTP, "warning")
-        number = hashes.get(hash_key(provider.api_key.reveal()))
-        if provider.api_key and number is not None:
-            what = f"this is the key of the provider `{provider.name}`"
-            hint = "clients must not have the provider's key: create another one"
-            collector.at("server", "keys", number, "sha256").add(what, hint)
+        for account in provider.each_account:
+            number = hashes.get(hash_key(account.api_key.reveal()))
+            if account.api_key and number is not None:
+                what = f"this is the key of the provider `{account.label}`"
+                hint = "clients must not have the provider's key: create another one"
+                collector.at("server", "keys", number, "sha256").add(what, hint)
     for name, mcp_server in config.mcp.items():
         if mcp_server.headers and _is_exposed(mcp_server.url.reveal()):
             collector.at("mcp", name, "url").add(*_PLAIN_HTTP, "warning")

@@ -9,10 +9,12 @@ from functools import cache
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from toolwire.gateway.config.config import CallSettings, Provider, Secret, ServerSettings
 from toolwire.gateway.config.problems import ProblemCollector, TomlTable, suggest_name
@@ -28,6 +30,8 @@ UNSUPPORTED_SERVERS = {
     "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
 }
 _PROVIDER_NAME = re.compile(r"[^/*?\s]+")
+_ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type"})
 """Headers that the gateway sets itself."""
@@ -57,6 +61,22 @@ class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """The environment variables that make it a provider."""
         needs_address = self.local or not self.base_url
         return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
+
+
+class AccountTable(Struct, frozen=True, kw_only=True):
+    """One of several accounts of a provider. A session stays on one account while it can."""
+
+    name: str
+    """What the log, the metrics and errors call it."""
+    api_key_env: str | None = None
+    """The environment variable with its API key."""
+    api_key: str | None = None
+    """The API key itself. An environment variable is safer."""
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    """Its share of the sessions, compared with the other accounts."""
+    headers: dict[str, str] | None = None
+    """Additional headers of its requests, such as `openai-organization` or `openai-project`. They win over those
+    of the provider."""
 
 
 class ProviderTable(CallSettings, frozen=True, kw_only=True):
@@ -132,8 +152,9 @@ class ProviderBuilder:
                 place.add("`loopback` is the name of the embedded model", hint)
             elif not _PROVIDER_NAME.fullmatch(name):
                 place.add(f"invalid provider name `{name}`", "use no slashes, `*`, `?` or spaces")
-            elif (given := place.read_fields(table, ProviderTable)) is not None:
-                self._build_provider(name, ProviderTable(**given), place)
+            elif (given := place.read_fields(table, ProviderTable, ("accounts",))) is not None:
+                accounts = _read_accounts(table, place.at("accounts"))
+                self._build_provider(name, ProviderTable(**given), place, accounts)
 
     def add_from_environment(self) -> None:
         """Add the well-known servers whose key is set, and the local ones whose address is set."""
@@ -163,19 +184,21 @@ class ProviderBuilder:
 
     # --- one provider ---
 
-    def _build_provider(self, name: str, table: ProviderTable, place: ProblemCollector) -> None:
+    def _build_provider(
+        self, name: str, table: ProviderTable, place: ProblemCollector, accounts: tuple[AccountTable, ...] = ()
+    ) -> None:
         row = _find_known_server(name, table, place)
         if row is None:
             return
         protocols = _read_protocols(table, row, place.at("protocols"))
         urls = self._read_base_urls(name, table, row, protocols, place.at("base_url"))
-        key, variable = self._read_credentials(table, row, place)
+        key, variable = self._read_credentials(table, row, place) if not accounts else ("", "")
         self._check_headers_and_files(table, protocols, place)
         if table.tool_format is not None:
             check_tool_format(table.tool_format, place.at("tool_format"))
         if not protocols or not urls:
             return
-        self.providers[name] = Provider(
+        provider = Provider(
             name=name,
             kind=next((kind for kind, known in known_servers().items() if known is row), ""),
             protocols=protocols,
@@ -201,6 +224,49 @@ class ProviderBuilder:
             ),
             default_tool_format=row.tool_format,
         )
+        self.providers[name] = self._add_accounts(provider, table, accounts, place) if accounts else provider
+
+    def _add_accounts(
+        self, provider: Provider, table: ProviderTable, accounts: tuple[AccountTable, ...], place: ProblemCollector
+    ) -> Provider:
+        for name in ("api_key", "api_key_env", "forward_auth"):
+            if getattr(table, name):
+                place.at(name).add(f"`{name}` and `accounts` cannot be combined", "give each account its key")
+        built: list[Provider] = []
+        for number, account in enumerate(accounts):
+            where = place.at("accounts", number)
+            key, variable = self._read_account_key(account, where)
+            _check_headers(account.headers, where)
+            if account.name in [one.account for one in built]:
+                where.at("name").add(f"two accounts have the name `{account.name}`", "the log tells them apart by it")
+            if key and key in [one.api_key.reveal() for one in built]:
+                where.add("this is the key of another account, too", "give each account a key of its own", "warning")
+            headers = {header.lower(): value for header, value in (account.headers or {}).items()}
+            built.append(
+                replace(
+                    provider,
+                    account=account.name,
+                    weight=account.weight,
+                    api_key=Secret(key),
+                    api_key_env=variable,
+                    headers={**provider.headers, **headers},
+                )
+            )
+        first = next((account for account in built if account.api_key), built[0])
+        return replace(first, account="", weight=1.0, accounts=tuple(built))
+
+    def _read_account_key(self, account: AccountTable, place: ProblemCollector) -> tuple[str, str]:
+        if (account.api_key is None) == (account.api_key_env is None):
+            place.add("an account needs one of `api_key_env` and `api_key`", "name the variable with its key")
+        if account.api_key is not None:
+            place.at("api_key").add(*_KEY_IN_FILE, "warning")
+            return account.api_key.strip(), ""
+        variable = account.api_key_env or ""
+        key = self._environ.get(variable, "").strip()
+        if variable and not key:
+            hint = f"set {variable}; until then, the account is not used"
+            place.at("api_key_env").add(f"the environment variable {variable} is not set", hint, "warning")
+        return key, variable
 
     # --- base URLs ---
 
@@ -272,8 +338,7 @@ class ProviderBuilder:
         if len(given) > 1:
             place.at(given[1]).add(f"{' and '.join(given)} cannot be combined", "remove one of them")
         if table.api_key is not None:
-            hint = "an environment variable is safer: use `api_key_env`"
-            place.at("api_key").add("the key is in the configuration file", hint, "warning")
+            place.at("api_key").add(*_KEY_IN_FILE, "warning")
             return table.api_key.strip(), ""
         if table.forward_auth:
             if self._server.keys:
@@ -305,11 +370,7 @@ class ProviderBuilder:
             if quirk not in known:
                 wrong = f"unknown quirk `{quirk}` for {', '.join(protocols)}"
                 place.at("quirks", number).add(wrong, suggest_name(quirk, known))
-        for header, value in (table.headers or {}).items():
-            if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
-                place.at("headers", header).add(f"`{header}` is not a valid header")
-            elif header.lower() in _RESERVED_HEADERS:
-                place.at("headers", header).add(f"`{header}` is set by the gateway", "remove it")
+        _check_headers(table.headers, place)
         if table.auth_header and not _HEADER_NAME.fullmatch(table.auth_header):
             place.at("auth_header").add("not a valid header name")
         if table.ca_file and not (self._folder / table.ca_file).is_file():
@@ -329,6 +390,30 @@ class ProviderBuilder:
             if wrong and not any(problem.location == where.location for problem in self._collector.problems):
                 where.add(wrong, *(("it is ignored", "warning") if variable else ()))
         return found
+
+
+def _read_accounts(table: object, place: ProblemCollector) -> tuple[AccountTable, ...]:
+    """The accounts of a provider; names are checked, because they are in headers and logs."""
+    tables = table.get("accounts", []) if isinstance(table, dict) else []
+    if not isinstance(tables, list):
+        place.add("`accounts` must be a list of tables", "write `[[providers.NAME.accounts]]`")
+        return ()
+    accounts: list[AccountTable] = []
+    for number, one in enumerate(tables):
+        given = place.at(number).read_fields(one, AccountTable)
+        if given is not None and not _ACCOUNT_NAME.fullmatch(given["name"]):
+            place.at(number, "name").add(f"invalid name `{given['name']}`", "use letters, digits, `.`, `_` and `-`")
+        elif given is not None:
+            accounts.append(AccountTable(**given))
+    return tuple(accounts)
+
+
+def _check_headers(headers: Mapping[str, str] | None, place: ProblemCollector) -> None:
+    for header, value in (headers or {}).items():
+        if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
+            place.at("headers", header).add(f"`{header}` is not a valid header")
+        elif header.lower() in _RESERVED_HEADERS:
+            place.at("headers", header).add(f"`{header}` is set by the gateway", "remove it")
 
 
 def check_tool_format(name: str, place: ProblemCollector) -> None:

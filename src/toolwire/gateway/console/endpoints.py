@@ -251,8 +251,8 @@ class Console:
 
     async def check_provider(self, request: ClientRequest, argument: str) -> Reply:
         runtime, _ = self._running()
-        name, _, action = argument.partition("/")
-        provider = runtime.config.providers.get(name)
+        name, _, action = argument.rpartition("/")
+        provider = next((one for one in providers.list_accounts(runtime) if one.label == name), None)
         if provider is None or action != "check":
             return error_reply(Failure("not_found", f"there is no provider `{name[:80]}`", 404))
         row = await providers.ask_provider(provider, runtime, self._recent, request.clock)
@@ -296,8 +296,8 @@ class Console:
     def _own_providers(self) -> list[ProviderRow]:
         runtime, _ = self._running()
         now = asyncio.get_running_loop().time()
-        configured = runtime.config.providers.values()
-        return [providers.provider_row(provider, runtime, self._recent, now) for provider in configured]
+        shown = providers.list_accounts(runtime)
+        return [providers.provider_row(account, runtime, self._recent, now) for account in shown]
 
     async def _merge_providers(self, rows: list[ProviderRow]) -> list[ProviderRow]:
         """These rows, with what the other workers know of the same providers."""

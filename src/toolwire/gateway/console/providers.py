@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from toolwire.core import codec
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.console.api import Cooldown, KeyState, ModelList, ModelRow, ProviderRow, RateLimit
 from toolwire.gateway.console.recent import RecentExchanges
@@ -24,11 +25,12 @@ MAX_MODELS = 2000
 def provider_row(
     provider: Provider, runtime: Runtime, recent: RecentExchanges, now: float, listed: ProviderList | None = None
 ) -> ProviderRow:
-    """What is known of a provider without asking it; `listed` is what it said when it was asked."""
+    """What is known of a provider, or of one of its accounts, without asking it; `listed` is what it said when it was
+    asked."""
     models = listed.models if listed is not None else None
     outcome, last_at = find_last_outcome(provider, recent)
     return ProviderRow(
-        name=provider.name,
+        name=provider.label,
         kind=provider.kind,
         protocols=provider.protocols,
         address=find_address(provider),
@@ -37,14 +39,19 @@ def provider_row(
         is_embedded=provider.embedded,
         cooldowns=[
             Cooldown(model=model, seconds=round(seconds, 1))
-            for model, seconds in runtime.health.list_cooldowns(provider.name, now)
+            for model, seconds in runtime.health.list_cooldowns(provider.label, now)
         ],
-        rate_limits=list_rate_limits(provider, recent),
+        rate_limits=list_rate_limits(provider, runtime, recent),
         last_outcome=outcome,
         last_at=last_at,
         models=[model.id for model in models[:MAX_MODELS]] if models is not None else None,
         problem=find_problem(provider, listed),
     )
+
+
+def list_accounts(runtime: Runtime) -> list[Provider]:
+    """The providers; one that has several accounts once for each."""
+    return [account for provider in runtime.config.providers.values() for account in provider.each_account]
 
 
 def merge_rows(rows: Sequence[ProviderRow]) -> ProviderRow:
@@ -85,27 +92,34 @@ def find_last_outcome(provider: Provider, recent: RecentExchanges) -> tuple[str,
     """The outcome of its last attempt among the recent exchanges, and when that was."""
     for record in recent.newest_first():
         for name, outcome, _ in reversed(record.attempts):
-            if name == provider.name:
+            if name == provider.label:
                 return outcome, record.started_at
     return "", None
 
 
-def list_rate_limits(provider: Provider, recent: RecentExchanges) -> list[RateLimit]:
+def list_rate_limits(provider: Provider, runtime: Runtime, recent: RecentExchanges) -> list[RateLimit]:
     """What its last answer said about its limits."""
+    if provider.account:
+        return write_rate_limits(*runtime.health.rate_limits.get(provider.label, (0.0, ())))
     for record in recent.newest_first():
         for call in reversed(record.capture.upstream_calls if record.capture is not None else ()):
             if call.provider == provider.name and call.status:
                 at = record.started_at
-                return [
-                    RateLimit(
-                        name=limit.kind,
-                        limit=limit.limit,
-                        remaining=limit.remaining,
-                        resets_at=at + limit.reset_after if limit.reset_after is not None else None,
-                    )
-                    for limit in CODECS[call.protocol].http.read_rate_limits(call.headers, at)
-                ]
+                return write_rate_limits(at, CODECS[call.protocol].http.read_rate_limits(call.headers, at))
     return []
+
+
+def write_rate_limits(at: float, limits: Sequence[codec.RateLimit]) -> list[RateLimit]:
+    """The rows for limits that an answer told at this time."""
+    return [
+        RateLimit(
+            name=limit.kind,
+            limit=limit.limit,
+            remaining=limit.remaining,
+            resets_at=at + limit.reset_after if limit.reset_after is not None else None,
+        )
+        for limit in limits
+    ]
 
 
 async def ask_provider(

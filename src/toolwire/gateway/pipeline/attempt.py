@@ -20,6 +20,7 @@ from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.accounts import MAX_REST
 from toolwire.gateway.pipeline.gateway_request import (
     AnswerStream,
     AttemptAnswer,
@@ -51,12 +52,15 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     """Send the request, and read the whole response, or a stream up to its first content."""
     upstream, record = prepared.upstream, call.record
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
+    record.account = upstream.provider.account
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
     if record.capture is not None and not prepared.is_passthrough:
         call.renamed_tools = prepared.exchange.renamed_tools
     response = await _send_call(call, upstream, prepared.body)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
+    if upstream.provider.account:
+        note_rate_limits(call, upstream, response.headers)
     record.upstream_request_id = response.headers.get(upstream.codec.http.request_id_header, "")
     answer: AttemptAnswer
     if response.status >= 300:
@@ -73,7 +77,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
 async def _send_call(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
     telemetry, record = call.runtime.telemetry, call.record
-    telemetry.start_call(record, upstream.provider.name, upstream.model)
+    telemetry.start_call(record, upstream.provider.name, upstream.model, upstream.provider.account)
     response = await send_request(call, upstream, body)
     if type(response) is TransportError:
         if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
@@ -81,6 +85,23 @@ async def _send_call(call: GatewayRequest, upstream: Upstream, body: bytes) -> U
     elif response.status >= 300:
         telemetry.drop_call(record)
     return response
+
+
+def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
+    """Keep what an account's provider says of its limits. One that is used up lets the account rest until it is reset,
+    before a request is refused."""
+    limits = upstream.codec.http.read_rate_limits(headers, call.now)
+    if not limits:
+        return
+    health, label = call.runtime.health, upstream.provider.label
+    health.rate_limits[label] = (call.now, limits)
+    for limit in limits:
+        if limit.remaining is not None:
+            metrics = call.runtime.telemetry.metrics
+            metrics.set_limit_remaining(upstream.provider.name, upstream.provider.account, limit.kind, limit.remaining)
+    waits = [limit.reset_after for limit in limits if limit.remaining == 0 and limit.reset_after]
+    if waits:
+        health.start_rest(label, upstream.model, call.clock(), min(max(waits), MAX_REST))
 
 
 async def send_request(
@@ -92,7 +113,7 @@ async def send_request(
     captured = _start_capture(call, capture, upstream, body, started) if capture is not None else None
     response = await _start_sending(call, upstream, body, method)
     if type(response) is TransportError and response.kind == "stale-connection":
-        provider, seconds = upstream.provider.name, call.clock() - started
+        provider, seconds = upstream.provider.label, call.clock() - started
         call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
         response = await _start_sending(call, upstream, body, method)
     if captured is not None:

@@ -90,7 +90,8 @@ def name_provider(upstream: Upstream, failure: Failure) -> Failure:
 
 def _describe_provider(upstream: Upstream) -> str:
     place = f" at {upstream.address_label}" if upstream.address_label else ""
-    return f"the provider `{upstream.provider.name}`{place}"
+    account = f" (account `{upstream.provider.account}`)" if upstream.provider.account else ""
+    return f"the provider `{upstream.provider.name}`{account}{place}"
 
 
 def _describe_key(provider: Provider) -> str:

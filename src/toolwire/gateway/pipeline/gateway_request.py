@@ -21,6 +21,7 @@ from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.pipeline.answer_objects import WatchedResponse
 from toolwire.gateway.pipeline.headers import Headers, HeaderTable, SharedHeaders, fixed_headers, provider_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.gateway.pipeline.provider_health import ProviderHealth
 from toolwire.gateway.pipeline.route import Router, Target, choose_codecs
 from toolwire.gateway.server.access import AccessControl, Caller
 from toolwire.gateway.server.admission import Admission, Ticket
@@ -111,7 +112,8 @@ class Runtime:
         speakers = Counter(
             protocol
             for provider in config.providers.values()
-            if not provider.embedded and not provider.is_key_missing
+            for account in provider.each_account
+            if not provider.embedded and not account.is_key_missing
             for protocol in provider.protocols
         )
         self._stamped_protocols = frozenset(
@@ -119,6 +121,8 @@ class Runtime:
         )
         """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
         self.set_envelope_keys(envelope_keys)
+        self.has_accounts = any(provider.accounts for provider in config.providers.values())
+        """Has any provider several accounts?"""
         self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
         self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
 
@@ -203,63 +207,6 @@ class Runtime:
 def _first_set(first: _T | None, second: _T | None) -> _T | None:
     """What the model's rule says, or else the provider."""
     return second if first is None else first
-
-
-MAX_TRACKED_MODELS = 1024
-"""Clients choose model names, so their number has to be limited."""
-
-
-class ProviderHealth:
-    """Cooldown of providers that keep failing, counted for each model, and limits that they have reported. Callers pass
-    the time in."""
-
-    def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
-        self._failures: dict[tuple[str, str], int] = {}
-        self._cooldown_until: dict[tuple[str, str], float] = {}
-        self.token_limits: dict[tuple[str, str], int] = {}
-        """The most output tokens that a provider accepts for a model, as it said in an error."""
-        self.models_without_tools: set[tuple[str, str]] = set()
-        """Providers and models that have refused tools: they get them in the prompt."""
-        self._on_change = on_change
-
-    def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
-        until = self._cooldown_until.get((provider, model))
-        if until is not None and now >= until:
-            del self._cooldown_until[provider, model]
-            self._on_change(provider, False, 0.0)
-        return until is not None and now < until
-
-    def list_cooldowns(self, provider: str, now: float) -> list[tuple[str, float]]:
-        """The models of a provider that are cooling down, and for how many seconds."""
-        rows = [(model, until - now) for (name, model), until in self._cooldown_until.items() if name == provider]
-        return [(model, seconds) for model, seconds in rows if seconds > 0]
-
-    def record_success(self, provider: str, model: str) -> None:
-        if self._failures:
-            self._failures.pop((provider, model), None)
-        if self._cooldown_until and self._cooldown_until.pop((provider, model), None) is not None:
-            self._on_change(provider, False, 0.0)
-
-    def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
-        if len(self.token_limits) >= MAX_TRACKED_MODELS:
-            self.token_limits.clear()
-        self.token_limits[provider, model] = token_limit
-
-    def record_tool_refusal(self, provider: str, model: str) -> None:
-        if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
-            self.models_without_tools.clear()
-        self.models_without_tools.add((provider, model))
-
-    def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
-        """Count a failure; the `failure_limit`th in a row starts the cooldown."""
-        if len(self._failures) >= MAX_TRACKED_MODELS:
-            self._failures.clear()
-        failures = self._failures.get((provider, model), 0) + 1
-        self._failures[provider, model] = failures
-        if failures >= failure_limit and cooldown:
-            if (provider, model) not in self._cooldown_until:
-                self._on_change(provider, True, cooldown)
-            self._cooldown_until[provider, model] = now + cooldown
 
 
 # --- the values that the steps hand to each other ---
@@ -348,6 +295,8 @@ class GatewayRequest(Struct, eq=False):
     """The body has half of a surrogate pair, which the translation replaces."""
     watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
     """Notes the objects that its answer creates at the provider."""
+    pinned_accounts: Mapping[str, str] = EMPTY_MAPPING
+    """By provider: the account that has the objects which the request uses."""
     ticket: Ticket | None = None
     """Its share of the memory budget."""
     strip_seals: bool = False

@@ -14,6 +14,7 @@ from toolwire.core.codec import PassthroughEndpoint
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.accounts import find_account, target_account
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
@@ -80,6 +81,11 @@ async def pass_request_through(
     )
     if refused is not None:
         return error_replies.error_reply(codec, refused)
+    if provider.accounts:
+        account = find_account(provider, session.account) if session is not None else None
+        account = account or await objects.choose_account(call, match, provider, content_type, body)
+        target = replace(target, provider=account)
+        record.account = account.account
     upstream = _make_upstream(call, request, match, named, target)
     if upstream is None:
         return NO_PROVIDER
@@ -127,9 +133,9 @@ async def _return_response(
         if isinstance(data, TransportError):
             return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
         return Reply(response.status, headers, redact_key(data, upstream))
-    if objects.guards(provider) and (endpoint.objects == "create" or endpoint.names_objects):
+    if objects.notes(provider) and (endpoint.objects == "create" or endpoint.names_objects):
         return await _note_objects(call, match, objects, upstream, response, headers)
-    if objects.guards(provider) and request.method == "DELETE":
+    if objects.notes(provider) and request.method == "DELETE":
         await objects.note_deleted(call, match, provider)
     await _relay_response(call, request, upstream, response, headers)
     return None
@@ -157,7 +163,8 @@ async def _note_objects(
 async def forward_native(call: GatewayRequest, target: Target, path: str) -> Reply | None:
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
-    codec = call.client_codec
+    codec, health = call.client_codec, call.runtime.health
+    target = target_account(target, call.record.session, health, call.clock())
     upstream = replace(call.runtime.choose_upstream(codec, target, False, call.has_tools), path=path)
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):

@@ -16,11 +16,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, expect_object, replace_lone_halves
+from toolwire.gateway.config.config import Provider
 from toolwire.gateway.mcp.servers import McpClient, McpServers
 from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.accounts import (
+    ACCOUNT_FAILURES,
+    MAX_REST,
+    WHOLE_ACCOUNT_FAILURES,
+    find_account,
+    list_awake,
+    rank_accounts,
+    target_account,
+)
 from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
 from toolwire.gateway.pipeline.describe_images import ImageDescriber
 from toolwire.gateway.pipeline.gateway_request import (
@@ -34,6 +46,7 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.pipeline.prepare import prepare_request
+from toolwire.gateway.pipeline.provider_health import ALL_MODELS
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.relay import relay_answer
 from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target, codec_with_quirks
@@ -72,6 +85,7 @@ class Pipeline:
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
         self._has_keys = bool(runtime.config.server.keys)
+        self._checks_objects = self._has_keys or runtime.has_accounts
         self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
         self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
@@ -103,7 +117,7 @@ class Pipeline:
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         try:
             answer = (
-                (await self.refuse_objects(call, targets) if self._has_keys else None)
+                (await self.refuse_objects(call, targets) if self._checks_objects else None)
                 or await self._add_state_and_tools(call, targets)
                 or await self.request_answer(call, targets)
             )
@@ -164,7 +178,8 @@ class Pipeline:
         return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
 
     async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
-        """A failure if the request uses objects at the provider that belong to another key."""
+        """A failure if the request uses objects at the provider that belong to another key. Also finds the accounts
+        that have its objects."""
         refused = await self.provider_objects.refuse_references(call, targets)
         return error_replies.gateway_error(call, refused) if refused is not None else None
 
@@ -175,22 +190,40 @@ class Pipeline:
         failure of the first."""
         started = call.clock()
         available = targets
-        if len(targets) > 1:
+        if self.runtime.has_accounts:
+            available = self._expand_accounts(call, targets, started)
+        elif len(targets) > 1:
             is_cooling_down = self.runtime.health.is_cooling_down
             awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, started)]
             available = tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
         deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
-        for target in available:
+        for number, target in enumerate(available, 1):
             answer = await self._try_target(call, target)
             if type(answer) is AttemptFailed:
-                answer = await self._retry_target(call, target, answer, target is available[-1], deadline)
+                following = available[number] if number < len(available) else None
+                answer = await self._retry_target(call, target, answer, following, deadline)
             if type(answer) is not AttemptFailed:
                 return answer
             first_failure = first_failure or answer
             if not answer.can_fall_back or call.clock() >= deadline:
                 break
         return first_failure or answer
+
+    def _expand_accounts(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
+        """The targets with the accounts of their providers: another account is tried before the next provider."""
+        health, session = self.runtime.health, call.record.session or call.record.request_id
+        awake: list[Target] = []
+        for target in targets:
+            provider, model = target.provider, target.model
+            if not provider.accounts:
+                if not health.is_cooling_down(provider.name, model, now):
+                    awake.append(target)
+                continue
+            pinned = find_account(provider, call.pinned_accounts.get(provider.name, ""))
+            accounts = [pinned] if pinned is not None else list_awake(provider, session, model, health, now)
+            awake += [replace(target, provider=account) for account in accounts]
+        return tuple(awake) or (target_account(targets[0], session, health, now),)
 
     async def _try_target(self, call: GatewayRequest, target: Target, token_limit: int | None = None) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named."""
@@ -215,10 +248,12 @@ class Pipeline:
 
     def _record_attempt(self, call: GatewayRequest, target: Target, answer: AttemptAnswer, started: float) -> None:
         telemetry, health = self.runtime.telemetry, self.runtime.health
-        provider, now = target.provider.name, call.clock()
+        provider, now = target.provider.label, call.clock()
         if type(answer) is not AttemptFailed:
-            health.record_success(provider, target.model)
+            health.record_success(provider, target.model, ends_cooldown=not target.provider.account)
             telemetry.record_attempt(call.record, provider, "ok", now - started)
+            if target.provider.account:
+                self._record_session(call, target.provider)
             return
         failure, server = answer.failure, self.runtime.config.server
         # A code that a provider chose must not get into headers and metrics: it could be anything.
@@ -226,18 +261,32 @@ class Pipeline:
         outcome = failure.code if is_known else str(failure.status or answer.reply.status)
         is_fault = failure.kind in ("upstream", "deadline")
         telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
-        if answer.can_fall_back:
+        if target.provider.account and failure.kind in ACCOUNT_FAILURES:
+            model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model
+            seconds = server.cooldown if failure.retry_after is None else min(failure.retry_after, MAX_REST)
+            health.start_rest(provider, model, now, seconds)
+        elif answer.can_fall_back:
             health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
 
+    def _record_session(self, call: GatewayRequest, account: Provider) -> None:
+        """Remember where a session is that had to leave its account."""
+        session, provider = call.record.session, self.runtime.config.providers.get(account.name)
+        if session and provider is not None:
+            first = rank_accounts(provider.accounts, session)[0]
+            self.runtime.health.record_session(account.name, session, account.account, first.account)
+
     async def _retry_target(
-        self, call: GatewayRequest, target: Target, failed: AttemptFailed, is_last: bool, deadline: float
+        self, call: GatewayRequest, target: Target, failed: AttemptFailed, following: Target | None, deadline: float
     ) -> AttemptAnswer:
-        """Ask the same target again, where that may help and there is time."""
+        """Ask the same target again, where that may help and there is time. `following` is the next one to ask."""
         answer = await self._retry_with_changed_request(call, target, failed)
         for number in range(self.runtime.config.server.retries):
             if not isinstance(answer, AttemptFailed) or not answer.can_retry:
                 break
-            if not is_last and answer.failure.retry_after is not None:
+            if following is not None and (
+                answer.failure.retry_after is not None
+                or (answer.failure.kind in ACCOUNT_FAILURES and following.provider.name == target.provider.name)
+            ):
                 break  # the next target can be asked at once
             ask = partial(self._try_target, call, target)
             again = await retry_after_pause(call, target.provider, answer.failure, number, ask, deadline)

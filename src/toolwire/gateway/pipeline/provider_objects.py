@@ -1,7 +1,8 @@
 """Objects that providers store for their accounts (files, batches, vector stores …), and which key has created them.
 
 All client keys share a provider's account, so the provider cannot tell their objects apart. The gateway notes in its
-store who created an object, and lets nobody else reach or use it."""
+store who created an object, and lets nobody else reach or use it. If a provider has several accounts, it also notes
+which of them has the object."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
 from toolwire.gateway.config.config import Provider
+from toolwire.gateway.pipeline.accounts import choose_account, find_account, rank_accounts
 from toolwire.gateway.pipeline.answer_objects import WatchedResponse
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
@@ -56,6 +58,10 @@ class ProviderObjects:
         """Do keys share this provider's account? With `forward_auth` each client uses its own."""
         return self._has_guard and not provider.forward_auth and not provider.embedded
 
+    def notes(self, provider: Provider) -> bool:
+        """Is it noted who has created the objects of this provider, and in which account?"""
+        return self.guards(provider) or (bool(provider.account) and self._repository.is_enabled)
+
     async def refuse_endpoint(
         self, call: GatewayRequest, match: PassthroughMatch, provider: Provider
     ) -> Failure | None:
@@ -82,9 +88,11 @@ class ProviderObjects:
         return store_unavailable_failure(down) if isinstance(down, StoreDown) else None
 
     async def refuse_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> Failure | None:
-        """Why a request may not use the objects that it names; None if it may."""
+        """Why a request may not use the objects that it names; None if it may. Then it is bound to the accounts that
+        have them."""
         guarded = [target.provider for target in targets if self.guards(target.provider)]
-        if not guarded:
+        pools = [target.provider for target in targets if target.provider.accounts]
+        if not guarded and not pools:
             return None
         http, find = call.client_codec.http, call.body.find
         present = [marker for marker in http.object_markers if find(marker) >= 0]
@@ -100,6 +108,10 @@ class ProviderObjects:
             refused = await self._refuse_names(call, provider, found, is_first=provider is targets[0].provider)
             if refused is not None:
                 return refused
+        for provider in dict.fromkeys(pools):
+            account = await self._find_account(provider, found.objects + found.containers + found.turns)
+            if account is not None:
+                call.pinned_accounts = {**call.pinned_accounts, provider.name: account.account}
         return None
 
     async def refuse_translated(self, call: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
@@ -175,6 +187,34 @@ class ProviderObjects:
         owners = {entry.id: entry.body.decode() for entry in entries}
         return {name: owners[id] for name in names if (id := _entry_id(provider, name)) in owners}
 
+    # --- accounts ---
+
+    async def choose_account(
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
+    ) -> Provider:
+        """The account for a forwarded request: the one that has the objects which it names. For other objects all
+        requests of one client go to the same account; what needs no objects is spread over all."""
+        if not provider.accounts:
+            return provider
+        names = object_names(call, match)
+        if body and "json" in content_type:
+            found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
+            names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
+        account = await self._find_account(provider, names) if names else None
+        if account is not None:
+            return account
+        if match.endpoint.objects or names:
+            return rank_accounts(provider.accounts, owner_of(call.caller.key))[0]
+        health, seed = call.runtime.health, call.record.request_id
+        return choose_account(provider, seed, call.record.model, health, call.clock())
+
+    async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
+        """The account that has one of these objects, as far as that was noted."""
+        entries = await self._repository.get("", OBJECT, [_entry_id(provider, name) for name in names])
+        noted = [entry.parent for entry in entries] if not isinstance(entries, StoreDown) else []
+        accounts = (find_account(provider, name) for name in noted if name)
+        return next((account for account in accounts if account is not None), None)
+
     async def note_created(
         self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, data: bytes
     ) -> Failure | None:
@@ -185,7 +225,7 @@ class ProviderObjects:
         """The answer of a provider, with a look at the objects that it creates. Clients of other protocols cannot see
         their ids."""
         provider = upstream.provider
-        is_seen = upstream.codec.name == call.client_codec.name and self.guards(provider)
+        is_seen = upstream.codec.name == call.client_codec.name and self.notes(provider)
         if not is_seen or not self._repository.is_enabled:
             return response
 
@@ -201,7 +241,10 @@ class ProviderObjects:
             return owners
         owner = owner_of(call.caller.key).encode()
         new = [name for name in names if name not in owners]  # what has an owner keeps it
-        entries = [Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=owner) for name in new]
+        entries = [
+            Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=owner, parent=provider.account)
+            for name in new
+        ]
         result = await self._repository.put(*entries) if entries else True
         return store_unavailable_failure(result) if isinstance(result, StoreDown) else None
 

@@ -38,6 +38,8 @@ class UploadSession(msgspec.Struct, frozen=True):
     provider: str
     target: str
     """The path and the query at the provider."""
+    account: str = ""
+    """The account in which it was started, if the provider has several."""
 
 
 class UploadSessions:
@@ -118,7 +120,7 @@ class UploadSessions:
         if not signatures:
             return target
         owner = owner_of(key)
-        body = msgspec.json.encode(UploadSession(id, upstream.provider.name, target))
+        body = msgspec.json.encode(UploadSession(id, upstream.provider.name, target, upstream.provider.account))
         expires = self._repository.clock() + SESSION_SECONDS
         entry = Entry(owner=owner, kind=UPLOAD, id=id, body=body, parent=match.path, expires=expires)
         result = await self._repository.put(entry)

@@ -21,6 +21,7 @@ from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
 from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
 from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.accounts import target_account
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
@@ -411,6 +412,7 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     except Malformed as bad:
         return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
     codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
+    target = target_account(target, call.record.session, call.runtime.health, call.clock())
     upstream = call.runtime.upstream_for(target, codec, False)
     record = call.record
     record.provider, record.provider_protocol, record.model = target.provider.name, codec.name, target.model

@@ -139,6 +139,7 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
         "client_protocol": record.client_protocol,
         "provider_protocol": record.provider_protocol,
         "provider": record.provider,
+        "account": record.account,
         "requested_model": safe_name(record.requested_model),
         "model": safe_name(record.model),
         "stream": record.stream,
@@ -301,7 +302,7 @@ class Log:
     def _json_line(self, record: ExchangeRecord, stamp: str) -> LogLine:
         key = (
             record.key_name, record.user_agent, record.client_address, record.operation, record.method, record.path,
-            record.client_protocol, record.provider_protocol, record.provider, record.requested_model,
+            record.client_protocol, record.provider_protocol, record.provider, record.account, record.requested_model,
             record.model, record.stream, record.is_passthrough, record.status, record.failure,
             record.client_disconnected, record.losses,
         )  # fmt: skip

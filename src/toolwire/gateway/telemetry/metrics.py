@@ -218,6 +218,25 @@ PROVIDER_COOLDOWN = Metric(
     "gauge",
     "max",
 )
+ACCOUNT_ATTEMPTS = Metric(
+    "toolwire_account_attempts_total",
+    "Attempts at the accounts of providers that have several, by outcome.",
+    ("provider", "account", "outcome"),
+)
+ACCOUNT_COOLDOWN = Metric(
+    "toolwire_account_cooldown",
+    "1 while an account is skipped because it is limited or keeps failing.",
+    ("provider", "account"),
+    "gauge",
+    "max",
+)
+ACCOUNT_LIMIT_REMAINING = Metric(
+    "toolwire_account_limit_remaining",
+    "What the provider said last is left of a limit of the account, such as `requests` or `tokens`.",
+    ("provider", "account", "limit"),
+    "gauge",
+    "max",
+)
 CONFIG_RELOADS = Metric(
     "toolwire_config_reloads_total",
     "Changed configuration files, by outcome; a refused one leaves the old configuration in force.",
@@ -235,7 +254,8 @@ METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, CONFIG_RELOADS, STORE_FAILURES, LOG_LINES_DROPPED, WORKERS, BUILD_INFO
+        PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CONFIG_RELOADS, STORE_FAILURES,
+        LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
     )
 }  # fmt: skip
 
@@ -377,6 +397,15 @@ class Metrics:
 
     def count_attempt(self, provider: str, outcome: str) -> None:
         self._values[self._attempt_cells[provider, outcome]] += 1.0
+
+    def count_account_attempt(self, provider: str, account: str, outcome: str) -> None:
+        self._values[self._cell_of(ACCOUNT_ATTEMPTS, (provider, account, outcome))] += 1.0
+
+    def set_account_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
+        self._values[self._cell_of(ACCOUNT_COOLDOWN, (provider, account))] = float(is_cooling_down)
+
+    def set_limit_remaining(self, provider: str, account: str, limit: str, remaining: int) -> None:
+        self._values[self._cell_of(ACCOUNT_LIMIT_REMAINING, (provider, account, limit))] = remaining
 
     def count_upstream_error(self, provider: str, kind: str) -> None:
         self._values[self._cell_of(UPSTREAM_ERRORS, (provider, kind))] += 1.0

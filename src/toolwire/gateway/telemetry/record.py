@@ -283,6 +283,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     client_protocol: str = ""
     provider_protocol: str = ""
     provider: str = ""
+    account: str = ""
+    """Which of the provider's accounts was asked, if it has several."""
     upstream_address: str = ""
     """The provider's `host:port`."""
     operation: str = "chat"

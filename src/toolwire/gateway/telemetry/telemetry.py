@@ -107,8 +107,12 @@ class Telemetry:
     def record_attempt(
         self, record: ExchangeRecord, provider: str, outcome: str, seconds: float, is_transport_error: bool = False
     ) -> None:
-        """Add an attempt: "ok", a status such as "429", or the kind of a transport error."""
+        """Add an attempt: "ok", a status such as "429", or the kind of a transport error. The provider is named with
+        its account (`Provider.label`)."""
         record.attempts.append((provider, outcome, seconds))
+        provider, _, account = provider.partition("/")
+        if account:
+            self.metrics.count_account_attempt(provider, account, outcome)
         self.metrics.count_attempt(provider, outcome)
         if is_transport_error:
             self.metrics.count_upstream_error(provider, outcome)
@@ -132,8 +136,11 @@ class Telemetry:
         """The provider did not answer the call that runs, or refused it: it has used nothing."""
         record.open_call = None
 
-    def set_cooldown(self, provider: str, is_cooling_down: bool) -> None:
-        self.metrics.set_cooldown(provider, is_cooling_down)
+    def set_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
+        if account:
+            self.metrics.set_account_cooldown(provider, account, is_cooling_down)
+        else:
+            self.metrics.set_cooldown(provider, is_cooling_down)
 
     def count_config_reload(self, outcome: str) -> None:
         self.metrics.count_config_reload(outcome)

@@ -55,13 +55,20 @@ async def check_provider(provider: Provider, config: Config, limits: Limits) -> 
             return [Finding("problem", "provider", provider.name, *split_advice(text)) for text in texts]
         places = ", ".join(dict.fromkeys(map(describe_address, addresses)))
         reached = f"{places} can be reached"
-        if provider.is_key_missing:
-            return [Finding("warning", "provider", provider.name, f"{reached}, but it has no key", provider.key_state)]
-        if not limits.tries_keys or provider.forward_auth:
-            return [Finding("ok", "provider", provider.name, f"{reached}; {provider.key_state}")]
-        return [judge_probe(provider, await probe_provider(client, provider, config))]
+        return [await check_key(account, client, config, limits, reached) for account in provider.each_account]
     finally:
         await client.close()
+
+
+async def check_key(
+    provider: Provider, client: UpstreamClient, config: Config, limits: Limits, reached: str
+) -> Finding:
+    """The key of a provider that can be reached, or of one of its accounts."""
+    if provider.is_key_missing:
+        return Finding("warning", "provider", provider.label, f"{reached}, but it has no key", provider.key_state)
+    if not limits.tries_keys or provider.forward_auth:
+        return Finding("ok", "provider", provider.label, f"{reached}; {provider.key_state}")
+    return judge_probe(provider, await probe_provider(client, provider, config))
 
 
 async def try_address(client: UpstreamClient, address: Address, limits: Limits) -> TransportError | None:
@@ -81,22 +88,22 @@ def judge_probe(provider: Provider, result: ProbeResult) -> Finding:
     key = f"the key in {provider.api_key_env}" if provider.api_key_env else "the key in the file"
     if not result.reason:
         accepted = f"accepts {key}, and " if provider.api_key else ""
-        return Finding("ok", "provider", provider.name, f"{accepted}{result.detail}")
+        return Finding("ok", "provider", provider.label, f"{accepted}{result.detail}")
     if result.reason in REFUSED_KEY and provider.api_key:
         place = f"set {provider.api_key_env} to a valid key" if provider.api_key_env else "correct `api_key`"
         urls = dict.fromkeys(url.partition("?")[0] for url in provider.base_urls.values())
         hint = f"{place}, and check that it is for {', '.join(urls)}"
-        return Finding("problem", "provider", provider.name, f"refuses {key}: {result.detail}", hint)
+        return Finding("problem", "provider", provider.label, f"refuses {key}: {result.detail}", hint)
     if result.reason in REFUSED_KEY:
         hint = f"name the variable with its key: `api_key_env` in [providers.{provider.name}]"
-        return Finding("problem", "provider", provider.name, f"wants a key: {result.detail}", hint)
+        return Finding("problem", "provider", provider.label, f"wants a key: {result.detail}", hint)
     if result.reason == "no-list":
         hint = f'name one: NAME = "{provider.name}/MODEL" in [models]'
-        return Finding("warning", "provider", provider.name, f"the key was not tried: {result.detail}", hint)
+        return Finding("warning", "provider", provider.label, f"the key was not tried: {result.detail}", hint)
     if result.reason.isdecimal():  # an error of another kind says nothing about the key
         state: State = "problem" if result.reason.startswith("5") else "warning"
-        return Finding(state, "provider", provider.name, f"the key was not proved: {result.detail}", "try it later")
-    return Finding("problem", "provider", provider.name, *split_advice(result.detail))
+        return Finding(state, "provider", provider.label, f"the key was not proved: {result.detail}", "try it later")
+    return Finding("problem", "provider", provider.label, *split_advice(result.detail))
 
 
 # --- the port ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""What the gateway has learnt of providers and their accounts: which are failing or limited, and what they said of
+their limits. Providers are named as `Provider.label` does: each account counts alone."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from toolwire.core.codec import RateLimit
+
+MAX_TRACKED_MODELS = 1024
+"""Clients choose model names, so their number has to be limited."""
+
+
+MAX_MOVED_SESSIONS = 10_000
+ALL_MODELS = ""
+"""In place of a model: the account as a whole."""
+
+
+class ProviderHealth:
+    """Cooldown of providers that keep failing, counted for each model, and limits that they have reported. An account
+    that is limited rests at once, for as long as its provider says. Callers pass the time in."""
+
+    def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
+        self._failures: dict[tuple[str, str], int] = {}
+        self._cooldown_until: dict[tuple[str, str], float] = {}
+        self.token_limits: dict[tuple[str, str], int] = {}
+        """The most output tokens that a provider accepts for a model, as it said in an error."""
+        self.models_without_tools: set[tuple[str, str]] = set()
+        """Providers and models that have refused tools: they get them in the prompt."""
+        self.moved_sessions: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """Sessions that are not on the account that their hash gives, because that had to rest: by provider and
+        session."""
+        self.rate_limits: dict[str, tuple[float, tuple[RateLimit, ...]]] = {}
+        """What the last answer of each account said of its limits, and when (Unix time)."""
+        self._on_change = on_change
+
+    def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
+        until = self._cooldown_until.get((provider, model))
+        if until is not None and now >= until:
+            del self._cooldown_until[provider, model]
+            self._on_change(provider, False, 0.0)
+        return until is not None and now < until
+
+    def list_cooldowns(self, provider: str, now: float) -> list[tuple[str, float]]:
+        """The models of a provider that are cooling down, and for how many seconds."""
+        rows = [(model, until - now) for (name, model), until in self._cooldown_until.items() if name == provider]
+        return [(model, seconds) for model, seconds in rows if seconds > 0]
+
+    def record_success(self, provider: str, model: str, ends_cooldown: bool = True) -> None:
+        """Forget the failures. The rest of a limited account lasts as long as its provider said, in spite of answers to
+        earlier requests."""
+        if self._failures:
+            self._failures.pop((provider, model), None)
+        if ends_cooldown and self._cooldown_until and self._cooldown_until.pop((provider, model), None) is not None:
+            self._on_change(provider, False, 0.0)
+
+    def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
+        if len(self.token_limits) >= MAX_TRACKED_MODELS:
+            self.token_limits.clear()
+        self.token_limits[provider, model] = token_limit
+
+    def record_tool_refusal(self, provider: str, model: str) -> None:
+        if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
+            self.models_without_tools.clear()
+        self.models_without_tools.add((provider, model))
+
+    def record_failure(self, provider: str, model: str, now: float, failure_limit: int, cooldown: float) -> None:
+        """Count a failure; the `failure_limit`th in a row starts the cooldown."""
+        if len(self._failures) >= MAX_TRACKED_MODELS:
+            self._failures.clear()
+        failures = self._failures.get((provider, model), 0) + 1
+        self._failures[provider, model] = failures
+        if failures >= failure_limit and cooldown:
+            if (provider, model) not in self._cooldown_until:
+                self._on_change(provider, True, cooldown)
+            self._cooldown_until[provider, model] = now + cooldown
+
+    # --- accounts ---
+
+    def is_resting(self, label: str, model: str, now: float) -> bool:
+        """Is an account cooling down, for this model or for all (`ALL_MODELS`)?"""
+        if not self._cooldown_until:
+            return False
+        return self.is_cooling_down(label, model, now) or self.is_cooling_down(label, ALL_MODELS, now)
+
+    def rests_until(self, label: str, model: str) -> float:
+        return max(self._cooldown_until.get((label, one), 0.0) for one in (model, ALL_MODELS))
+
+    def start_rest(self, label: str, model: str, now: float, seconds: float) -> None:
+        """An account is limited: it rests for this time, or longer if that was said before."""
+        if seconds <= 0:
+            return
+        if len(self._cooldown_until) >= MAX_TRACKED_MODELS:
+            self._cooldown_until = {name: until for name, until in self._cooldown_until.items() if until > now}
+        known = self._cooldown_until.get((label, model), 0.0)
+        if known <= now:
+            self._on_change(label, True, seconds)
+        self._cooldown_until[label, model] = max(known, now + seconds)
+
+    def record_session(self, provider: str, session: str, account: str, first_choice: str) -> None:
+        """A session was answered by an account."""
+        if account == first_choice:
+            self.moved_sessions.pop((provider, session), None)
+            return
+        self.moved_sessions[provider, session] = account
+        self.moved_sessions.move_to_end((provider, session))
+        if len(self.moved_sessions) > MAX_MOVED_SESSIONS:
+            self.moved_sessions.popitem(last=False)
