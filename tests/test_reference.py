@@ -26,7 +26,7 @@ from toolwire.core.prices import Prices, PriceTier, Rates
 from toolwire.gateway.config import config as gateway
 from toolwire.gateway.config.mcp_servers import McpTable
 from toolwire.gateway.config.policies import PolicyTable, load_catalogue, load_presets, preset_rules
-from toolwire.gateway.config.providers import ProviderTable, known_servers
+from toolwire.gateway.config.providers import AccountTable, ProviderTable, known_servers
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Rule
 from toolwire.protocols import CODECS
@@ -76,6 +76,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[server.timeouts]", gateway.Timeouts, ()),
     ("[[server.keys]]", gateway.ClientKey, ()),
     ("[providers.NAME]", ProviderTable, ()),
+    ("[[providers.NAME.accounts]]", AccountTable, ()),
     ("[models.NAME]", gateway.ModelRule, ("name",)),
     ("[models.NAME.facts]", ModelFacts, ()),
     ("[models.NAME.facts.prices]", Prices, ()),

@@ -269,6 +269,21 @@ def test_keys_are_tried_when_asked(doctor: Doctor) -> None:
     report.check("provider open", "problem", "wants a key: ", "`api_key_env` in [providers.open]")
 
 
+def test_every_account_is_checked(doctor: Doctor) -> None:
+    accounts = "".join(
+        f'[[providers.team.accounts]]\nname = "{name}"\napi_key_env = "{name.upper()}_KEY"\n'
+        for name in ("app", "infra", "new")
+    )
+    with list_server(LISTS) as lists:
+        doctor.configure(ANY_PORT + provider("team", f"{lists.url}/good/v1") + accounts)
+        report = doctor.run("--try-keys", APP_KEY=SECRET, INFRA_KEY=f"{SECRET}-2")
+        sent = sorted(headers["authorization"] for _, headers in lists.asked)
+        assert sent == [f"Bearer {SECRET}", f"Bearer {SECRET}-2"]
+    report.check("provider team/app", "ok", "accepts the key in APP_KEY")
+    report.check("provider team/infra", "ok", "accepts the key in INFRA_KEY")
+    report.check("provider team/new", "warning", "it has no key → set NEW_KEY")
+
+
 def test_a_slow_provider(doctor: Doctor) -> None:
     with list_server(LISTS) as lists:
         lists.gate.clear()

@@ -142,6 +142,9 @@ def test_every_family_is_told() -> None:
     metrics.count_attempt("google", "ok")
     metrics.count_upstream_error("google", "dns")
     metrics.set_cooldown("google", False)
+    metrics.count_account_attempt("google", "work", "429")
+    metrics.set_account_cooldown("google", "work", True)
+    metrics.set_limit_remaining("google", "work", "requests", 0)
     metrics.count_config_reload("accepted")
     metrics.count_store_failure("write")
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
