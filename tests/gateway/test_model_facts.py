@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from toolwire.core.codec import ModelFacts
+from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.models.catalogue import _load_models, load_catalogue
+from toolwire.gateway.models.catalogue import _find_known_facts, _load_models, load_catalogue, load_known_models
 from toolwire.gateway.models.facts import FactFinder, find_facts
 from toolwire.gateway.pipeline.route import Router
 from toolwire.protocols import find_codec
+from toolwire.protocols.anthropic.models import ALL_EFFORTS
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "XAI_API_KEY": "x"}
 
@@ -37,6 +39,8 @@ max_output_tokens = 1000
 [models."lab-*".facts]
 context_window = 8192
 max_output_tokens = 512
+input_modalities = ["text", "image"]
+tools = false
 [models.lab-large.facts]
 context_window = 65536
 [models."anthropic/claude-opus-4-8".facts]
@@ -53,6 +57,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 LISTED = ModelFacts(context_window=4096, max_output_tokens=256)
 CATALOGUE, TABLE = "genai-prices", "Toolwire's table of anthropic models"
+KNOWN = "Toolwire's list of models"
 FACTS: dict[str, tuple[str, ModelFacts, tuple[int | None, str], tuple[int | None, str]]] = {
     "catalogue and table": ("claude-opus-5-5", ModelFacts(), (1000000, CATALOGUE), (128000, TABLE)),
     "an alias": ("fast", ModelFacts(), (1000000, CATALOGUE), (128000, TABLE)),
@@ -86,10 +91,18 @@ FACTS: dict[str, tuple[str, ModelFacts, tuple[int | None, str], tuple[int | None
         (500000, '[models."anthropic/claude-opus-4-8".facts]'),
         (128000, TABLE),
     ),
-    "named with its provider": ("openai/gpt-5", ModelFacts(), (400000, CATALOGUE), (None, "")),
-    "another address of a known server": ("proxy/gpt-5", ModelFacts(), (400000, CATALOGUE), (None, "")),
+    "named with its provider": ("openai/gpt-5", ModelFacts(), (400000, CATALOGUE), (128000, KNOWN)),
+    "another address of a known server": ("proxy/gpt-5", ModelFacts(), (400000, CATALOGUE), (128000, KNOWN)),
+    "an exception in the list of known models": ("gpt-5-pro", ModelFacts(), (400000, CATALOGUE), (272000, KNOWN)),
+    "the list of known models wins over genai-prices": (
+        "gemini-2.5-pro",
+        ModelFacts(),
+        (1048576, KNOWN),
+        (65536, KNOWN),
+    ),
+    "it says nothing about other kinds of models": ("openai/gpt-image-1", ModelFacts(), (None, ""), (None, "")),
     "another name in the catalogue": ("grok-4", ModelFacts(), (256000, CATALOGUE), (None, "")),
-    "a date without hyphens": ("gpt-5-20250807", ModelFacts(), (400000, CATALOGUE), (None, "")),
+    "a date without hyphens": ("gpt-5-20250807", ModelFacts(), (400000, CATALOGUE), (128000, KNOWN)),
     "a local server decides itself": ("vllm/gpt-5", ModelFacts(), (None, ""), (None, "")),
     "an unknown model of a known server": ("openai/gpt-99", ModelFacts(), (None, ""), (None, "")),
     "an unknown server": ("lab/gpt-5", ModelFacts(), (None, ""), (None, "")),
@@ -107,14 +120,15 @@ def test_a_fact_has_a_source(
         assert found[name].value == value
         assert found[name].source.startswith(source)
         assert bool(found[name].source) == (value is not None)
-    expected = ModelFacts(context_window=window[0], max_output_tokens=output[0])
-    assert find_facts(config, model, listed) == expected
+    facts = find_facts(config, model, listed)
+    assert (facts.context_window, facts.max_output_tokens) == (window[0], output[0])
 
 
 MISTAKES = {
     "a misspelt key": ("context_windw = 1", "unknown key `context_windw`"),
     "not a number": ('context_window = "1M"', "context_window"),
     "no tokens at all": ("max_output_tokens = 0", "max_output_tokens"),
+    "an unknown modality": ('input_modalities = ["smell"]', "input_modalities"),
 }
 
 
@@ -140,10 +154,80 @@ def test_the_catalogue_can_be_read_to_its_end() -> None:
             model.match.matches(model.id)
 
 
-def test_the_catalogue_does_not_contradict_the_codecs() -> None:
-    """A model cannot answer with more tokens than its window has."""
-    limit = find_codec("anthropic").http.max_output_tokens
-    windows = {model.id: model.context_window for model in _load_models("anthropic") if model.context_window}
-    assert len(windows) > 15
-    for model, window in windows.items():
-        assert (limit(model) or 0) <= window, model
+CAPABILITIES: dict[str, tuple[str, str, object, str]] = {
+    "efforts of a codec's table": ("claude-opus-5-5", "reasoning_efforts", ALL_EFFORTS, TABLE),
+    "a budget is an effort, too": ("claude-sonnet-4-5", "reasoning_efforts", ("low", "medium", "high"), TABLE),
+    "a model that does not think": ("gpt-4o", "reasoning_efforts", (), "Toolwire's table of openai-responses models"),
+    "efforts of another vendor": ("grok-3-mini", "reasoning_efforts", ("low", "high"), KNOWN),
+    "modalities": ("gpt-4", "input_modalities", ("text",), KNOWN),
+    "tools": ("gpt-5", "tools", True, KNOWN),
+    "no tools": ("o1-mini", "tools", False, KNOWN),
+    "one call at a time": ("o3", "parallel_tools", False, KNOWN),
+    "the file wins": ("lab-large", "input_modalities", ("text", "image"), '[models."lab-*".facts]'),
+    "the file says no": ("lab-large", "tools", False, '[models."lab-*".facts]'),
+    "unknown": ("lab-large", "parallel_tools", None, ""),
+}
+
+
+@pytest.mark.parametrize(("model", "name", "value", "source"), CAPABILITIES.values(), ids=list(CAPABILITIES))
+def test_what_a_model_can_do_has_a_source(config: Config, model: str, name: str, value: object, source: str) -> None:
+    found = {fact.name: fact for fact in FactFinder(Router(config)).explain_facts(model)}
+    assert (found[name].value, found[name].source) == (value, source)
+
+
+# --- the catalogue and the codecs -----------------------------------------------------------------------------------
+
+VENDORS = {"openai": ("openai-chat", "openai-responses"), "anthropic": ("anthropic",), "google": ("gemini",)}
+"""The providers of the catalogue whose models a codec has a table of."""
+
+
+def chat_models(vendor: str) -> list[str]:
+    """The names of a vendor's models that `known_models.toml` says something about. Google serves Claude, too."""
+    known = [model.id for model in _load_models(vendor) if _find_known_facts(vendor, model.id) != NO_FACTS]
+    return [name for name in known if name.startswith("claude") == (vendor == "anthropic")]
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_the_catalogue_does_not_contradict_the_codecs(vendor: str) -> None:
+    """What a codec's table knows, the list of known models leaves to it, or says the same."""
+    names = chat_models(vendor)
+    assert len(names) > 15
+    for model, protocol in product(names, VENDORS[vendor]):
+        known, table = _find_known_facts(vendor, model), find_codec(protocol).http.find_model_facts(model)
+        for name in ModelFacts.__struct_fields__:
+            values = {getattr(known, name), getattr(table, name)} - {None}
+            assert len(values) <= 1, (model, name, values)
+
+
+@pytest.mark.parametrize("vendor", load_known_models())
+def test_an_answer_fits_into_the_window(vendor: str) -> None:
+    codecs = [find_codec(protocol) for protocol in VENDORS.get(vendor, ())]
+    checked = 0
+    for model in _load_models(vendor):
+        known = _find_known_facts(vendor, model.id)
+        window = known.context_window or model.context_window
+        for facts in (known, *(codec.http.find_model_facts(model.id) for codec in codecs)):
+            if window is not None and facts.max_output_tokens is not None:
+                assert facts.max_output_tokens <= window, model.id
+                checked += 1
+    assert checked or not any(row.max_output_tokens for row in load_known_models()[vendor].models)
+
+
+def test_the_tables_of_the_codecs_know_the_models_of_the_catalogue() -> None:
+    """A new family of models is in the codec's table before it is in the catalogue, or this test says so."""
+    find_facts = {vendor: find_codec(protocols[0]).http.find_model_facts for vendor, protocols in VENDORS.items()}
+    unknown = [
+        model
+        for vendor in VENDORS
+        for model in chat_models(vendor)
+        if find_facts[vendor](model).reasoning_efforts is None and not model.startswith(WITHOUT_FAMILY)
+    ]
+    assert unknown == []
+
+
+WITHOUT_FAMILY = ("gemma-", "gpt-audio", "claude-v1")
+"""The codecs treat them as unknown models."""
+
+
+def test_every_line_of_the_list_of_known_models_is_about_a_vendor_of_the_catalogue() -> None:
+    assert set(load_known_models()) <= set(load_catalogue().providers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -207,6 +207,9 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     return tuple(endpoints)
 
 
+Modality: TypeAlias = Literal["text", "image", "audio", "video", "file"]
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a model. None is unknown, and unknown facts forbid nothing."""
 
@@ -214,6 +217,16 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens that the model takes in one request."""
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
     """The most tokens that it can answer with."""
+    input_modalities: tuple[Modality, ...] | None = None
+    """What it takes: `text`, `image`, `audio`, `video`, `file`."""
+    output_modalities: tuple[Modality, ...] | None = None
+    """What it answers with."""
+    tools: bool | None = None
+    """Can it call tools?"""
+    parallel_tools: bool | None = None
+    """Can it call several tools at once?"""
+    reasoning_efforts: tuple[str, ...] | None = None
+    """The efforts that it can be asked for, such as `low` and `high`; none if it does not think."""
 
 
 NO_FACTS = ModelFacts()
@@ -367,8 +380,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the first page of a provider's list of models; "" if the protocol has no such list."""
     read_model_list: Callable[[Json], ModelPage | None] = lambda body: None
     """One page of a provider's list; None if it is not one. Entries that cannot be read are left out."""
-    max_output_tokens: Callable[[str], int | None] = lambda model: None
-    """The most output tokens of a model, where the codec has to know them (Anthropic)."""
+    find_model_facts: Callable[[str], ModelFacts] = lambda model: NO_FACTS
+    """What the codec's own tables say about a model: requests are written by them."""
     token_count: TokenCountEndpoint | None = None
     make_framing_converter: Callable[[str], FramingConverter | None] = lambda framing: None
 

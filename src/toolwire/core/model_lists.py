@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from toolwire.core.codec import ModelInfo, ModelPage, make_facts
+from toolwire.core.codec import ModelFacts, ModelInfo, ModelPage, make_facts
 from toolwire.core.json_values import Json, Object
 from toolwire.core.rate_limits import read_timestamp
+from toolwire.core.tokens import openai_efforts
 
 WINDOW_KEYS = (
     "max_input_tokens",  # Anthropic
@@ -90,6 +91,11 @@ OPENAI_MODELS_PATH = "/v1/models"
 def read_openai_list(body: Json) -> ModelPage | None:
     """OpenAI sends all models on one page. Some compatible servers have several."""
     return read_data_list(body, OPENAI_MODELS_PATH, "after")
+
+
+def find_openai_facts(model: str) -> ModelFacts:
+    """What the table of OpenAI's models says."""
+    return ModelFacts(reasoning_efforts=openai_efforts(model))
 
 
 def write_openai_entry(card: ModelInfo) -> Object:

@@ -46,7 +46,7 @@ class PriceTier(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tier begins with more input tokens than this, cached ones included."""
 
 
-class Prices(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Prices(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
     """What a model costs, in US dollars. They win over the prices of the catalogue, all or none of them."""
 
     tiers: tuple[PriceTier, ...] = ()

@@ -5,21 +5,50 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
 
 from toolwire.cli import EXIT_FAILED, CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Config, Provider
-from toolwire.gateway.models.facts import Fact, FactFinder
+from toolwire.gateway.models.facts import Fact, FactFinder, FactValue
 from toolwire.gateway.models.listing import ProviderList, ask_all
 from toolwire.gateway.models.merge import find_listed, merge_models
+from toolwire.gateway.models.prices import DECIMALS_OF_UNIT, PriceFinder, find_prices
 from toolwire.gateway.pipeline.route import Router, Target, is_pattern, matches_pattern
 from toolwire.gateway.upstream.client import UpstreamClient
 
 UNKNOWN = "–"
-FACT_TITLES = {"context_window": "window", "max_output_tokens": "most output"}
+FACT_TITLES = {
+    "context_window": "window",
+    "max_output_tokens": "most output",
+    "input_modalities": "takes",
+    "output_modalities": "answers with",
+    "tools": "tools",
+    "parallel_tools": "parallel tools",
+    "reasoning_efforts": "efforts",
+}
+UNKNOWN_PRICES = "unknown; set input and output in [models.NAME.facts.prices]"
+PRICE_TITLES = {
+    "input": "input",
+    "output": "output",
+    "cache_read": "cached",
+    "cache_write": "cache written",
+    "cache_write_1h": "cached for 1 h",
+    "reasoning": "thinking",
+    "input_audio": "audio input",
+    "input_image": "image input",
+    "output_audio": "audio output",
+    "output_image": "image output",
+    "search": "search",
+    "request": "request",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,13 +153,17 @@ def show_model(config: Config, name: str, args: argparse.Namespace) -> int:
     lists = ask_providers((targets[0].provider,), config, args.offline)
     listed = find_listed(targets[0], lists)
     facts = FactFinder(router).explain_facts(name, (listed or ModelInfo(name)).facts)
+    prices = find_prices(targets[0].provider, targets[0].model, time.time())
     if args.json:
-        sys.stdout.write(terminal.format_json(fact_document(name, targets, facts)))
+        sys.stdout.write(terminal.format_json(fact_document(name, targets, facts, prices)))
         return 0
     served = ", then ".join(_describe_target(target) for target in targets)
     sys.stdout.write(terminal.heading(name))
     sys.stdout.write(terminal.format_table([("served by", served)]))
     sys.stdout.write(terminal.format_table(map(fact_row, facts)))
+    sys.stdout.write(terminal.format_table([("prices", prices.origin if prices is not None else UNKNOWN_PRICES)]))
+    if prices is not None:
+        sys.stdout.write(terminal.format_table(price_rows(prices)))
     if any(one.models is not None for one in lists) and listed is None:
         sys.stderr.write(f"{targets[0].provider.name} does not list it; a request may still work\n")
     return 0
@@ -143,12 +176,47 @@ def _describe_target(target: Target) -> str:
 
 def fact_row(fact: Fact) -> tuple[str, str, str]:
     unknown = f"unknown; set {fact.name} in [models.NAME.facts]"
-    return FACT_TITLES[fact.name], format_count(fact.value), fact.source or unknown
+    return FACT_TITLES[fact.name], format_fact(fact.value), fact.source or unknown
 
 
-def fact_document(name: str, targets: Sequence[Target], facts: Iterable[Fact]) -> dict[str, object]:
-    return {
+def format_fact(value: FactValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return format_count(value)
+
+
+def price_rows(prices: PriceFinder) -> Iterator[tuple[str, str, str]]:
+    """The prices that apply now, with those for long prompts."""
+    limits = sorted({0, *(tier.above for one in prices.prices for tier in one.tiers)})
+    for kind, title in PRICE_TITLES.items():
+        unit = "a thousand" if kind in DECIMALS_OF_UNIT else "a million tokens"
+        steps: list[tuple[int, Decimal]] = []
+        for limit in limits:
+            rate = prices.find_rate(kind, limit + 1)
+            if rate is not None and (not steps or rate != steps[-1][1]):
+                steps.append((limit, rate))
+        if steps:
+            more = [f"${rate.normalize():f} in prompts above {limit:,} tokens" for limit, rate in steps[1:]]
+            yield f"  {title}", f"${steps[0][1].normalize():f} {unit}", ", ".join(more)
+
+
+def fact_document(
+    name: str, targets: Sequence[Target], facts: Iterable[Fact], prices: PriceFinder | None
+) -> dict[str, object]:
+    document: dict[str, object] = {
         "id": name,
         "served_by": [{"provider": target.provider.name, "model": target.model} for target in targets],
         "facts": {fact.name: {"value": fact.value, "source": fact.source or None} for fact in facts},
+        "prices": None,
     }
+    if prices is not None:
+        tables = [msgspec.to_builtins(one) for one in prices.prices]
+        document["prices"] = {"value": [_drop_unknown(table) for table in tables], "source": prices.origin}
+    return document
+
+
+def _drop_unknown(table: dict[str, Any]) -> dict[str, Any]:
+    known = {key: value for key, value in table.items() if value not in (None, "", [])}
+    return {**known, "tiers": [*map(_drop_unknown, known["tiers"])]} if "tiers" in known else known

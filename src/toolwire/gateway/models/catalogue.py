@@ -1,19 +1,24 @@
-"""The catalogue of models: data of the package genai-prices (MIT), without the package. See docs/decisions/0018.
+"""The catalogue of models: data of the package genai-prices (MIT), without the package, and what it lacks. See
+docs/decisions/0018.
 
-`.ci/catalogue.py` writes `catalogue.json`. It is read when a fact is asked for, the models of each provider apart.
+`.ci/catalogue.py` writes `catalogue.json`; `known_models.toml` is written by hand. Both are read when a fact is asked
+for, the models of each provider of `catalogue.json` apart.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib.resources import files
 
 import msgspec
 from msgspec import Raw, Struct
 
+from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.prices import Prices
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.config.providers import known_servers
@@ -47,7 +52,7 @@ class Clause(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class DatedPrices(Prices, frozen=True, kw_only=True):
+class DatedPrices(Prices, frozen=True, kw_only=True, cache_hash=True):
     """Prices, and when they apply. Times are in UTC."""
 
     since: date | None = None
@@ -73,6 +78,19 @@ class CatalogueModel(Struct, frozen=True):
     """Later ones win over earlier ones, where both apply. If none applies, the first one is used."""
 
 
+class KnownModel(ModelFacts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of `known_models.toml`."""
+
+    match: str
+    """A name or a pattern, in lower case."""
+    last: bool = False
+    """Are later lines not about models with this name?"""
+
+
+class KnownModels(Struct, frozen=True, forbid_unknown_fields=True):
+    models: tuple[KnownModel, ...]
+
+
 class CatalogueProvider(Struct, frozen=True):
     url: str
     """A regular expression for its base URL."""
@@ -90,6 +108,11 @@ class Catalogue(Struct, frozen=True, dict=True):
         """What the catalogue knows about a model of a provider."""
         name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
         return _find_model(name, model) if name else None
+
+    def find_known_facts(self, provider: Provider, model: str) -> ModelFacts:
+        """What `known_models.toml` says about a model of a provider."""
+        name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
+        return _find_known_facts(name, model) if name else NO_FACTS
 
 
 @cache
@@ -125,6 +148,29 @@ def _find_model(provider: str, model: str) -> CatalogueModel | None:
     lower = model.lower()
     names = dict.fromkeys((lower, _COMPACT_DATE.sub(r"-\1-\2-\3", lower)))
     return next((found for name in names if (found := _find_first(ids, name)) is not None), None)
+
+
+@cache
+def load_known_models() -> Mapping[str, KnownModels]:
+    text = files("toolwire.gateway.models").joinpath("known_models.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, KnownModels])
+
+
+@lru_cache(MAX_REMEMBERED_NAMES)
+def _find_known_facts(provider: str, model: str) -> ModelFacts:
+    lower, tables = model.lower(), load_known_models()
+    ids = (provider, *load_catalogue().providers[provider].fallbacks)
+    rows: list[KnownModel] = []
+    for row in (row for id in ids if id in tables for row in tables[id].models):
+        if fnmatchcase(lower, row.match):
+            rows.append(row)
+            if row.last:
+                break
+    facts = {
+        name: next((value for row in rows if (value := getattr(row, name)) is not None), None)
+        for name in ModelFacts.__struct_fields__
+    }
+    return ModelFacts(**facts)
 
 
 def _find_first(providers: Iterable[str], name: str) -> CatalogueModel | None:

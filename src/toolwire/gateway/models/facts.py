@@ -1,12 +1,14 @@
 """What is known about a model (`ModelFacts`), merged from several sources, each fact with its source.
 
 The sources, in this order: `[models.NAME.facts]` in toolwire.toml, the provider's own list of models, the tables of the
-provider's protocols, and the catalogue. A fact that none of them knows is unknown, and forbids nothing.
+provider's protocols, and the catalogue: Toolwire's own file first, then genai-prices. A fact that none of them knows is
+unknown, and forbids nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -16,13 +18,15 @@ from toolwire.gateway.models.catalogue import load_catalogue
 from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
 from toolwire.protocols import find_codec
 
+FactValue: TypeAlias = int | bool | tuple[str, ...] | None
+
 
 class Fact(Struct, frozen=True):
     """One fact, and where it comes from."""
 
     name: str
     """A field of `ModelFacts`."""
-    value: int | None
+    value: FactValue
     source: str
 
 
@@ -42,7 +46,8 @@ class FactFinder:
 
     def find_target_facts(self, model: str, target: Target | None, listed: ModelFacts) -> ModelFacts:
         """The facts about a model whose target is known."""
-        return ModelFacts(**{fact.name: fact.value for fact in self._collect_facts(model, target, listed)})
+        facts: dict[str, Any] = {fact.name: fact.value for fact in self._collect_facts(model, target, listed)}
+        return ModelFacts(**facts)
 
     def explain_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> tuple[Fact, ...]:
         """All facts with their sources; the value of an unknown one is None."""
@@ -52,7 +57,7 @@ class FactFinder:
         found: dict[str, Fact] = {}
         for source, facts in self._sources(model, target, listed, found):
             for name in ModelFacts.__struct_fields__:
-                value: int | None = getattr(facts, name)
+                value: FactValue = getattr(facts, name)
                 if value is not None:
                     found.setdefault(name, Fact(name, value, source))
         unknown = {name: Fact(name, None, "") for name in ModelFacts.__struct_fields__ if name not in found}
@@ -69,10 +74,12 @@ class FactFinder:
         provider = target.provider
         yield f"the list of models of {provider.name}", listed
         for protocol in provider.protocols:
-            output = find_codec(protocol).http.max_output_tokens(target.model)
-            yield f"Toolwire's table of {protocol} models", ModelFacts(max_output_tokens=output)
-        if "context_window" not in found and not provider.embedded:  # all that the catalogue has so far
-            catalogue = load_catalogue()
+            yield f"Toolwire's table of {protocol} models", find_codec(protocol).http.find_model_facts(target.model)
+        if provider.embedded or len(found) == len(ModelFacts.__struct_fields__):
+            return
+        catalogue = load_catalogue()
+        yield "Toolwire's list of models", catalogue.find_known_facts(provider, target.model)
+        if "context_window" not in found:  # all that genai-prices has, besides prices
             known = catalogue.find_model(provider, target.model)
             if known is not None:
                 yield f"{catalogue.source}, {known.id}", ModelFacts(context_window=known.context_window)
@@ -93,7 +100,7 @@ class FactFinder:
 def _lower_to_rule(fact: Fact, target: Target | None) -> Fact:
     """The operator can allow less than the model can."""
     limit = target.max_output_tokens if target is not None else None
-    if fact.name != "max_output_tokens" or limit is None or (fact.value is not None and fact.value <= limit):
+    if fact.name != "max_output_tokens" or limit is None or (isinstance(fact.value, int) and fact.value <= limit):
         return fact
     return Fact(fact.name, limit, "max_output_tokens in [models]")
 

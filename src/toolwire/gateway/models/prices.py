@@ -6,14 +6,15 @@ Nothing is rounded: money is Decimal, and only what shows it rounds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from msgspec import Struct
 
 from toolwire.core.ir import Usage
-from toolwire.core.prices import Prices
+from toolwire.core.prices import Prices, Rates
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.catalogue import DatedPrices, load_catalogue
 from toolwire.gateway.pipeline.route import matches_pattern
@@ -21,23 +22,29 @@ from toolwire.gateway.pipeline.route import matches_pattern
 FROM_FILE, FROM_CATALOGUE = "file", "catalogue"
 MAX_COUNT = 2**53
 """Larger counts of a provider are nonsense."""
+MAX_REMEMBERED_RATES = 1024
 DECIMALS_OF_UNIT = {"search": -3, "request": -3}
 """Prices are for a thousand of these, and for a million tokens."""
 _TOKENS = -6
 
-INPUT_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("cache_read", ()),
-    ("cache_write_1h", ("cache_write",)),
-    ("cache_write", ()),
-    ("input_audio", ()),
-    ("input_image", ()),
+KINDS_BY_WHOLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "input",
+        (
+            ("cache_read", ""),
+            ("cache_write_1h", "cache_write"),
+            ("cache_write", ""),
+            ("input_audio", ""),
+            ("input_image", ""),
+        ),
+    ),
+    ("output", (("reasoning", ""), ("output_audio", ""), ("output_image", ""))),
 )
-"""The kinds of input tokens that a provider counts apart, each a field of `Usage` and of `Rates`; and the kinds whose
-count contains it."""
-OUTPUT_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (("reasoning", ()), ("output_audio", ()), ("output_image", ()))
+"""The kinds of tokens that a provider counts apart, each a field of `Usage` and of `Rates`, and the kind besides input
+or output whose count contains it."""
 
 
-class CostPart(Struct, frozen=True):
+class CostPart(Struct, frozen=True, gc=False):
     """What one kind of token, or other thing, costs."""
 
     kind: str
@@ -58,15 +65,28 @@ class Cost(Struct, frozen=True):
 
 
 class PriceFinder(Struct, frozen=True):
-    """The prices that apply to one request."""
+    """The prices that apply to a model at a time."""
 
     prices: tuple[Prices, ...]
     """The first that knows a price wins: the prices of a service tier are before those of all tiers."""
     source: str
+    origin: str
+    """The same for people, with the name of the model there."""
 
     def find_rate(self, kind: str, input_tokens: int) -> Decimal | None:
         rates = (prices.find_rate(kind, input_tokens) for prices in self.prices)
         return next((rate for rate in rates if rate is not None), None)
+
+    def find_unit_prices(self, input_tokens: int) -> Mapping[str, Decimal]:
+        """What one token, search or request costs in a request with so many input tokens, by kind."""
+        reached = [tier.above for one in self.prices for tier in one.tiers if input_tokens > tier.above]
+        return _collect_unit_prices(self, max(reached, default=0))
+
+
+@lru_cache(MAX_REMEMBERED_RATES)
+def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> Mapping[str, Decimal]:
+    rates = {kind: finder.find_rate(kind, reached_tier + 1) for kind in Rates.__struct_fields__}
+    return {kind: rate.scaleb(DECIMALS_OF_UNIT.get(kind, _TOKENS)) for kind, rate in rates.items() if rate is not None}
 
 
 def price_usage(provider: Provider, model: str, usage: Usage, at: float, service_tier: str = "") -> Cost | None:
@@ -78,18 +98,19 @@ def price_usage(provider: Provider, model: str, usage: Usage, at: float, service
     finder = find_prices(provider, model, at, service_tier)
     if finder is None:
         return None
-    sizes = _split_usage(usage, finder)
+    unit_prices = finder.find_unit_prices(usage.input)
     parts: list[CostPart] = []
     unpriced: list[str] = []
-    for kind, count in sizes:
-        rate = finder.find_rate(kind, usage.input)
-        if rate is not None:
-            parts.append(CostPart(kind, count, (rate * count).scaleb(DECIMALS_OF_UNIT.get(kind, _TOKENS))))
+    total = Decimal(0)
+    for kind, count in _split_usage(usage, unit_prices):
+        price = unit_prices.get(kind)
+        if price is not None:
+            parts.append(CostPart(kind, count, price * count))
+            total += parts[-1].amount
         elif kind in ("input", "output"):
             return None
         else:
             unpriced.append(kind)
-    total = sum((part.amount for part in parts), Decimal(0))
     return Cost(total, tuple(parts), finder.source, tuple(unpriced))
 
 
@@ -99,27 +120,26 @@ def estimate_cost(
     """What a request with so many tokens can cost at most, as far as its price is known: all of its input may be
     written to the prompt cache, which costs more with some providers."""
     finder = find_prices(provider, model, at, service_tier)
-    if finder is None:
+    unit_prices = finder.find_unit_prices(input_tokens) if finder is not None else {}
+    if "input" not in unit_prices or "output" not in unit_prices:
         return None
-    inputs = [finder.find_rate(kind, input_tokens) for kind in ("input", "cache_write", "cache_write_1h")]
-    output, request = finder.find_rate("output", input_tokens), finder.find_rate("request", input_tokens)
-    if inputs[0] is None or output is None:
-        return None
-    tokens = max(rate for rate in inputs if rate is not None) * input_tokens + output * output_tokens
-    return tokens.scaleb(_TOKENS) + (request or Decimal(0)).scaleb(DECIMALS_OF_UNIT["request"])
+    inputs = (unit_prices.get(kind, Decimal(0)) for kind in ("input", "cache_write", "cache_write_1h"))
+    return max(inputs) * input_tokens + unit_prices["output"] * output_tokens + unit_prices.get("request", Decimal(0))
 
 
 def find_prices(provider: Provider, model: str, at: float, service_tier: str = "") -> PriceFinder | None:
     """The prices of a model at a time; None if none is known."""
     prices = _find_in_file(provider, model)
     if prices is not None:
-        return PriceFinder((prices,), FROM_FILE)
+        return PriceFinder((prices,), FROM_FILE, "toolwire.toml")
     if provider.embedded:
         return None
-    known = load_catalogue().find_model(provider, model)
+    catalogue = load_catalogue()
+    known = catalogue.find_model(provider, model)
     if known is None or not known.prices:
         return None
-    return PriceFinder(tuple(_choose_prices(known.prices, at, service_tier)), FROM_CATALOGUE)
+    chosen = known.prices if len(known.prices) == 1 else tuple(_choose_prices(known.prices, at, service_tier))
+    return PriceFinder(chosen, FROM_CATALOGUE, f"{catalogue.source}, {known.id}")
 
 
 def _find_in_file(provider: Provider, model: str) -> Prices | None:
@@ -132,9 +152,6 @@ def _find_in_file(provider: Provider, model: str) -> Prices | None:
 
 
 def _choose_prices(prices: tuple[DatedPrices, ...], at: float, service_tier: str) -> Iterator[Prices]:
-    if len(prices) == 1:
-        yield prices[0]
-        return
     moment = datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
     if service_tier:
         yield from (one for one in prices if one.service_tier == service_tier and one.apply_at(moment))
@@ -142,29 +159,31 @@ def _choose_prices(prices: tuple[DatedPrices, ...], at: float, service_tier: str
     yield next((one for one in reversed(usual) if one.apply_at(moment)), usual[0])
 
 
-def _split_usage(usage: Usage, finder: PriceFinder) -> Iterator[tuple[str, int]]:
+def _split_usage(usage: Usage, unit_prices: Mapping[str, Decimal]) -> Iterator[tuple[str, int]]:
     """How much there is of each kind that has a price of its own. The rest of input and output costs the usual price.
 
     A count that is larger than the one that contains it is taken as it is: some servers count so.
     """
-    for whole, kinds in (("input", INPUT_KINDS), ("output", OUTPUT_KINDS)):
-        rest = _read_count(usage, whole)
+    for whole, kinds in KINDS_BY_WHOLE:
+        rest = _bound_count(getattr(usage, whole))
         inner: dict[str, int] = {}
-        for kind, containers in kinds:
-            count = _read_count(usage, kind) - inner.get(kind, 0)
-            if count <= 0 or finder.find_rate(kind, usage.input) is None:
+        for kind, container in kinds:
+            given = getattr(usage, kind)
+            if not given or kind not in unit_prices:
                 continue
-            for container in containers:
-                inner[container] = inner.get(container, 0) + count
-            rest -= count
-            yield kind, count
+            count = _bound_count(given) - inner.get(kind, 0)
+            if count > 0:
+                if container:
+                    inner[container] = count
+                rest -= count
+                yield kind, count
         if rest > 0:
             yield whole, rest
-    if searches := _read_count(usage, "searches"):
-        yield "search", searches
-    if finder.find_rate("request", usage.input) is not None:
+    if usage.searches:
+        yield "search", _bound_count(usage.searches)
+    if "request" in unit_prices:
         yield "request", 1
 
 
-def _read_count(usage: Usage, name: str) -> int:
-    return min(max(getattr(usage, name) or 0, 0), MAX_COUNT)
+def _bound_count(count: int) -> int:
+    return min(max(count, 0), MAX_COUNT)

@@ -8,7 +8,7 @@ from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoi
 from toolwire.core.json_values import Json, Object
 from toolwire.core.model_lists import read_data_list
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
-from toolwire.protocols.anthropic.models import family
+from toolwire.protocols.anthropic.models import family, find_model_facts
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000
 MODELS_PATH = f"/v1/models?limit={MAX_PAGE_SIZE}"
@@ -206,7 +206,7 @@ HTTP = Http(
     write_model_entry=write_model_entry,
     provider_models_path=MODELS_PATH,
     read_model_list=lambda body: read_data_list(body, MODELS_PATH, "after_id"),
-    max_output_tokens=lambda model: family(model).max_tokens,
+    find_model_facts=find_model_facts,
     token_count=TokenCountEndpoint(
         path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.core.codec import Quirk
+from toolwire.core.codec import NO_FACTS, ModelFacts, Quirk
 from toolwire.core.json_values import Json, Object, Path, get_object, get_text
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext
@@ -129,6 +129,15 @@ def family(model: str) -> Family:
         if (not lines or line in lines) and version >= since:
             return facts
     return UNKNOWN_FAMILY
+
+
+def find_model_facts(model: str) -> ModelFacts:
+    """An effort that a model does not know becomes a budget, so models with budgets have the usual efforts."""
+    known = family(model)
+    if known is UNKNOWN_FAMILY:
+        return NO_FACTS
+    efforts = known.efforts or (EFFORTS_TO_HIGH if known.thinking else ())
+    return ModelFacts(max_output_tokens=known.max_tokens, reasoning_efforts=efforts)
 
 
 def can_force_tools(model: str, thinks: bool | None) -> bool:

@@ -23,6 +23,7 @@ from toolwire.core.json_values import Json, Malformed, Object, decode, encode
 from toolwire.core.model_lists import escape_query
 from toolwire.core.sse import Frame, FrameTooLong, JsonArraySplitter, SseSplitter
 from toolwire.protocols.gemini.errors import write_error_body
+from toolwire.protocols.gemini.models import find_model_facts
 
 _BLANK_BYTES = b"\xef\xbb\xbf \t\r\n"
 _MAX_RECENT_BYTES = 64 * 1024
@@ -347,6 +348,7 @@ HTTP = Http(
     write_model_entry=write_model_entry,
     provider_models_path=MODELS_PATH,
     read_model_list=read_model_list,
+    find_model_facts=find_model_facts,
     token_count=TokenCountEndpoint(
         path=lambda model: f"{model_path(model)}:countTokens",
         read_body=_read_count_request,

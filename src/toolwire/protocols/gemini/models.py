@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
-from toolwire.core.codec import Quirk
+from toolwire.core.codec import NO_FACTS, ModelFacts, Quirk
 from toolwire.core.json_values import Json, Object
 from toolwire.core.losses import Ledger
 
@@ -79,6 +79,15 @@ def family(model: str) -> Family:
         # Since 2026 the aliases mean 3.x (3.1 pro and 3.6 flash were seen).
         return Family(3, 1, size)
     return Family(1, 0, size) if _GENERATION_1.search(name) else Family(0, 0, size)
+
+
+def find_model_facts(model: str) -> ModelFacts:
+    """An effort becomes a budget for Gemini 2.5, which has no levels."""
+    known = family(model)
+    if not known.is_known:
+        return NO_FACTS
+    budgets = ("low", "medium", "high") if known.can_think else ()
+    return ModelFacts(reasoning_efforts=known.thinking_levels if known.is_gemini_3 else budgets)
 
 
 # --- quirks ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from toolwire.core.codec import EndpointMatch, Http, TokenCountEndpoint, parse_passthrough_endpoints
 from toolwire.core.json_values import Json, Object
-from toolwire.core.model_lists import OPENAI_MODELS_PATH, read_openai_list, write_openai_entry, write_openai_list
+from toolwire.core.model_lists import (
+    OPENAI_MODELS_PATH,
+    find_openai_facts,
+    read_openai_list,
+    write_openai_entry,
+    write_openai_list,
+)
 from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/responses"
@@ -99,6 +105,7 @@ HTTP = Http(
     write_model_entry=write_openai_entry,
     provider_models_path=OPENAI_MODELS_PATH,
     read_model_list=read_openai_list,
+    find_model_facts=find_openai_facts,
     token_count=TokenCountEndpoint(
         path=lambda model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
