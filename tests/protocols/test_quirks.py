@@ -235,6 +235,8 @@ def test_the_quirks_there_are() -> None:
         "reasoning-back",
         "thinking-unforced",
         "schema-for-calls",
+        "frames-for-calls",
+        "guided-json",
         "no-strict",
         "no-allowed-tools",
         "at-most-128-tools",

@@ -346,6 +346,40 @@ def test_a_required_call_is_constrained_where_the_server_can() -> None:
     assert "response_format" not in sent(chat(user("Hi"), tool_choice="required"))
 
 
+def format_of(prompt: str, body: Object, *quirks: str) -> Object:
+    exchange = Exchange(
+        find_codec("openai-chat"), codec_with_quirks("openai-chat", quirks), Options(tool_prompt=prompt)
+    )
+    written = exchange.translate_request(body).json()
+    return {key: written[key] for key in ("response_format", "guided_json") if key in written}
+
+
+def test_calls_in_the_text_are_constrained_where_the_server_can() -> None:
+    two = chat(user("Hi"), tools=[tool("get_weather"), tool("get_time")])
+    frames = [
+        {"begin": f'<tool_call>\n{{"name": "{name}", "arguments": ', "schema": CITY, "end": "}\n</tool_call>"}
+        for name in ("get_weather", "get_time")
+    ]
+    asked = {"type": "structural_tag", "structures": frames, "triggers": ["<tool_call>"]}
+    assert format_of("hermes", two, "frames-for-calls") == {"response_format": asked}
+    assert format_of("hermes", two) == {}
+    assert format_of("hermes", {**two, "tool_choice": "none"}, "frames-for-calls") == {}
+    assert format_of("glm", two, "frames-for-calls") == {}, "its arguments are not JSON"
+    assert format_of("granite3", two, "frames-for-calls") == {}, "its calls share a frame"
+    assert format_of("llama3_json", two, "frames-for-calls") == {}, "its calls have no mark"
+    required = chat(user("Hi"), tool_choice="required")
+    both = format_of("hermes", required, "frames-for-calls", "schema-for-calls")
+    assert both["response_format"]["type"] == "json_schema", "it forces a call"
+
+
+def test_a_schema_for_an_older_vllm() -> None:
+    required = chat(user("Hi"), tool_choice="required")
+    assert format_of("hermes", required, "schema-for-calls", "guided-json") == {"guided_json": CALL_SCHEMA}
+    assert format_of("hermes", chat(user("Hi")), "schema-for-calls", "guided-json") == {}
+    asked = {"type": "json_object"}
+    assert format_of("hermes", chat(user("Hi"), response_format=asked), "guided-json") == {"response_format": asked}
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 REFUSALS = [

@@ -97,6 +97,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     takes_schema_for_calls: bool = False
     """Where a call is required and the tools are in the prompt: can the server hold the model to the JSON Schema of a
     call (`response_format`)?"""
+    takes_frames_for_calls: bool = False
+    """Where a call is allowed and the tools are in the prompt: can the server hold the model to a JSON Schema between
+    marks, and leave it free elsewhere (vLLM, SGLang)?"""
     server_runs_tools: bool = True
     """Does the server run the tools that its protocol says a provider runs? Many compatible servers do not."""
     arguments_must_parse: bool = False

@@ -366,9 +366,12 @@ class Thinking(Struct, frozen=True, gc=False):
 class Format(Struct, frozen=True, gc=False):
     """The format of the answer's text: OpenAI `response_format`, Gemini `responseSchema`."""
 
-    kind: Literal["text", "json", "schema"]
+    kind: Literal["text", "json", "schema", "frames"]
+    """`frames`: free text, and frames in it whose content has a schema."""
     schema: Json = None
+    """Of frames a list of `{"begin": …, "schema": …, "end": …}`."""
     name: str = ""
+    """Of frames the mark with which each begins."""
     description: str = ""
     strict: bool | None = None
     origin: Origin | None = None

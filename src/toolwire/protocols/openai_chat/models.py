@@ -319,6 +319,15 @@ def _declared_name(tool: Json) -> str:
     return _tool_name(inner) if isinstance(inner, dict) else ""
 
 
+def _guide_json(body: Object, _model: str, _ledger: Ledger) -> Object:
+    form = body.get("response_format")
+    if not isinstance(form, dict) or not isinstance(form.get("json_schema"), dict):
+        return body
+    return {key: value for key, value in body.items() if key != "response_format"} | {
+        "guided_json": form["json_schema"].get("schema")
+    }
+
+
 def _drop_keys(keys: Mapping[str, Json]) -> Rewriter:
     """Leave these keys out; the given default values are left out without a note."""
 
@@ -394,6 +403,14 @@ QUIRKS: Mapping[str, Quirk] = {
         about="`response_format` holds any model to a JSON schema; used for that of a call, if one is required and the"
         " tools are in the prompt",
         constraints={"takes_schema_for_calls": True},
+    ),
+    "frames-for-calls": Quirk(
+        about="`response_format` takes `structural_tag` (vLLM, SGLang), which holds the arguments of calls in text to"
+        " their schema; used if the tools are in the prompt",
+        constraints={"takes_frames_for_calls": True},
+    ),
+    "guided-json": Quirk(
+        about="the JSON schema of an answer goes into `guided_json` (vLLM before 0.12)", rewrite_body=_guide_json
     ),
     "no-strict": Quirk(about="`strict` is refused in tools", rewrite_body=_for_each_tool(_drop_strict)),
     "no-allowed-tools": Quirk(

@@ -516,6 +516,8 @@ def _write_settings(request: Request, out: Object, family: Family, ledger: Ledge
 def _write_response_format(form: Format) -> Object:
     if (wire := intact_wire(form.origin)) is not None:
         return wire
+    if form.kind == "frames":  # vLLM and SGLang both take this shape
+        return {"type": "structural_tag", "structures": form.schema, "triggers": [form.name]}
     if form.kind != "schema":
         return {"type": names.FORMAT_TYPES[form.kind]}
     fields = {"name": form.name or "answer", "description": form.description or None, "schema": form.schema}

@@ -116,7 +116,7 @@ FORMAT_KINDS: Mapping[str, Literal["text", "json", "schema"]] = {
     "json_object": "json",
     "json_schema": "schema",
 }
-FORMAT_TYPES = {kind: word for word, kind in FORMAT_KINDS.items()}
+FORMAT_TYPES: Mapping[str, str] = {kind: word for word, kind in FORMAT_KINDS.items()}
 
 
 def _read_response_format(node: Object, path: Path, reading: ReadContext) -> Format:

@@ -7,6 +7,7 @@ request always gives the same text, and a turn depends only on those before it, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -52,6 +53,8 @@ MAX_CHECKED = 4_000_000
 """Characters of calls that are written in the model's own format, more than any context window holds. To check that
 they are read back takes time, so those after them are written in the generic format, which needs no check."""
 _MEDIA_KINDS = frozenset({"image", "file", "audio", "video"})
+_MARK = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
+"""The mark with which a call begins in most formats."""
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -156,8 +159,8 @@ def _choice_sentences(choice: ToolChoice | None, settings: Settings) -> list[str
 def _prompt_settings(
     request: Request, prompt: ToolPrompt, declared: Sequence[Tool], constraints: Constraints
 ) -> Settings:
-    """The settings without `parallel`, with the stop sequences of the format, and with the schema of a call that must
-    be made, where the server can hold the model to it."""
+    """The settings without `parallel`, with the stop sequences of the format, and with the schema of a call, where the
+    server can hold the model to it."""
     settings = request.settings
     own = settings.stop or ()
     stop = tuple(dict.fromkeys((*own, *prompt.stop)))[: max(len(own), MAX_STOP_SEQUENCES)] if declared else own
@@ -166,7 +169,30 @@ def _prompt_settings(
     if declared and _must_call(request.choice) and constraints.takes_schema_for_calls and settings.format is None:
         schema = _call_schema(declared, request.choice)
         settings = replace(settings, format=Format("schema", schema, "tool_call"))
+    elif declared and constraints.takes_frames_for_calls and settings.format is None:
+        settings = replace(settings, format=_framed_calls(prompt, declared))
     return settings
+
+
+def _framed_calls(prompt: ToolPrompt, tools: Sequence[Tool]) -> Format | None:
+    """The schema of each tool's arguments, with the text before and after them. None for formats whose arguments are
+    not a JSON object, or whose calls do not have a frame each: there a schema would forbid parallel calls."""
+    frames: list[Json] = []
+    mark = ""
+    for tool in tools:
+        call = PromptCall(tool.name, "{}")
+        one = prompt.write_calls([call])
+        begin, braces, end = one.partition("{}")
+        found = _MARK.match(begin)
+        if not braces or found is None or prompt.write_calls([call, call]).split() != [*one.split(), *one.split()]:
+            return None
+        mark = found[0]
+        frames.append({"begin": begin, "schema": _parameters(tool), "end": end})
+    return Format("frames", frames, mark)
+
+
+def _parameters(tool: Tool) -> Json:
+    return tool.parameters if isinstance(tool.parameters, dict) else {"type": "object"}
 
 
 def _call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Json:
@@ -177,7 +203,7 @@ def _call_schema(tools: Sequence[Tool], choice: ToolChoice | None) -> Json:
             "type": "object",
             "properties": {
                 "name": {"type": "string", "enum": [tool.name]},
-                "arguments": tool.parameters if isinstance(tool.parameters, dict) else {"type": "object"},
+                "arguments": _parameters(tool),
             },
             "required": ["name", "arguments"],
             "additionalProperties": False,
