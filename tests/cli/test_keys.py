@@ -195,11 +195,23 @@ def test_files_that_are_refused(case: str, run: Any, tmp_path: Path) -> None:
         (["new"], "whose key is it?"),
         (["new", " "], "the name of a key must have letters"),
         (["new", "a\nb"], "the name of a key must have letters"),
-        (["new", "a", "--models", "fast,slow"], "--models: `fast,slow` is not the name or pattern of a model"),
-        (["new", "a", "--models", ""], "--models: `` is not the name or pattern of a model"),
+        (["new", "a", "--models", "fast,slow"], "--models: `fast,slow` is not a name or a pattern"),
+        (["new", "a", "--models", ""], "--models: `` is not a name or a pattern"),
         (["new", "a", "--config", "nowhere.toml", "--write"], "nowhere.toml: cannot be read: No such file"),
-        (["list", "ann"], "`list` takes no NAME, --models or --write"),
-        (["list", "--write"], "`list` takes no NAME, --models or --write"),
+        (["list", "ann"], "`list` takes no NAME"),
+        (["list", "--write"], "`list` takes no --write"),
+        (["list", "--mcp-servers", "docs"], "`list` takes no --mcp-servers"),
+        (["disable", "ann", "--models", "fast"], "`disable` takes no --models"),
+        (["new", "ann", "--grace", "1h"], "`new` takes no --grace"),
+        (["new", "ann", "--write", "--store"], "--write and --store exclude each other"),
+        (["new", "ann", "--team", "\x07"], "the name of a team must have letters"),
+        (["new", "ann", "--expires", "soon"], "--expires: `soon` is not a time"),
+        (["new", "ann", "--expires", "2020-01-01"], "--expires: `2020-01-01` has passed"),
+        (["new", "ann", "--store"], "no gateway would use the keys of the store"),
+        (["disable"], "whose key is it?"),
+        (["rotate", "ann"], "no gateway would use the keys of the store"),
+        (["rotate", "ann", "--grace", "later"], "--grace: `later` is not a duration"),
+        (["limit", "ann"], "what may the key do?"),
         ([], "missing: action"),
     ],
 )
@@ -275,7 +287,7 @@ def test_list_shows_no_hash(run: Any, tmp_path: Path) -> None:
     code, out, err = run("list")
     assert (code, err) == (0, "")
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "name models place hash",
+        "name team may use state place hash",
         f"ann * and /metrics toolwire.toml:4 {HASHES['ann'][:8]}…",
         f"ben fast, claude-* toolwire.toml:9 {HASHES['ben'][:8]}…",
     ]
@@ -292,3 +304,50 @@ def test_list_of_nothing(run: Any, tmp_path: Path) -> None:
     code, out, err = run("list")
     assert (code, out) == (0, "")
     assert "toolwire keys new NAME --write" in err
+
+
+# --- what a key may do ------------------------------------------------------------------------------------------------
+
+
+def test_rights_are_written_to_the_file_and_shown(run: Any, tmp_path: Path) -> None:
+    rights = ["--team", "app", "--models", "fast", "--providers", "anthropic", "--mcp-servers", "docs"]
+    code, out, _ = run("new", "ana", *rights, "--expires", "2126-12-31", "--write", "--json")
+    assert code == 0
+    (key,) = load_config(tmp_path / "toolwire.toml", {}).server.keys
+    expected = {"team": "app", "models": ("fast",), "providers": ("anthropic",), "mcp_servers": ("docs",)}
+    assert key == ClientKey(name="ana", sha256=hash_of(json.loads(out)["key"]), expires="2126-12-31", **expected)
+    (document,) = json.loads(run("list", "--json")[1])
+    assert {name: document[name] for name in (*expected, "expires", "disabled")} == {
+        "team": "app",
+        "models": ["fast"],
+        "providers": ["anthropic"],
+        "mcp_servers": ["docs"],
+        "expires": "2126-12-31",
+        "disabled": False,
+    }
+    assert "fast; of anthropic; MCP: docs" in run("list")[1]
+
+
+def test_a_duration_becomes_a_time(run: Any, tmp_path: Path) -> None:
+    lines = json.loads(run("new", "ana", "--expires", "30d", "--json")[1])["lines"]
+    assert re.search(r'^expires = "20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"$', lines, re.MULTILINE)
+    assert "expires" not in json.loads(run("new", "ana", "--expires", "never", "--json")[1])["lines"]
+
+
+def test_a_key_of_the_file_is_changed_there(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text(TWO_KEYS.replace("port = 9000", "store_keys = true"))
+    for words in (["disable", "ben"], ["limit", "ben", "--models", "x"], ["rotate", "ben"]):
+        code, _, err = run(*words)
+        assert code == 2
+        assert "the key `ben` is in toolwire.toml:9, not in the store" in err
+
+
+def test_a_store_that_is_down_is_said_in_one_line(run: Any, tmp_path: Path) -> None:
+    url = "postgresql://nobody:hunter2@127.0.0.1:1/none"
+    (tmp_path / "toolwire.toml").write_text(f'[server]\nstore_keys = true\n[store]\nurl = "{url}"\n')
+    for words in (["list"], ["audit"], ["new", "ana", "--store"], ["disable", "ana"]):
+        code, out, err = run(*words)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: ")
+        assert "toolwire doctor" in err
+        assert "hunter2" not in err

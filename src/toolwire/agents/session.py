@@ -178,7 +178,7 @@ class AgentSession:
         choice = self._choose_model(None)
         given = self._given_key
         variable = OLD_CLIENT_KEY_VARIABLE if given.source == OLD_CLIENT_KEY_VARIABLE else CLIENT_KEY_VARIABLE
-        key = f"${variable}" if given.text or self._config.server.keys else PLACEHOLDER_KEY
+        key = f"${variable}" if given.text or self._config.server.needs_keys else PLACEHOLDER_KEY
         origin = server_origin(self._config.server) or "http://127.0.0.1:PORT"
         facts = find_facts(self._config, choice.model)
         layout = self._plan_layout(origin, key, choice, RUN_FOLDER_VARIABLE, facts)
@@ -205,7 +205,7 @@ class AgentSession:
             if running is not None and not choice.mismatch:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
                 return self._start_agent(program, running, choice, folder, child)
-            key = self._given_key.text or (make_key() if self._config.server.keys else PLACEHOLDER_KEY)
+            key = self._given_key.text or (make_key() if self._config.server.needs_keys else PLACEHOLDER_KEY)
             gateway = self._start_private_gateway(stack, choice, folder, key)
             needed_by = "--config" if self._options.config else "--as" if self._options.shown_name else ""
             none_running = f"none is running at {server_origin(self._config.server)}"
@@ -235,9 +235,9 @@ class AgentSession:
 
     def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path, key: str) -> PrivateGateway:
         environ, server, file = self._environ, self._config.server, self._options.config
-        if self._given_key.text and server.keys and self._client_key is None:
+        if self._given_key.text and server.keys and not server.store_keys and self._client_key is None:
             raise SessionError(f"{self._config.file} does not have the key in {self._given_key.source}", KEY_HINT)
-        run_key = key if server.keys and not self._given_key.text else ""
+        run_key = key if server.needs_keys and not self._given_key.text else ""
         try:
             load_config(file, environ, EMPTY_MAPPING, choice.routes)
         except ConfigError as error:

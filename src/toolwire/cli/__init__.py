@@ -44,7 +44,7 @@ COMMANDS = {
     "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
     "doctor": Command("gateway.doctor", "Check configuration, providers, store, MCP servers, port and agents"),
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
-    "keys": Command("gateway.keys", "Make a key for a client of the gateway, or list the keys"),
+    "keys": Command("gateway.keys", "Make, list, limit, disable and replace the keys of the gateway's clients"),
     "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),
     "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),

@@ -20,9 +20,11 @@ from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.gateway.config.client_keys import read_stored_keys
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import ReportLine
+from toolwire.gateway.config.times import format_time
 from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
@@ -38,8 +40,10 @@ from toolwire.gateway.server.large_work import DaemonThread
 from toolwire.gateway.server.routes import ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
+from toolwire.gateway.store.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.store.repository import StateRepository
-from toolwire.gateway.store.store import SecretStore
+from toolwire.gateway.store.store import KeyStore, SecretStore
+from toolwire.gateway.store.stored_keys import StoredKeys
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
@@ -95,6 +99,11 @@ class Gateway:
         self._responses_service: ResponsesService | None = None
         self._shared_key: SharedKey | None = None
         """The key of a store that several gateways share, for what clients carry."""
+        self._key_records: KeyRecords | None = None
+        self._stored_keys: StoredKeys | None = None
+        """The client keys of the store, if the configuration wants them (`store_keys`)."""
+        self._built_from: tuple[Config | None, StoredKeyList | None] = (None, None)
+        """The configuration and the keys of the store that the routes were made from."""
         self._waits_for_shared_key = False
         self._has_reported_process_key = False
         self._last_config_check = self._last_store_sweep = 0.0
@@ -130,6 +139,9 @@ class Gateway:
         elif self.console.has_path(path):
             await self.console.serve_request(request)
         else:
+            if self._stored_keys is not None and not self._stored_keys.is_settled:
+                await self._stored_keys.wait()
+                routes = self._current_routes(request.clock)
             await self._serve_exchange(request, routes)
 
     async def _serve_exchange(self, request: ClientRequest, routes: Routes) -> None:
@@ -210,8 +222,10 @@ class Gateway:
             if now - self._last_config_check >= CONFIG_POLL_SECONDS:
                 self._last_config_check = now
                 self.reload_config()
-        if self._routes is None or self._routes.runtime.config is not self._config_source.current:
-            self._routes = self._build_routes(self._config_source.current)
+        config, stored = self._config_source.current, self._stored_keys
+        keys = stored.current if stored is not None else None
+        if self._routes is None or self._built_from[0] is not config or self._built_from[1] is not keys:
+            self._routes = self._build_routes(config)
         return self._routes
 
     def _build_routes(self, config: Config) -> Routes:
@@ -223,13 +237,53 @@ class Gateway:
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())
         service = self._open_responses_service(config)
+        config = self._add_stored_keys(config)
         envelope_keys = self._load_envelope_keys(config)
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
+        runtime.access.find_keys_problem = self._find_keys_problem
         self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
+
+    def _add_stored_keys(self, config: Config) -> Config:
+        """The configuration with the client keys of the store, if it wants them."""
+        if config.server.store_keys and self._stored_keys is None and self._key_records is not None:
+            self._stored_keys = StoredKeys(
+                self._key_records, self._on_keys_loaded, self._on_keys_state_changed, self.report_error
+            )
+        elif not config.server.store_keys and self._stored_keys is not None:
+            self._stored_keys.close()
+            self._stored_keys = None
+        found = self._stored_keys.current if self._stored_keys is not None else None
+        self._built_from = (config, found)
+        if found is None:
+            return config
+        keys, problems = read_stored_keys(found.tables, config.server.keys)
+        for problem in problems:
+            what = f"{problem.location}: {problem.message}"
+            self._telemetry.log_event("client_key_ignored", level="error", message=what, hint=problem.hint)
+        return replace(config, server=replace(config.server, keys=(*config.server.keys, *keys)))
+
+    def _find_keys_problem(self) -> str:
+        """Why the client keys of the store are not known; "" if they are, or if there are none."""
+        if self._stored_keys is None or self._stored_keys.current is not None:
+            return ""
+        return self._stored_keys.problem
+
+    def _on_keys_loaded(self, changes: Sequence[KeyChange]) -> None:
+        for one in changes:
+            at = format_time(one.at)
+            fields = {"key_name": one.name, "action": one.action, "author": one.author, "at": at, "detail": one.detail}
+            self._telemetry.log_event("client_key_changed", **fields)
+
+    def _on_keys_state_changed(self, problem: str) -> None:
+        if problem:
+            what = f"the client keys in the store cannot be read; those that are known stay in force: {problem}"
+            self._telemetry.log_event("client_keys_unavailable", level="error", message=what)
+        else:
+            self._telemetry.log_event("client_keys_available")
 
     def _load_envelope_keys(self, config: Config) -> EnvelopeKeys:
         config = replace(config, store=self._store_settings or config.store)  # the one that was opened
@@ -279,6 +333,7 @@ class Gateway:
         if self._responses_service is None:
             self._store_settings = config.store
             store = open_store(config.store, os.environ)
+            self._key_records = store.key_records if isinstance(store, KeyStore) else None
             if isinstance(store, SecretStore):
                 self._shared_key = SharedKey(store, self._on_shared_key_loaded, self._on_shared_key_failed)
             repository = StateRepository(
@@ -339,6 +394,8 @@ class Gateway:
         self._current_routes(loop.time)
         if self._waits_for_shared_key and self._shared_key is not None:
             self._shared_key.start()
+        if self._stored_keys is not None:
+            self._stored_keys.start()
         self._start_polling(loop)
 
     def _start_polling(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -382,6 +439,8 @@ class Gateway:
         self._config_thread.end()
         if self._shared_key is not None:
             self._shared_key.close()
+        if self._stored_keys is not None:
+            self._stored_keys.close()
         if self._responses_service is not None:
             await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
         self.console.close()

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     host = f"[{server.host}]" if ":" in server.host else server.host
-    clients = "clients with a key" if server.keys else "clients on this machine"
+    clients = "clients with a key" if server.needs_keys else "clients on this machine"
     general = [
         ("file", str(config.file or "none: only the environment is used")),
         ("server", f"http://{host}:{server.port}, {workers}, for {clients}"),
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         ("models", [model_row(rule) for rule in config.models]),
         ("policy", [policy_row(rule) for rule in config.policy]),
         ("mcp", [mcp_row(server) for server in config.mcp.values()]),
-        ("client keys", [(f"  {key.name}", ", ".join(key.models)) for key in config.server.keys]),
+        ("client keys", list(key_rows(config))),
     ):
         if rows:
             sys.stdout.write(terminal.heading(title) if title else "")
@@ -117,6 +117,14 @@ def policy_row(rule: Rule) -> Row:
 def mcp_row(server: McpServer) -> Row:
     lacks = f"set {', '.join(server.missing_variables)}" if server.missing_variables else ""
     return f"  {server.name}", server.display_name, f"for {describe_audience(server)}", lacks
+
+
+def key_rows(config: Config) -> Iterator[Row]:
+    for key in config.server.keys:
+        team = f"team {key.team}" if key.team else ""
+        yield f"  {key.name}", ", ".join(key.models), team, "disabled" if key.disabled else key.expires
+    if config.server.store_keys:
+        yield "  and those of the store", "see `toolwire keys list`", "", ""
 
 
 def describe_audience(server: McpServer) -> str:

@@ -1,52 +1,92 @@
-"""`toolwire keys`: make a client's key, and list the keys of the configuration file."""
+"""`toolwire keys`: make client keys in the configuration file or in the store, list them, and change those of the
+store."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import getpass
 import os
+import socket
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.gateway.check_config import add_config_argument, print_problems
+from toolwire.cli.gateway.check_config import add_config_argument, load_or_report, print_problems
 from toolwire.core.terminal_text import wrap_text
 from toolwire.gateway.config.client_keys import (
     CLIENT_KEY_VARIABLE,
     NAME_RULE,
     NEW_KEY_COMMAND,
+    NEW_STORED_KEY_COMMAND,
+    TEAM_RULE,
     hash_key,
     is_key_name,
     make_key,
+    read_stored_keys,
     write_key_table,
 )
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.config.load import find_config_file
 from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.config.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
+from toolwire.gateway.store import key_edits, open_store
+from toolwire.gateway.store.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
+from toolwire.gateway.store.store import KeyStore, StoreDown
 
 EXIT_CANNOT_WRITE = 1
+EXIT_STORE_DOWN = 1
 SHOWN_HASH_DIGITS = 8
 """Enough to tell keys apart."""
+DEFAULT_GRACE = "24h"
+NEVER = "never"
+STORE = "store"
+"""Where a key is, in place of a file."""
+RIGHTS = ("team", "models", "providers", "mcp_servers", "expires")
+"""The options of `new` and `limit` that are fields of a key."""
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "new": ("name", "write", "store", *RIGHTS),
+    "list": (),
+    "limit": ("name", *RIGHTS),
+    "disable": ("name",),
+    "enable": ("name",),
+    "rotate": ("name", "grace"),
+    "audit": ("name",),
+}
+"""What each action takes, besides --config and --json."""
+Value = TypeVar("Value")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("action", choices=ACTIONS, help="make a key, or list the keys of the configuration file")
-    add("name", nargs="?", metavar="NAME", help="whose key is made; the log shows this name")
+    actions = "make a key, list all keys, or, for keys of the store: change what one may do, disable or enable it,"
+    add("action", choices=ACTIONS, help=f"{actions} replace it by a new one, or show who has changed what")
+    add("name", nargs="?", metavar="NAME", help="whose key it is; the log shows this name")
+    add("--team", metavar="TEAM", help="the team of the client")
     models = "names and patterns of the models that the client may use (default: all)"
-    add("--models", nargs="+", action="extend", default=[], metavar="PATTERN", help=models)
+    add("--models", nargs="+", action="extend", metavar="PATTERN", help=models)
+    providers = "names and patterns of the providers that get its requests (default: all)"
+    add("--providers", nargs="+", action="extend", metavar="PATTERN", help=providers)
+    servers = "names and patterns of the MCP servers whose tools it gets (default: all that [mcp] offers to it)"
+    add("--mcp-servers", nargs="+", action="extend", metavar="PATTERN", help=servers)
+    expires = f"when the key stops working: a date, a time, a duration such as 30d, or `{NEVER}` (default)"
+    add("--expires", metavar="WHEN", help=expires)
     write = "add the key to the configuration file, and change nothing else in it; without a file, make ./toolwire.toml"
     add("--write", action="store_true", help=write)
+    store = "add the key to the store: all gateways that use it know the key within seconds"
+    add("--store", action="store_true", help=store)
+    grace = f"rotate: how long the old key still works, such as 2h (default: {DEFAULT_GRACE}); 0s for not at all"
+    add("--grace", metavar="TIME", help=grace)
     add_config_argument(parser)
     add("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.action == "new" and args.name is None:
-        raise CommandError("whose key is it?", "name the person or program: `toolwire keys new NAME`")
-    if args.action != "new" and (args.name is not None or args.models or args.write):
-        raise CommandError(f"`{args.action}` takes no NAME, --models or --write", "use them with `toolwire keys new`")
+    check_options(args)
     try:
         file = read_key_file(Path(args.config) if args.config else find_config_file(os.environ))
         ACTIONS[args.action](file, args)
@@ -56,22 +96,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def check_options(args: argparse.Namespace) -> None:
+    action, taken = args.action, OPTIONS[args.action]
+    if "name" in taken and args.name is None and action != "audit":
+        raise CommandError("whose key is it?", f"name the person or program: `toolwire keys {action} NAME`")
+    for name in ("name", "write", "store", "grace", *RIGHTS):
+        if name not in taken and getattr(args, name) not in (None, False):
+            option = "NAME" if name == "name" else f"--{name.replace('_', '-')}"
+            users = ", ".join(f"`{action}`" for action, names in OPTIONS.items() if name in names)
+            raise CommandError(f"`{action}` takes no {option}", f"it belongs to {users}")
+    if action == "new" and args.write and args.store:
+        raise CommandError("--write and --store exclude each other", "a key is in the file or in the store")
+    if action == "limit" and all(getattr(args, name) is None for name in RIGHTS):
+        raise CommandError("what may the key do?", "use --models, --providers, --mcp-servers, --expires or --team")
+
+
 # --- new --------------------------------------------------------------------------------------------------------------
 
 
 def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     """The key and the lines for the file go to standard output, what they are for to standard error."""
     check_name(file, args.name)
-    check_patterns(args.models)
     text = make_key()
-    key = ClientKey(name=args.name, sha256=hash_key(text), models=tuple(args.models) or ("*",))
+    key = ClientKey(name=args.name, sha256=hash_key(text), **read_rights(args))
+    if args.store:
+        change_stored_key(file, args, key_edits.add_key(key))
     added = write_to_file(file, key) if args.write else None
     if args.json:
-        sys.stdout.write(terminal.format_json(new_key_document(text, key, file, added)))
+        sys.stdout.write(terminal.format_json(new_key_document(text, key, file, added, args.store)))
         return
-    _explain(f"The key of {key.name}, which is not shown again:")
-    sys.stdout.write(f"{terminal.paint_text(text, 'ok')}\n")
-    if added is None:
+    print_key(text, key.name)
+    if args.store:
+        _explain("Its hash is in the store; running gateways know it within seconds.")
+    elif added is None:
         sys.stdout.write("\n")
         _explain(f"The lines for {file.path.name}; --write adds them:")
         sys.stdout.write(write_key_table(key))
@@ -79,9 +136,14 @@ def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
         _explain(f"Its hash is in {file.path}, a new file for a gateway that you start here.")
     else:
         _explain(f"Its hash is in {file.path}:{added.line}; a running gateway reads it at once.")
-    if not file.keys:
+    if not file.keys and not file.store_keys:
         _explain("It is the first key: with it, every client needs one.")
     _explain(f"Clients send it as their API key. For `toolwire run`: {CLIENT_KEY_VARIABLE}")
+
+
+def print_key(text: str, name: str) -> None:
+    _explain(f"The key of {name}, which is not shown again:")
+    sys.stdout.write(f"{terminal.paint_text(text, 'ok')}\n")
 
 
 def check_name(file: KeyFile, name: str) -> None:
@@ -92,11 +154,35 @@ def check_name(file: KeyFile, name: str) -> None:
         raise CommandError(f"{file.path}:{found.line}: a key has the name `{name}` already", "choose another name")
 
 
-def check_patterns(patterns: Sequence[str]) -> None:
+def read_rights(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a key that the options set."""
+    for name in ("models", "providers", "mcp_servers"):
+        check_patterns(f"--{name.replace('_', '-')}", getattr(args, name) or ())
+    if args.team and not is_key_name(args.team):
+        raise CommandError(TEAM_RULE, "name the team: --team app")
+    rights = {name: getattr(args, name) for name in RIGHTS if getattr(args, name) is not None}
+    rights = {name: tuple(value) if isinstance(value, list) else value for name, value in rights.items()}
+    return rights | ({"expires": read_expiry(args.expires)} if args.expires is not None else {})
+
+
+def read_expiry(text: str) -> str:
+    if text == NEVER:
+        return ""
+    duration = parse_duration(text)
+    written = format_time(time.time() + duration) if duration is not None else text
+    moment = parse_time(written)
+    if moment is None:
+        raise CommandError(f"--expires: `{text}` is not a time", f"{TIME_HINT}; or {DURATION_HINT}")
+    if moment <= time.time():
+        raise CommandError(f"--expires: `{text}` has passed", "to take a key away: `toolwire keys disable NAME`")
+    return written
+
+
+def check_patterns(option: str, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not is_key_name(pattern) or "," in pattern:
-            hint = "write names and patterns with spaces between them: --models fast 'claude-*'"
-            raise CommandError(f"--models: `{pattern}` is not the name or pattern of a model", hint)
+            hint = f"write names and patterns with spaces between them: {option} fast 'claude-*'"
+            raise CommandError(f"{option}: `{pattern}` is not a name or a pattern", hint)
 
 
 def write_to_file(file: KeyFile, key: ClientKey) -> FileKey:
@@ -107,7 +193,9 @@ def write_to_file(file: KeyFile, key: ClientKey) -> FileKey:
         raise CommandError(f"cannot write {file.path}: {error.strerror}", hint, EXIT_CANNOT_WRITE) from None
 
 
-def new_key_document(text: str, key: ClientKey, file: KeyFile, added: FileKey | None) -> dict[str, object]:
+def new_key_document(
+    text: str, key: ClientKey, file: KeyFile, added: FileKey | None, is_stored: bool
+) -> dict[str, object]:
     return {
         "name": key.name,
         "key": text,
@@ -116,6 +204,7 @@ def new_key_document(text: str, key: ClientKey, file: KeyFile, added: FileKey | 
         "lines": write_key_table(key),
         "file": str(file.path) if added is not None else None,
         "line": added.line if added is not None else None,
+        "stored": is_stored,
     }
 
 
@@ -127,36 +216,196 @@ def _explain(text: str) -> None:
     sys.stderr.flush()
 
 
+# --- keys of the store ------------------------------------------------------------------------------------------------
+
+
+def limit_key(file: KeyFile, args: argparse.Namespace) -> None:
+    key = change_stored_key(file, args, key_edits.change_fields(args.name, read_rights(args)))
+    print_change(args, key, f"{key.name}: {describe_rights(key)}; running gateways know it within seconds.")
+
+
+def disable_key(file: KeyFile, args: argparse.Namespace) -> None:
+    key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": True}))
+    print_change(args, key, f"{key.name} is disabled; running gateways refuse it within seconds.")
+
+
+def enable_key(file: KeyFile, args: argparse.Namespace) -> None:
+    key = change_stored_key(file, args, key_edits.change_fields(args.name, {"disabled": False}))
+    print_change(args, key, f"{key.name} is enabled; running gateways accept it within seconds.")
+
+
+def rotate_key(file: KeyFile, args: argparse.Namespace) -> None:
+    grace = parse_duration(args.grace or DEFAULT_GRACE)
+    if grace is None:
+        raise CommandError(f"--grace: `{args.grace}` is not a duration", DURATION_HINT)
+    text = make_key()
+    edit = key_edits.rotate_key(args.name, hash_key(text), time.time(), grace)
+    key = change_stored_key(file, args, edit)
+    if args.json:
+        sys.stdout.write(terminal.format_json({"name": key.name, "key": text, "old_until": key.old_until}))
+        return
+    print_key(text, key.name)
+    old = f"The old key works until {key.old_until}." if key.old_until else "The old key is refused within seconds."
+    _explain(f"Its hash is in the store; running gateways know it within seconds. {old}")
+
+
+def print_change(args: argparse.Namespace, key: ClientKey, text: str) -> None:
+    if args.json:
+        sys.stdout.write(terminal.format_json(key_document(key, STORE)))
+    else:
+        _explain(text)
+
+
+def change_stored_key(file: KeyFile, args: argparse.Namespace, edit: EditKey) -> ClientKey:
+    found = file.find_name(args.name)
+    if found is not None and args.action != "new":
+        what = f"the key `{args.name}` is in {file.path}:{found.line}, not in the store"
+        raise CommandError(what, "edit its lines there (disabled = true, expires, models …)")
+    if not file.store_keys:
+        what = "no gateway would use the keys of the store"
+        raise CommandError(what, f"write `store_keys = true` in [server] of {file.path}")
+    made = use_records(args, lambda records: records.change(find_author(), args.action, edit))
+    if isinstance(made, StoreDown):
+        raise refuse_down(made)
+    if isinstance(made, KeyRefused):
+        raise CommandError(made.message, made.hint)
+    return made.key
+
+
+def use_records(args: argparse.Namespace, ask: Callable[[KeyRecords], Coroutine[Any, Any, Value]]) -> Value:
+    """Ask the store that the configuration names."""
+    store = open_store(load_or_report(args.config).store, os.environ)
+    if not isinstance(store, KeyStore):
+        raise CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
+
+    async def ask_and_close() -> Value:
+        try:
+            return await ask(store.key_records)
+        finally:
+            await store.close()
+
+    return asyncio.run(ask_and_close())
+
+
+def refuse_down(down: StoreDown) -> CommandError:
+    hint = "`toolwire doctor` checks the store and shows which one is configured"
+    return CommandError(down.reason, hint, EXIT_STORE_DOWN)
+
+
+def find_author() -> str:
+    """Who runs this command, for the audit log; with sudo, the user who called it."""
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container may have a user without a name
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
 def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
+    places = [(found.key, f"{file.path}:{found.line}") for found in file.keys]
+    stored = read_store_keys(file, args) if file.store_keys else ()
+    rows = [*places, *((key, STORE) for key in stored)]
     if args.json:
-        sys.stdout.write(terminal.format_json([key_document(found, file) for found in file.keys]))
-    elif file.keys:
-        rows = [("name", "models", "place", "hash"), *(key_row(found, file) for found in file.keys)]
-        sys.stdout.write(terminal.format_table(rows, ["head"], has_header=True))
+        documents = [key_document(found.key, str(file.path), found.line) for found in file.keys]
+        sys.stdout.write(terminal.format_json([*documents, *(key_document(key, STORE) for key in stored)]))
+    elif rows:
+        header = ("name", "team", "may use", "state", "place", "hash")
+        table = [header, *(key_row(key, place) for key, place in rows)]
+        sys.stdout.write(terminal.format_table(table, ["head"], has_header=True))
     else:
         what = f"{file.path} has no client keys" if file.data is not None else "There is no configuration file"
-        _explain(f"{what}. To make a key: {NEW_KEY_COMMAND}")
+        what = f"{what}, and the store has none" if file.store_keys else what
+        _explain(f"{what}. To make a key: {NEW_STORED_KEY_COMMAND if file.store_keys else NEW_KEY_COMMAND}")
 
 
-def key_row(found: FileKey, file: KeyFile) -> tuple[str, ...]:
-    key = found.key
-    models = ", ".join(key.models) + (" and /metrics" if key.metrics else "")
-    return key.name, models, f"{file.path}:{found.line}", f"{key.sha256[:SHOWN_HASH_DIGITS]}…"
+def read_store_keys(file: KeyFile, args: argparse.Namespace) -> tuple[ClientKey, ...]:
+    """The keys of the store. Those that gateways ignore are mentioned on standard error."""
+    found = use_records(args, lambda records: records.load(-1))
+    if isinstance(found, StoreDown):
+        raise refuse_down(found)
+    keys, problems = read_stored_keys(found.tables if found is not None else (), [one.key for one in file.keys])
+    print_problems(problems, STORE)
+    return keys
 
 
-def key_document(found: FileKey, file: KeyFile) -> dict[str, object]:
-    key = found.key
+def key_row(key: ClientKey, place: str) -> tuple[str, ...]:
+    return key.name, key.team, describe_rights(key), describe_state(key), place, f"{key.sha256[:SHOWN_HASH_DIGITS]}…"
+
+
+def describe_rights(key: ClientKey) -> str:
+    words = [", ".join(key.models) or "no models"]
+    words += [f"of {', '.join(key.providers) or 'no provider'}"] if not key.has_all_providers else []
+    words += [f"MCP: {', '.join(key.mcp_servers) or 'none'}"] if "*" not in key.mcp_servers else []
+    return "; ".join(words) + (" and /metrics" if key.metrics else "")
+
+
+def describe_state(key: ClientKey) -> str:
+    now = time.time()
+    states = ["disabled"] if key.disabled else []
+    if key.expires:
+        states.append(f"{'expired' if now >= key.expires_at else 'until'} {key.expires}")
+    if key.old_until_at > now:
+        states.append(f"old key until {key.old_until}")
+    return "; ".join(states)
+
+
+def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[str, object]:
     return {
         "name": key.name,
+        "team": key.team,
         "models": key.models,
+        "providers": key.providers,
+        "mcp_servers": key.mcp_servers,
+        "expires": key.expires,
+        "disabled": key.disabled,
+        "old_until": key.old_until,
         "metrics": key.metrics,
-        "file": str(file.path),
-        "line": found.line,
+        "file": place if line is not None else None,
+        "line": line,
         "sha256_start": key.sha256[:SHOWN_HASH_DIGITS],
     }
 
 
-ACTIONS: dict[str, Callable[[KeyFile, argparse.Namespace], None]] = {"new": make_client_key, "list": list_keys}
+# --- audit ------------------------------------------------------------------------------------------------------------
+
+
+def show_changes(file: KeyFile, args: argparse.Namespace) -> None:
+    changes = use_records(args, lambda records: records.list_changes(args.name))
+    if isinstance(changes, StoreDown):
+        raise refuse_down(changes)
+    if args.json:
+        sys.stdout.write(terminal.format_json([change_document(change) for change in changes]))
+    elif changes:
+        rows = [("when", "who", "what", "key", "detail"), *(change_row(change) for change in changes)]
+        sys.stdout.write(terminal.format_table(rows, ["head"], has_header=True))
+    else:
+        _explain(f"No change of {f'the key {args.name}' if args.name else 'a key'} is in the store.")
+
+
+def change_row(change: KeyChange) -> tuple[str, ...]:
+    return format_time(change.at), change.author, change.action, change.name, change.detail
+
+
+def change_document(change: KeyChange) -> dict[str, object]:
+    return {
+        "number": change.number,
+        "at": format_time(change.at),
+        "author": change.author,
+        "action": change.action,
+        "name": change.name,
+        "detail": change.detail,
+    }
+
+
+ACTIONS: dict[str, Callable[[KeyFile, argparse.Namespace], None]] = {
+    "new": make_client_key,
+    "list": list_keys,
+    "limit": limit_key,
+    "disable": disable_key,
+    "enable": enable_key,
+    "rotate": rotate_key,
+    "audit": show_changes,
+}

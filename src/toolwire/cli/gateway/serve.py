@@ -16,7 +16,12 @@ from toolwire.agents import find_program, load_agents
 from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import encode
 from toolwire.core.terminal_text import shorten_text
-from toolwire.gateway.config.client_keys import CLIENT_KEY_VARIABLE, NEW_KEY_COMMAND, RUN_KEY_NAME
+from toolwire.gateway.config.client_keys import (
+    CLIENT_KEY_VARIABLE,
+    NEW_KEY_COMMAND,
+    NEW_STORED_KEY_COMMAND,
+    RUN_KEY_NAME,
+)
 from toolwire.gateway.config.config import Config, Provider
 from toolwire.gateway.config.load import config_file_places, find_config_file
 from toolwire.gateway.config.providers import KnownServer, known_servers
@@ -98,13 +103,14 @@ def banner(origin: str, config: Config) -> Iterator[str]:
     """Where the gateway is, what it uses and what that lacks, and lines to copy."""
     yield f"{_paint(f'Toolwire {__version__}', 'head')} on {_paint(origin, 'ok')}   (stop it with Ctrl-C)\n\n"
     yield terminal.format_table(list(summary_rows(config)), stream=sys.stderr)
-    key = PLACEHOLDER_KEY if config.server.keys else ANY_KEY
+    key = PLACEHOLDER_KEY if config.server.needs_keys else ANY_KEY
     yield f"\n{_paint('Point a program at it', 'head')}, in its own terminal:\n"
     for sdk in sdk_settings(origin):
         yield f"  export {sdk.url_variable}={sdk.base_url} {sdk.key_variable}={key}\n"
-    if config.server.keys:
+    if config.server.needs_keys:
         option = f" --config {shlex.quote(str(config.file))}" if config.file != find_config_file(os.environ) else ""
-        yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: {NEW_KEY_COMMAND}{option}\n"
+        command = NEW_STORED_KEY_COMMAND if config.server.store_keys else NEW_KEY_COMMAND
+        yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: {command}{option}\n"
     yield f"\n{_paint('Try', 'head')}:\n"
     yield from (f"  {command}\n" for command in commands_to_try(origin, config, key))
     yield "\n"
@@ -175,7 +181,7 @@ def sdk_servers() -> dict[str, KnownServer]:
 def commands_to_try(origin: str, config: Config, key: str) -> Iterator[str]:
     """Two commands that work as they are."""
     model = find_usable_model(config)
-    credential = f" -H 'authorization: Bearer {key}'" if config.server.keys else ""
+    credential = f" -H 'authorization: Bearer {key}'" if config.server.needs_keys else ""
     if model:
         body = encode({"model": model, "messages": [{"role": "user", "content": "Hello"}]}).decode()
         yield f"curl {origin}/v1/chat/completions{credential} -d {shlex.quote(body)}"
@@ -184,7 +190,7 @@ def commands_to_try(origin: str, config: Config, key: str) -> Iterator[str]:
     agents = {DEFAULT_AGENT: load_agents()[DEFAULT_AGENT], **load_agents()}
     installed = (name for name, agent in agents.items() if find_program(agent, os.environ, Path.cwd()))
     agent = next(installed, DEFAULT_AGENT)
-    variable = f"{CLIENT_KEY_VARIABLE}={key} " if config.server.keys else ""
+    variable = f"{CLIENT_KEY_VARIABLE}={key} " if config.server.needs_keys else ""
     yield f"{variable}toolwire run {agent}{f' --model {shlex.quote(model)}' if model else ''}"
 
 

@@ -8,7 +8,7 @@ import base64
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO, TypeVar, cast
@@ -17,11 +17,12 @@ import msgspec
 
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
-from toolwire.gateway.config.config import Config
+from toolwire.gateway.config.client_keys import read_stored_keys
+from toolwire.gateway.config.config import ClientKey, Config
 from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
-from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
+from toolwire.gateway.store.store import Entry, KeyStore, Store, StoreDown, StoreStats, SweepResult
 
 EXIT_DOWN = 1
 PROGRESS_STEP = 100
@@ -122,8 +123,9 @@ async def sweep_store(store: Store, _: Config, args: argparse.Namespace) -> None
 
 
 async def export_entries(store: Store, config: Config, args: argparse.Namespace) -> None:
-    names = {owner_of(key): key.name for key in config.server.keys}
-    owner = None if args.owner is None else find_owner(args.owner, names, config)
+    keys = await read_all_keys(store, config)
+    names = {owner_of(key): key.name for key in keys}
+    owner = None if args.owner is None else find_owner(args.owner, names, keys)
     shows_progress = sys.stderr.isatty()
     count = 0
     with open_output(args.file) as out:
@@ -138,9 +140,18 @@ async def export_entries(store: Store, config: Config, args: argparse.Namespace)
         sys.stderr.write(("\r" if shows_progress else "") + f"{count:,} entries\n")
 
 
-def find_owner(key_text: str, names: Mapping[str, str], config: Config) -> str:
+async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
+    """The client keys of the file, and those of the store."""
+    keys = config.server.keys
+    if not config.server.store_keys or not isinstance(store, KeyStore):
+        return keys
+    found = require_up(await store.key_records.load(-1))
+    return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
+
+
+def find_owner(key_text: str, names: Mapping[str, str], keys: Sequence[ClientKey]) -> str:
     """The owner id of a client key, given by its name, its hash or the owner id itself."""
-    for key in config.server.keys:
+    for key in keys:
         if key_text in (key.name, key.sha256):
             return owner_of(key)
     if key_text and not re.fullmatch("[0-9a-f]+", key_text):

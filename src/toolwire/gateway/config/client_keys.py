@@ -12,11 +12,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import fields
 
 from toolwire.gateway.config.config import ClientKey, Config, ServerSettings
-from toolwire.gateway.config.problems import ProblemCollector, suggest_name
+from toolwire.gateway.config.problems import Problem, ProblemCollector, suggest_name
+from toolwire.gateway.config.store import NO_STORE, store_url
 from toolwire.gateway.config.times import TIME_HINT, parse_time
 from toolwire.gateway.config.toml_text import Toml, write_values
 
@@ -31,6 +32,7 @@ KEY_LENGTH = 43
 RUN_KEY_NAME = "toolwire run"
 """The client for which `toolwire run` makes a key, if the file has keys and the user gives none."""
 NEW_KEY_COMMAND = "toolwire keys new NAME --write"
+NEW_STORED_KEY_COMMAND = "toolwire keys new NAME --store"
 HASH_HINT = f"`{NEW_KEY_COMMAND}` makes a key, `toolwire check-config --hash-key` hashes one that you have"
 NAME_RULE = "the name of a key must have letters, and no control characters"
 TEAM_RULE = "the name of a team must have letters, and no control characters"
@@ -65,7 +67,8 @@ NO_CLIENTS = ClientNames()
 
 def read_client_names(server: ServerSettings) -> ClientNames:
     keys = tuple(key.name for key in server.keys)
-    return ClientNames(keys, tuple({key.team: None for key in server.keys if key.team}), bool(keys))
+    teams = tuple({key.team: None for key in server.keys if key.team})
+    return ClientNames(keys, teams, server.needs_keys, is_complete=not server.store_keys)
 
 
 def check_globs(what: str, known: Collection[str], globs: Sequence[str], place: ProblemCollector) -> None:
@@ -101,10 +104,26 @@ def write_key_table(key: ClientKey) -> str:
 
 def written_fields(key: ClientKey) -> dict[str, Toml]:
     """The fields of a key that say something: the needed ones, `models`, and those that are not the default."""
-    values = {field.name: getattr(key, field.name) for field in fields(ClientKey)}
-    defaults = {field.name: field.default for field in fields(ClientKey) if field.name != "models"}
+    values = {one.name: getattr(key, one.name) for one in fields(ClientKey)}
+    defaults = {one.name: one.default for one in fields(ClientKey) if one.name != "models"}
     shown = {name: value for name, value in values.items() if value != defaults.get(name, NODEFAULT)}
     return {name: [*value] if isinstance(value, tuple) else value for name, value in shown.items()}
+
+
+def describe_change(before: ClientKey | None, after: ClientKey) -> str:
+    """What is different, for people and without any hash: `models fast, claude-*; expires 2026-12-31`."""
+    old = written_fields(before) if before is not None else {}
+    new = written_fields(after)
+    changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    shown = [name for name in changed if name != "name" and not name.endswith("sha256")]
+    words = [f"{name} {_show_value(getattr(after, name))}" for name in shown]
+    return "; ".join((["a new key"] if before is not None and "sha256" in changed else []) + words)
+
+
+def _show_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 
 def find_key(key: str, keys: Iterable[ClientKey]) -> ClientKey | None:
@@ -115,29 +134,68 @@ def find_key(key: str, keys: Iterable[ClientKey]) -> ClientKey | None:
 # --- reading them -----------------------------------------------------------------------------------------------------
 
 
+class SeenKeys(Struct):
+    """What the keys before this one have: no two may share it."""
+
+    names: set[str] = field(default_factory=set)
+    hashes: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
+
+    def add(self, key: ClientKey) -> None:
+        self.names.add(key.name)
+        self.hashes |= {key.sha256, key.old_sha256} - {""}
+        self.owners.add(key.first_sha256 or key.sha256)
+
+
 def read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey, ...]:
     """The keys of `[[server.keys]]`, checked."""
     if not isinstance(tables, list):
         place.add("`server.keys` must be a list of tables", "write `[[server.keys]]`")
         return ()
-    keys: dict[str, ClientKey] = {}
-    hashes: dict[str, set[str]] = {"sha256": set(), "first_sha256": set()}
-    for number, table in enumerate(tables):
-        given = place.at(number).read_fields(_write_dates(table), ClientKey)
-        if given is None:
-            continue
-        key = ClientKey(**{name: value.lower() if name.endswith("sha256") else value for name, value in given.items()})
-        _check_hashes(key, hashes, place.at(number))
-        _check_times(key, place.at(number))
-        if not is_key_name(key.name):
-            place.at(number, "name").add(NAME_RULE)
-        if key.team and not is_key_name(key.team):
-            place.at(number, "team").add(TEAM_RULE)
-        if key.name in keys:
-            hint = "the log identifies clients by these names"
-            place.at(number, "name").add(f"two keys have the name `{key.name}`", hint)
-        keys[key.name] = key
-    return tuple(keys.values())
+    seen = SeenKeys()
+    found = [_read_key(table, seen, place.at(number)) for number, table in enumerate(tables)]
+    return tuple({key.name: key for key in found if key is not None}.values())
+
+
+def read_stored_keys(
+    tables: Iterable[Mapping[str, object]], known: Iterable[ClientKey]
+) -> tuple[tuple[ClientKey, ...], tuple[Problem, ...]]:
+    """The keys of the store, checked as those of the file are. One that has a problem is left out: it may be of a newer
+    version, or have the name of a `known` key of the file."""
+    seen = SeenKeys()
+    keys: list[ClientKey] = []
+    problems: list[Problem] = []
+    for one in known:
+        seen.add(one)
+    for table in tables:
+        collector = ProblemCollector(None)
+        place = collector.at(str(table.get("name", "")))
+        before = SeenKeys({*seen.names}, {*seen.hashes}, {*seen.owners})
+        key = _read_key(table, seen, place)
+        if key is not None and not collector.has_errors:
+            keys.append(key)
+        else:
+            seen = before
+        problems += collector.problems
+    return tuple(keys), tuple(problems)
+
+
+def _read_key(table: object, seen: SeenKeys, place: ProblemCollector) -> ClientKey | None:
+    given = place.read_fields(_write_dates(table), ClientKey)
+    if given is None:
+        return None
+    key = ClientKey(**{name: value.lower() if name.endswith("sha256") else value for name, value in given.items()})
+    _check_hashes(key, seen, place)
+    _check_times(key, place)
+    if not is_key_name(key.name):
+        place.at("name").add(NAME_RULE)
+    if key.team and not is_key_name(key.team):
+        place.at("team").add(TEAM_RULE)
+    if key.name in seen.names:
+        hint = "the log identifies clients by these names"
+        place.at("name").add(f"two keys have the name `{key.name}`", hint)
+    seen.add(key)
+    return key
 
 
 def _write_dates(table: object) -> object:
@@ -150,7 +208,7 @@ def _write_dates(table: object) -> object:
     }
 
 
-def _check_hashes(key: ClientKey, seen: Mapping[str, set[str]], place: ProblemCollector) -> None:
+def _check_hashes(key: ClientKey, seen: SeenKeys, place: ProblemCollector) -> None:
     for name in ("sha256", "old_sha256", "first_sha256"):
         digest = getattr(key, name)
         if not digest and name != "sha256":
@@ -160,16 +218,12 @@ def _check_hashes(key: ClientKey, seen: Mapping[str, set[str]], place: ProblemCo
         elif digest in guessable_hashes():
             what = "the hash of an empty key, or of one that everybody would try first"
             place.at(name).add(what, HASH_HINT)
-        elif name != "first_sha256" and digest in seen["sha256"]:
+        elif name != "first_sha256" and digest in seen.hashes:
             place.at(name).add("this key is listed twice", "give each client a key of its own")
-    owner = key.first_sha256 or key.sha256
-    if owner in seen["first_sha256"] and key.sha256 not in seen["sha256"]:
+    if (key.first_sha256 or key.sha256) in seen.owners and key.sha256 not in seen.hashes:
         what = "another key has the same first key, so each could reach what the other has stored"
-        place.at("first_sha256" if key.first_sha256 else "sha256").add(
-            what, "a first key can belong to one client only"
-        )
-    seen["sha256"].update({key.sha256, key.old_sha256} - {""})
-    seen["first_sha256"].add(owner)
+        hint = "a first key can belong to one client only"
+        place.at("first_sha256" if key.first_sha256 else "sha256").add(what, hint)
 
 
 def _check_times(key: ClientKey, place: ProblemCollector) -> None:
@@ -197,12 +251,14 @@ def guessable_hashes() -> frozenset[str]:
     return frozenset(hashlib.sha256(text.encode()).hexdigest() for text in (*texts, "Bearer", "Bearer ", "Bearer \n"))
 
 
-def check_rights(config: Config, place: ProblemCollector) -> None:
-    """Warn of providers and MCP servers of a key that are not there."""
+def check_rights(config: Config, environ: Mapping[str, str], place: ProblemCollector) -> None:
+    """Check that there is a store for keys, and warn of providers and MCP servers of a key that are not there."""
+    if config.server.store_keys and store_url(config.store, environ) == NO_STORE:
+        place.at("store_keys").add("there is no store: its `url` is `none`", "remove `url` in [store]")
     for number, key in enumerate(config.server.keys):
-        check_globs("provider", config.providers, key.providers, place.at(number, "providers"))
+        check_globs("provider", config.providers, key.providers, place.at("keys", number, "providers"))
         if key.mcp_servers != ("*",):
-            check_globs("MCP server", config.mcp, key.mcp_servers, place.at(number, "mcp_servers"))
+            check_globs("MCP server", config.mcp, key.mcp_servers, place.at("keys", number, "mcp_servers"))
 
 
 # --- keys that are not for clients ------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The gateway itself."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Other machines can be served only with `[[server.keys]]`."""
+    """The address to listen on. Other machines can be served only with `[[server.keys]]` or `store_keys`."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8642
     """The port to listen on; 0 chooses a free port."""
     workers: Positive = 1
@@ -163,6 +163,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """`[server.timeouts]`, see below."""
     keys: tuple[ClientKey, ...] = ()
     """`[[server.keys]]`, see below."""
+    store_keys: bool = False
+    """Accept the client keys of the store, too (`toolwire keys new NAME --store`). Then every client needs a key, also
+    while there is none yet, and while the store cannot be read."""
     shared_objects: bool = False
     """With client keys: whether all keys may list, read, change and delete what the providers store for their accounts
     (files, batches, vector stores …). By default a key can reach only what it has created itself."""
@@ -199,6 +202,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     Without `metrics_sha256` it needs no key there. Only with `toolwire serve`; a change needs a restart."""
     loopback: bool = True
     """Serve the embedded model `loopback`."""
+
+    @property
+    def needs_keys(self) -> bool:
+        """Must every client have a key?"""
+        return bool(self.keys) or self.store_keys
 
 
 class CallSettings(Struct, frozen=True, kw_only=True):
@@ -471,7 +479,7 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def has_console(self) -> bool:
         """Is the console on? Without a key of its own only where no one else can reach it."""
-        is_private = is_loopback(self.server.host) and not self.server.keys and not self.server.allowed_hosts
+        is_private = is_loopback(self.server.host) and not self.server.needs_keys and not self.server.allowed_hosts
         return self.console.enabled and (bool(self.console.sha256) or is_private)
 
     @property

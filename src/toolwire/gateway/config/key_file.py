@@ -46,6 +46,8 @@ class KeyFile(Struct, frozen=True):
     path: Path
     data: bytes | None
     keys: tuple[FileKey, ...] = ()
+    store_keys: bool = False
+    """Do gateways with this file accept the keys of the store, too?"""
 
     def find_name(self, name: str) -> FileKey | None:
         return next((found for found in self.keys if found.key.name == name), None)
@@ -56,7 +58,10 @@ def read_key_file(path: Path | None) -> KeyFile:
     if path is None:
         return KeyFile(Path(CONFIG_FILE_NAME), None)
     data = read_file_bytes(path)
-    return KeyFile(path, data, _read_keys(decode_file(data, path), path))
+    text = decode_file(data, path)
+    server = parse_toml(text, str(path))[0].get("server")
+    store_keys = isinstance(server, dict) and server.get("store_keys") is True
+    return KeyFile(path, data, _read_keys(text, path), store_keys)
 
 
 def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKey:

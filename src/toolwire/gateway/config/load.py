@@ -263,7 +263,7 @@ def _read_sections(
     _check_substitutes(config, collector)
     _check_exposure(config, collector)
     check_secrets(config, environ, collector)
-    check_rights(config, collector.at("server", "keys"))
+    check_rights(config, environ, collector.at("server"))
     if all(rule.provider in providers for rule in rules):
         _check_fallbacks(config, collector)
         _check_image_models(config, collector)
@@ -292,7 +292,7 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
     times = place.at("timeouts").read_fields(table.get("timeouts", {}), Timeouts) or {}
     keys = read_client_keys(_join_keys(table.get("keys", []), overrides.get("keys", ())), place.at("keys"))
     server = ServerSettings(**given, timeouts=Timeouts(**times), keys=keys)
-    if not is_loopback(server.host) and not table.get("keys"):
+    if not is_loopback(server.host) and not table.get("keys") and not server.store_keys:
         hint = f"make client keys (`{NEW_KEY_COMMAND}`), or listen on 127.0.0.1"
         place.at("host").add(f"listening on {server.host} without keys would let anyone use the gateway", hint)
     if server.workers > 1 and not hasattr(os, "fork"):
@@ -334,7 +334,7 @@ def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollec
     console = ConsoleSettings(**place.read_fields(table, ConsoleSettings) or {})
     client_hint = "create another one: this key shows what all clients send and get"
     _check_separate_key(console.sha256.lower(), server, place.at("sha256"), client_hint)
-    if table.get("enabled") is True and not console.sha256 and (server.keys or not is_loopback(server.host)):
+    if table.get("enabled") is True and not console.sha256 and (server.needs_keys or not is_loopback(server.host)):
         what = "with client keys, or for other machines, the console needs a key of its own"
         place.at("enabled").add(what, "add `sha256` (`toolwire check-config --hash-key`)")
     return console
@@ -366,7 +366,7 @@ def parse_listen_address(text: str) -> tuple[str, int] | None:
 def _check_exposure(config: Config, collector: ProblemCollector) -> None:
     """Warn of settings that could give something away: keys in plain text on a network, names without keys."""
     server = config.server
-    if server.allowed_hosts and not server.keys:
+    if server.allowed_hosts and not server.needs_keys:
         what = "other names for the gateway, but no client keys"
         hint = "a proxy on this machine, or a web page under such a name, could use the gateway: add [[server.keys]]"
         collector.at("server", "allowed_hosts").add(what, hint, "warning")
@@ -651,13 +651,16 @@ class LiveConfig:
         """Why a valid file must not replace the current one: it seems to be damaged, or it would let everybody in. That
         takes a restart, or words that nobody writes by accident."""
         what = hint = ""
-        if not self.current.server.keys:
+        if not self.current.server.needs_keys:
             return None
         if not text.strip():
             what, hint = "the file is empty", "restore it"
-        elif not fresh.server.keys and not (fresh.has_key_list and is_loopback(self.current.server.host)):
+        elif not fresh.server.needs_keys and not (fresh.has_key_list and is_loopback(self.current.server.host)):
             what = "all client keys are gone"
-            hint = "restore [[server.keys]]. To serve without keys, write `keys = []` in [server] with a local host"
+            hint = (
+                "restore [[server.keys]] or store_keys."
+                " To serve without keys, write `keys = []` in [server] with a local host"
+            )
         elif self._text.startswith(text) and not _TABLE_OR_END.match(self._text, len(text)):
             what = "the file has been cut off in the middle of a table"
             hint = "restore it; if this is what you want, add a comment at its end"

@@ -341,9 +341,9 @@ class ProviderBuilder:
             place.at("api_key").add(*_KEY_IN_FILE, "warning")
             return table.api_key.strip(), ""
         if table.forward_auth:
-            if self._server.keys:
+            if self._server.needs_keys:
                 hint = "clients send a key of the gateway, so most have no provider key to forward"
-                place.at("forward_auth").add("`[[server.keys]]` is set, too", hint, "warning")
+                place.at("forward_auth").add("clients need a key of the gateway, too", hint, "warning")
             return "", ""
         if table.api_key_env is None:
             key, variable = self._key_from_environment(known)

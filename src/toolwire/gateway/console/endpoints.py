@@ -174,7 +174,7 @@ class Console:
             ConsoleState(
                 version=__version__,
                 gateway_id=self._gateway_id,
-                needs_client_key=bool(config.server.keys),
+                needs_client_key=config.server.needs_keys,
                 can_log_out=access.needs_key,
                 workers=config.server.workers,
                 max_exchanges=config.console.max_exchanges,

@@ -84,7 +84,7 @@ class Pipeline:
         self._responses_service = service
         self._mcp_servers = mcp_servers
         self._max_body = runtime.config.server.max_body
-        self._has_keys = bool(runtime.config.server.keys)
+        self._has_keys = runtime.config.server.needs_keys
         self._checks_objects = self._has_keys or runtime.has_accounts
         self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")

@@ -51,7 +51,7 @@ class ProviderObjects:
     def __init__(self, repository: StateRepository, runtime: Runtime) -> None:
         self._repository = repository
         server = runtime.config.server
-        self._has_guard = bool(server.keys) and not server.shared_objects
+        self._has_guard = server.needs_keys and not server.shared_objects
         self.uploads = UploadSessions(runtime, repository)
 
     def guards(self, provider: Provider) -> bool:

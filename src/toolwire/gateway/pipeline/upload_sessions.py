@@ -48,7 +48,7 @@ class UploadSessions:
     def __init__(self, runtime: Runtime, repository: StateRepository) -> None:
         self._runtime, self._repository = runtime, repository
         self._keys = {owner_of(key): key for key in runtime.config.server.keys}
-        self._gives_tickets = bool(self._keys) and repository.is_enabled
+        self._gives_tickets = runtime.config.server.needs_keys and repository.is_enabled
 
     def find_key(self, codec: Codec, match: PassthroughMatch, query: str) -> ClientKey | None:
         """The key that a request without one belongs to, by the ticket in its query. The caller must make sure that it

@@ -338,7 +338,7 @@ def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
 def allows_upstream_state(call: GatewayRequest) -> bool:
     """May clients refer to what the provider stores? Not if several gateway keys share the provider's account: one
     client could read what another has stored. And not if there are several accounts: only one of them has it."""
-    return not call.runtime.config.server.keys and not call.runtime.has_accounts
+    return not call.runtime.config.server.needs_keys and not call.runtime.has_accounts
 
 
 def compacts_upstream(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:

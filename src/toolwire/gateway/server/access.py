@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
 from urllib.parse import unquote_plus, urlsplit
@@ -39,12 +39,15 @@ class AccessControl:
     """Decides who may use the gateway."""
 
     def __init__(self, server: ServerSettings) -> None:
+        self._needs_keys = server.needs_keys
+        self.find_keys_problem: Callable[[], str] = lambda: ""
+        """Why the client keys of the store are not known, if they are not."""
         self._blinding = secrets.token_bytes(32)
         self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
         self._old_keys = {self._blind(key.old_sha256.lower()): key for key in server.keys if key.old_sha256}
         self._metrics_key = self._blind(server.metrics_sha256.lower()) if server.metrics_sha256 else b""
         allowed = {host.lower() for host in server.allowed_hosts}
-        self._checks_host = bool(allowed) or not self._client_keys
+        self._checks_host = bool(allowed) or not self._needs_keys
         self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
         self._is_known_url = lru_cache(_MAX_CACHED)(self._names_known_host)
         names = (name for codec in CODECS.values() for name in codec.http.credential_headers)
@@ -65,7 +68,7 @@ class AccessControl:
             what = "the Host header names a host that this gateway does not answer to; add it to server.allowed_hosts"
             return Failure("permission", what, 403)
         credential = self._find_credential(headers, query)
-        if self._client_keys:
+        if self._needs_keys:
             return self._admit_with_key(headers, credential, now)
         if not self.is_local_client(headers, peer):
             what = f"without client keys only clients on this machine are served; `{NEW_KEY_COMMAND}` makes one"
@@ -82,7 +85,7 @@ class AccessControl:
             credential = headers.get(GATEWAY_KEY_HEADER) or self._find_credential(headers, query)
             if self._has_metrics_key(_strip_bearer(credential)):
                 return Caller()
-            if not self._client_keys:
+            if not self._needs_keys:
                 return Failure("authentication", "the metrics need their key: see server.metrics_sha256", 401)
         caller = self.authenticate(headers, query, peer, now)
         if isinstance(caller, Caller) and caller.key is not None and not caller.key.metrics:
@@ -118,6 +121,10 @@ class AccessControl:
         if replaced is not None:
             until = min(replaced.old_until_at, replaced.expires_at)
             return refuse_key(replaced, now, is_old=True) or Caller(replaced, own_credential, until)
+        problem = self.find_keys_problem() if sent else ""
+        if problem:
+            what = f"the client keys in the gateway's store cannot be read: {problem}; try again later"
+            return Failure("overloaded", what, 503, "store_unavailable")
         what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
         return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
 

@@ -10,8 +10,10 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
+from toolwire.gateway.store.key_records import PostgresKeyRecords
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
+    KEYS_LOCK,
     STORE_ERRORS,
     SWEEP_LOCK,
     NothingWritten,
@@ -176,6 +178,7 @@ class PostgresStore:
     ) -> None:
         self._ttl, self._max_bytes, self._clock, self._cipher = ttl, max_bytes, clock, cipher
         self._pool = PostgresPool(url, **pool_options)
+        self.key_records = PostgresKeyRecords(self._pool, clock, KEYS_LOCK)
         self._size = -1
         """The size of all entries when it was measured last, less what was removed since; -1 if it was not measured."""
         self._unmeasured = 0

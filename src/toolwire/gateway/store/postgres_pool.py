@@ -146,6 +146,20 @@ MIGRATIONS: tuple[str, ...] = (
             FROM sums WHERE c.name = sums.counter AND c.start = sums.start AND sums.amount <> 0;
     END $$;
     """,
+    """
+    CREATE TABLE toolwire_client_keys (
+        name text COLLATE "C" PRIMARY KEY,
+        body bytea NOT NULL
+    );
+    CREATE TABLE toolwire_key_changes (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        at double precision NOT NULL,
+        author text NOT NULL,
+        action text NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        detail text NOT NULL
+    );
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.
@@ -158,6 +172,7 @@ the same reason the index of owners is on their names with a letter before them.
 # Numbers of advisory locks, which all users of a database share: the letters "tool" and a number.
 MIGRATION_LOCK = 0x746F6F6C_00000001
 SWEEP_LOCK = 0x746F6F6C_00000002
+KEYS_LOCK = 0x746F6F6C_00000003
 
 _HAS_MIGRATIONS_TABLE = "SELECT to_regclass('toolwire_migrations') IS NOT NULL"
 _READ_SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM toolwire_migrations"

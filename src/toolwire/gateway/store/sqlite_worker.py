@@ -51,6 +51,14 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX reservations_by_counter ON reservations (counter, start, expires, amount)",
         "CREATE INDEX reservations_by_end ON reservations (expires)",
     ),
+    # Client keys, and who has changed them.
+    (
+        "CREATE TABLE client_keys (name TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        """CREATE TABLE key_changes (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, author TEXT NOT NULL, action TEXT NOT NULL,
+            name TEXT NOT NULL, detail TEXT NOT NULL
+        )""",
+    ),
 )
 """Each step migrates the tables from one version to the next. Never change a released step."""
 _READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)

@@ -1,0 +1,448 @@
+"""Client keys in the store: gateways that share it see every change within seconds, and never let anybody in without a
+key because a store or a file is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.postgres import schema_of, server
+from gateway.raw_exchange import (
+    PATIENCE,
+    RawAnswer,
+    RawConnection,
+    Scene,
+    Served,
+    ask,
+    call,
+    encode_json,
+    request_of,
+    stage,
+    whole,
+)
+from toolwire.cli import main
+from toolwire.gateway.config.client_keys import hash_key, make_key, read_stored_keys
+from toolwire.gateway.config.config import ClientKey, StoreSettings
+from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.store import key_edits, open_store
+from toolwire.gateway.store.key_records import KeyEdit, KeyRefused, StoredKeyList
+from toolwire.gateway.store.store import KeyStore, StoreDown
+
+MODELS = '[models]\nfast = "chat/gpt-4.1-s901x"\nlarge = "anthropic/claude-sonnet-4-5-s902x"\n'
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite://{tmp_path}/store.db" if request.param == "sqlite" else server().fresh(schema_of(tmp_path))
+
+
+@pytest.fixture
+def pair(url: str, tmp_path: Path) -> Iterator[list[Served]]:
+    """Two gateways on one store."""
+    with ExitStack() as stack:
+        both = [stack.enter_context(open_stage(tmp_path / name, url)) for name in ("one", "two")]
+        for served in both:
+            wait_until_loaded(served)
+        yield both
+
+
+def open_stage(folder: Path, url: str, server_lines: str = "", more: str = MODELS) -> Any:
+    folder.mkdir()
+    lines = f"store_keys = true\nretries = 0\ncooldown_after = 9999\n{server_lines}"
+    return stage(folder, lines, f'{more}[store]\nurl = "{url}"\n')
+
+
+def wait_until_loaded(served: Served) -> None:
+    """The first request waits for the keys. What changes after it is in the log."""
+    assert ask_with(served, make_key()).status == 401
+
+
+class Operator:
+    """Whoever runs `toolwire keys` with the file of a gateway."""
+
+    def __init__(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._file, self._capsys = file, capsys
+
+    def run(self, *words: str, code: int = 0) -> Any:
+        assert main(("keys", *words, "--config", str(self._file), "--json")) == code
+        out, err = self._capsys.readouterr()
+        return json.loads(out) if code == 0 else err
+
+
+@pytest.fixture
+def operator(tmp_path: Path, pair: list[Served], capsys: pytest.CaptureFixture[str]) -> Operator:
+    return Operator(tmp_path / "one" / "toolwire.toml", capsys)
+
+
+def event(served: Served, kind: str, **fields: str) -> dict[str, Any]:
+    """The next event of this kind in the log."""
+    while True:
+        found: dict[str, Any] = json.loads(served.lines.get(timeout=PATIENCE))
+        if found.get("event") == kind and all(found.get(name) == value for name, value in fields.items()):
+            return found
+
+
+def wait_for_change(pair: list[Served], name: str, action: str) -> None:
+    for served in pair:
+        event(served, "client_key_changed", key_name=name, action=action)
+
+
+def ask_with(served: Served, key: str, model: str = "fast") -> RawAnswer:
+    return call(served, "openai-chat", model, False, {"authorization": f"Bearer {key}"} if key else {})
+
+
+def play(pair: list[Served]) -> None:
+    """The models of the file answer."""
+    for served in pair:
+        served.wire._scenes[b"s901x"] = Scene("s901x", "chat/gpt-4.1-s901x", [whole("openai-chat")])
+        served.wire._scenes[b"s902x"] = Scene("s902x", "anthropic/claude-sonnet-4-5-s902x", [whole("anthropic")])
+
+
+# --- changes ---
+
+
+def test_every_gateway_sees_every_change(pair: list[Served], operator: Operator) -> None:
+    play(pair)
+    for served in pair:
+        assert ask_with(served, make_key()).status == 401
+        assert ask_with(served, "").status == 401
+    made = operator.run("new", "ana", "--team", "app", "--models", "fast", "--store")
+    wait_for_change(pair, "ana", "new")
+    lines = [RawConnection(served.port) for served in pair]  # they stay open
+    body = encode_json(request_of("openai-chat", "fast", False)).encode()
+
+    def ask_again(key: str) -> list[int]:
+        statuses = []
+        for line in lines:
+            line.send("POST", "/v1/chat/completions", body, {"authorization": f"Bearer {key}"})
+            response = line.start()
+            statuses.append(response.status)
+            response.read()
+        return statuses
+
+    assert ask_again(made["key"]) == [200, 200]
+    assert [ask_with(served, made["key"], "large").status for served in pair] == [403, 403]
+    line = pair[0].line(ask_with(pair[0], made["key"]).id)
+    assert (line["key_name"], line["team"]) == ("ana", "app")
+
+    operator.run("limit", "ana", "--models", "fast", "large")
+    wait_for_change(pair, "ana", "limit")
+    assert [ask_with(served, made["key"], "large").status for served in pair] == [200, 200]
+
+    operator.run("disable", "ana")
+    wait_for_change(pair, "ana", "disable")
+    assert ask_again(made["key"]) == [401, 401]
+    assert "is disabled" in ask_with(pair[0], made["key"]).json()["error"]["message"]
+
+    operator.run("enable", "ana")
+    wait_for_change(pair, "ana", "enable")
+    assert ask_again(made["key"]) == [200, 200]
+
+    rotated = operator.run("rotate", "ana", "--grace", "1h")
+    wait_for_change(pair, "ana", "rotate")
+    assert ask_again(rotated["key"]) == ask_again(made["key"]) == [200, 200]
+    again = operator.run("rotate", "ana", "--grace", "0s")
+    wait_for_change(pair, "ana", "rotate")
+    assert ask_again(again["key"]) == [200, 200]
+    assert ask_again(made["key"]) == ask_again(rotated["key"]) == [401, 401]
+    for line in lines:
+        line.connection.close()
+
+
+def test_the_audit_log_says_who_did_what_and_has_no_key(pair: list[Served], operator: Operator, url: str) -> None:
+    made = operator.run("new", "ana", "--store")
+    rotated = operator.run("rotate", "ana")
+    operator.run("limit", "ana", "--providers", "anthropic", "--expires", "30d")
+    operator.run("new", "ben", "--store")
+    said = "".join(json.dumps(event(pair[0], "client_key_changed")) for _ in range(4))
+    changes = operator.run("audit")
+    assert [(one["name"], one["action"]) for one in changes] == [
+        ("ana", "new"), ("ana", "rotate"), ("ana", "limit"), ("ben", "new"),
+    ]  # fmt: skip
+    assert [one["name"] for one in operator.run("audit", "ben")] == ["ben"]
+    assert all("@" in one["author"] and one["at"].endswith("Z") for one in changes)
+    assert changes[2]["detail"].startswith("providers anthropic; expires 2")
+    shown = json.dumps(changes) + said + json.dumps(operator.run("list"))
+    for secret in (made["key"], rotated["key"], made["sha256"], hash_key(rotated["key"])):
+        assert secret not in shown
+
+    async def dump() -> str:
+        store = open_key_store(url)
+        found = await store.key_records.load(-1)
+        await store.close()
+        return str(found)
+
+    stored = asyncio.run(dump())
+    assert hash_key(rotated["key"]) in stored
+    assert made["key"] not in stored
+    assert rotated["key"] not in stored
+
+
+def test_what_a_key_has_stored_survives_its_rotation(pair: list[Served], operator: Operator) -> None:
+    play(pair)
+    made = operator.run("new", "ana", "--store")
+    other = operator.run("new", "ben", "--store")
+    wait_for_change(pair, "ben", "new")
+    body = encode_json({"model": "fast", "input": "Hello", "store": True}).encode()
+    got = ask(pair[0].port, "POST", "/v1/responses", body, {"authorization": f"Bearer {made['key']}"})
+    path = f"/v1/responses/{got.json()['id']}"
+    rotated = operator.run("rotate", "ana", "--grace", "0s")
+    wait_for_change(pair, "ana", "rotate")
+
+    def fetch(served: Served, key: str) -> int:
+        return ask(served.port, "GET", path, headers={"authorization": f"Bearer {key}"}).status
+
+    assert [fetch(served, rotated["key"]) for served in pair] == [200, 200]
+    assert [fetch(served, other["key"]) for served in pair] == [404, 404]
+    assert [fetch(served, made["key"]) for served in pair] == [401, 401]
+
+
+# --- it fails closed ---
+
+
+def test_a_store_that_is_down_lets_nobody_in(tmp_path: Path) -> None:
+    """Before the keys were read, keys of the file work, others get 503, and nobody is served without a key."""
+    key = make_key()
+    lines = f'[[server.keys]]\nname = "file"\nsha256 = "{hash_key(key)}"\n'
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    with open_stage(tmp_path / "down", url, lines) as served:
+        play([served])
+        problem = event(served, "client_keys_unavailable")
+        assert problem["level"] == "error"
+        assert ask_with(served, key).status == 200
+        assert ask_with(served, "").status == 401
+        got = ask_with(served, make_key())
+        assert got.status == 503
+        assert "client keys in the gateway's store cannot be read" in got.json()["error"]["message"]
+        assert ask(served.port, "GET", "/metrics").status == 401
+        assert not served.wire._scenes[b"s901x"].asked[1:]
+
+
+def test_a_damaged_file_of_a_store_lets_nobody_in(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"not a database" * 100)
+    with open_stage(tmp_path / "damaged", f"sqlite://{tmp_path}/store.db") as served:
+        play([served])
+        assert [ask_with(served, key).status for key in ("", make_key())] == [401, 503]
+
+
+def test_known_keys_outlast_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While the store is away nobody can change a key, so those that are known stay in force, and no others."""
+    file = tmp_path / "store.db"
+    with open_stage(tmp_path / "one", f"sqlite://{file}") as served:
+        play([served])
+        wait_until_loaded(served)
+        operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
+        made = operator.run("new", "ana", "--store")
+        wait_for_change([served], "ana", "new")
+        for name in os.listdir(tmp_path):
+            if name.startswith("store.db"):
+                (tmp_path / name).rename(tmp_path / f"away-{name}")
+        file.mkdir()
+        event(served, "client_keys_unavailable")
+        assert ask_with(served, made["key"]).status == 200
+        assert ask_with(served, make_key()).status == 401
+        assert ask_with(served, "").status == 401
+        file.rmdir()
+        for name in os.listdir(tmp_path):
+            if name.startswith("away-"):
+                (tmp_path / name).rename(tmp_path / name.removeprefix("away-"))
+        event(served, "client_keys_available")
+        operator.run("disable", "ana")
+        wait_for_change([served], "ana", "disable")
+        assert ask_with(served, made["key"]).status == 401
+
+
+def test_an_emptied_store_takes_all_keys_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new, empty database in place of the old one: nobody has a key any more, and everybody still needs one."""
+    file = tmp_path / "store.db"
+    with open_stage(tmp_path / "one", f"sqlite://{file}") as served:
+        play([served])
+        wait_until_loaded(served)
+        made = Operator(tmp_path / "one" / "toolwire.toml", capsys).run("new", "ana", "--store")
+        wait_for_change([served], "ana", "new")
+        assert ask_with(served, made["key"]).status == 200
+    for name in os.listdir(tmp_path):
+        if name.startswith("store.db"):
+            (tmp_path / name).unlink()
+    with open_stage(tmp_path / "two", f"sqlite://{file}") as served:
+        play([served])
+        assert [ask_with(served, key).status for key in ("", made["key"])] == [401, 401]
+
+
+def test_a_file_that_was_emptied_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    for text in ("[server]\nstore_keys = true\n", '[server]\nhost = "0.0.0.0"\nstore_keys = true\n'):
+        file.write_text(text)
+        live = LiveConfig(file, {"HOME": str(tmp_path)}, lambda found: None)
+        for damaged in ("", "\n", "[server]\n", "[server]\nstore_keys = false\n", "[server]\nstore_ke"):
+            file.write_text(damaged)
+            assert not live.reload_if_changed(force=True)
+            assert live.current.server.store_keys
+    file.write_text("[server]\nkeys = []\n")
+    assert not live.reload_if_changed(force=True)  # it listens for other machines
+    file.write_text("[server]\nstore_keys = true\n")
+    live = LiveConfig(file, {"HOME": str(tmp_path)}, lambda found: None)
+    file.write_text("[server]\nkeys = []\n")
+    assert live.reload_if_changed(force=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[server]\nhost = "0.0.0.0"\n', "server.host"),
+        ('[server]\nhost = "0.0.0.0"\nstore_keys = false\n', "server.host"),
+        ('[server]\nstore_keys = true\n[store]\nurl = "none"\n', "server.store_keys"),
+        ("[server]\nstore_keys = 1\n", "server.store_keys"),
+        ("[server]\nstore_keys = true\n[console]\nenabled = true\n", "console.enabled"),
+    ],
+)
+def test_what_would_let_others_in_is_refused(tmp_path: Path, text: str, place: str) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {"HOME": str(tmp_path)})
+    assert [problem.location for problem in caught.value.problems] == [place]
+
+
+def test_with_keys_in_the_store_the_gateway_may_listen_for_others(tmp_path: Path) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text('[server]\nhost = "0.0.0.0"\nstore_keys = true\n')
+    config = load_config(file, {"HOME": str(tmp_path)})
+    assert config.server.needs_keys
+    assert not config.has_console
+
+
+# --- keys of the store and of the file ---
+
+
+def test_a_key_of_the_file_wins_over_one_of_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    with open_stage(tmp_path / "one", url):
+        made = Operator(tmp_path / "one" / "toolwire.toml", capsys).run("new", "ana", "--store")
+    key = make_key()
+    lines = f'[[server.keys]]\nname = "ana"\nsha256 = "{hash_key(key)}"\nmodels = ["fast"]\n'
+    with open_stage(tmp_path / "two", url, lines) as served:
+        play([served])
+        assert [ask_with(served, one).status for one in (key, made["key"])] == [200, 401]
+        assert "two keys have the name `ana`" in event(served, "client_key_ignored")["message"]
+        operator = Operator(tmp_path / "two" / "toolwire.toml", capsys)
+        assert "toolwire.toml:" in operator.run("disable", "ana", code=2)
+        assert "already" in operator.run("new", "ana", "--store", code=2)
+
+
+def test_a_key_that_cannot_be_read_is_ignored() -> None:
+    """A newer version may have written it: then it may have limits that this one does not know."""
+    good = {"name": "ana", "sha256": "ab" * 32}
+    tables = [
+        good,
+        {"name": "later", "sha256": "cd" * 32, "only_at_night": True},
+        {"name": "broken"},
+        {"name": "odd", "sha256": "ef" * 32, "models": "fast"},
+        {"name": "same", "sha256": "AB" * 32},
+        {"name": "ben", "sha256": "12" * 32},
+    ]
+    keys, problems = read_stored_keys(tables, ())
+    assert [key.name for key in keys] == ["ana", "ben"]
+    assert {problem.location.partition(".")[0] for problem in problems} == {"later", "broken", "odd", "same"}
+    keys, _ = read_stored_keys(tables, [ClientKey(name="ana", sha256="99" * 32)])
+    assert [key.name for key in keys] == ["same", "ben"]
+
+
+# --- the records ---
+
+
+def open_key_store(url: str) -> KeyStore:
+    store = open_store(StoreSettings(url=url), {})
+    assert isinstance(store, KeyStore)
+    return store
+
+
+def test_changes_at_the_same_time_are_all_kept(url: str) -> None:
+    """Two operators change one key: neither change is lost, and the versions are in order."""
+
+    async def run() -> None:
+        stores = [open_key_store(url), open_key_store(url)]
+        try:
+            key = ClientKey(name="ana", sha256="ab" * 32)
+            first = await asyncio.gather(
+                *(one.key_records.change("me", "new", key_edits.add_key(key)) for one in stores)
+            )
+            assert {type(one) for one in first} == {KeyEdit, KeyRefused}
+            fields: list[dict[str, object]] = [
+                {"team": "app"},
+                {"models": ("fast",)},
+                {"disabled": True},
+                {"providers": ("x",)},
+            ]
+            edits = [key_edits.change_fields("ana", one) for one in fields]
+            done = await asyncio.gather(
+                *(stores[number % 2].key_records.change("me", "limit", edit) for number, edit in enumerate(edits))
+            )
+            assert all(isinstance(one, KeyEdit) for one in done)
+            found = await stores[0].key_records.load(-1)
+            assert isinstance(found, StoredKeyList)
+            ((key,), _) = read_stored_keys(found.tables, ())
+            assert (key.team, key.models, key.disabled, key.providers) == ("app", ("fast",), True, ("x",))
+            changes = await stores[1].key_records.list_changes()
+            assert isinstance(changes, list)
+            assert found.version == changes[-1].number
+            assert await stores[1].key_records.load(found.version) is None
+            since = await stores[1].key_records.load(changes[1].number)
+            assert isinstance(since, StoredKeyList)
+            assert list(since.changes) == changes[2:]
+        finally:
+            for store in stores:
+                await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        key_edits.change_fields("nobody", {"disabled": True}),
+        key_edits.rotate_key("nobody", "cd" * 32, time.time(), 60),
+        key_edits.change_fields("ana", {"disabled": False}),
+        key_edits.add_key(ClientKey(name="ana", sha256="cd" * 32)),
+    ],
+    ids=["unknown", "unknown-rotate", "unchanged", "taken"],
+)
+def test_a_change_that_is_refused_leaves_no_trace(url: str, edit: Callable[..., Any]) -> None:
+    async def run() -> None:
+        store = open_key_store(url)
+        try:
+            await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
+            before = await store.key_records.load(-1)
+            assert isinstance(await store.key_records.change("me", "limit", edit), KeyRefused)
+            assert await store.key_records.load(-1) == before
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_down_is_a_value() -> None:
+    async def run() -> None:
+        store = open_key_store("postgresql://nobody@127.0.0.1:1/none")
+        try:
+            records = store.key_records
+            edit = key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32))
+            for answer in (
+                await records.load(-1),
+                await records.change("me", "new", edit),
+                await records.list_changes(),
+            ):
+                assert isinstance(answer, StoreDown)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
