@@ -14,10 +14,12 @@ import pytest
 from google.genai import types as google
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import material
 from toolwire.core import sse
 from toolwire.core.codec import EndpointMatch, ModelInfo, RateLimit, make_facts
+from toolwire.core.json_values import encode
 from toolwire.protocols import CODECS, find_codec
 
 CHAT, RESPONSES, MESSAGES, GEMINI, UNIFIED = (find_codec(name).http for name in CODECS)
@@ -292,6 +294,18 @@ def test_a_reset_in_the_past_is_now() -> None:
 
 CARDS = tuple(ModelInfo(f"m{number}", "p", 1767225600) for number in range(5))
 FULL = ModelInfo("openai/gpt-5.5", "openai", 1767225600, make_facts(400_000, 128_000))
+ABLE = replace(
+    FULL,
+    facts=replace(
+        FULL.facts,
+        input_modalities=("text", "image"),
+        output_modalities=("text",),
+        tools=True,
+        parallel_tools=False,
+        reasoning_efforts=("none", "low", "high"),
+    ),
+)
+"""The same model with all facts."""
 
 
 @pytest.mark.parametrize("http", [CHAT, RESPONSES])
@@ -314,6 +328,23 @@ def test_an_anthropic_list() -> None:
     info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(FULL))
     assert (info.id, info.created_at.isoformat()) == ("openai/gpt-5.5", "2026-01-01T00:00:00+00:00")
     assert (info.max_input_tokens, info.max_tokens) == (400_000, 128_000)
+    assert info.capabilities is None
+
+
+def test_what_a_model_can_do_in_an_anthropic_list() -> None:
+    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(ABLE))
+    can = info.capabilities
+    assert can is not None
+    assert (can.image_input.supported, can.pdf_input.supported) == (True, False)
+    assert (can.thinking.supported, can.thinking.types.enabled.supported) == (True, True)
+    assert (can.effort.low.supported, can.effort.medium.supported, can.effort.high.supported) == (True, False, True)
+    assert not can.server_tools.web_search.supported
+    dull = replace(ABLE, facts=replace(ABLE.facts, reasoning_efforts=()))
+    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(dull))
+    assert info.capabilities is not None
+    assert not info.capabilities.thinking.supported
+    own = {"effort": {"supported": False}, "image_input": {"supported": True}}
+    assert MESSAGES.write_model_entry(replace(ABLE, capabilities=own))["capabilities"] == own
 
 
 @pytest.mark.parametrize(
@@ -352,6 +383,8 @@ def test_a_gemini_list() -> None:
             }
         ]
     }
+    for card, thinks in ((ABLE, True), (replace(ABLE, facts=replace(ABLE.facts, reasoning_efforts=())), False)):
+        assert GEMINI.write_model_entry(card)["thinking"] is thinks
     listed = google.Model.model_validate({"name": GEMINI.write_model_entry(ModelInfo("m"))["name"]})
     assert listed.name == "models/m"
 
@@ -382,6 +415,14 @@ def test_a_unified_list() -> None:
             },
             {"id": "m"},
         ]
+    }
+    assert json.loads(encode(UNIFIED.write_model_entry(ABLE))) == {
+        **UNIFIED.write_model_entry(FULL),
+        "input_modalities": ["text", "image"],
+        "output_modalities": ["text"],
+        "tools": True,
+        "parallel_tools": False,
+        "reasoning_efforts": ["none", "low", "high"],
     }
 
 

@@ -44,6 +44,12 @@ FLASH = {
 }
 EMBEDDING = {"name": "models/gemini-embedding-001", "supportedGenerationMethods": ["embedContent"]}
 
+CAPABILITIES = {
+    "image_input": {"supported": True},
+    "pdf_input": {"supported": False},
+    "effort": {"supported": True, "low": {"supported": True}, "max": {"supported": True}, "high": {"supported": False}},
+}
+
 ENTRIES: dict[str, tuple[str, Any, ModelInfo | None]] = {
     "openai": (CHAT, OPENAI, ModelInfo("gpt-5.5", created=1767225600)),
     "openai, in responses": ("openai-responses", OPENAI, ModelInfo("gpt-5.5", created=1767225600)),
@@ -65,6 +71,47 @@ ENTRIES: dict[str, tuple[str, Any, ModelInfo | None]] = {
         ANTHROPIC,
         CLAUDE,
         ModelInfo("claude-opus-5-5", "", 1767225600, facts(1000000, 128000), "Claude Opus 5.5"),
+    ),
+    "openrouter, with abilities": (
+        CHAT,
+        {
+            "id": "o",
+            "architecture": {"input_modalities": ["file", "image", "text", "smell"], "output_modalities": ["text"]},
+            "supported_parameters": ["tools", "max_tokens"],
+        },
+        ModelInfo(
+            "o",
+            facts=ModelFacts(
+                input_modalities=("text", "image", "file"),
+                output_modalities=("text",),
+                tools=True,
+                reasoning_efforts=(),
+            ),
+        ),
+    ),
+    "mistral, with abilities": (
+        CHAT,
+        {"id": "m", "capabilities": {"vision": False, "function_calling": True, "completion_chat": True}},
+        ModelInfo("m", facts=ModelFacts(input_modalities=("text",), tools=True)),
+    ),
+    "anthropic, with abilities": (
+        ANTHROPIC,
+        {"id": "claude-x", "capabilities": CAPABILITIES},
+        ModelInfo(
+            "claude-x",
+            facts=ModelFacts(input_modalities=("text", "image"), reasoning_efforts=("low", "max")),
+            capabilities=CAPABILITIES,
+        ),
+    ),
+    "abilities in no known form": (
+        CHAT,
+        {"id": "m", "capabilities": ["vision"], "architecture": "moe", "supported_parameters": {}},
+        ModelInfo("m"),
+    ),
+    "gemini, without thinking": (
+        GEMINI,
+        {"name": "models/g", "thinking": False},
+        ModelInfo("g", facts=ModelFacts(reasoning_efforts=())),
     ),
     "anthropic, retired": (ANTHROPIC, {**CLAUDE, "lifecycle": "retired"}, None),
     "openai's form from a server that speaks anthropic": (ANTHROPIC, OPENAI, ModelInfo("gpt-5.5", created=1767225600)),

@@ -254,6 +254,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     facts: ModelFacts = NO_FACTS
     display_name: str = ""
     """A name for people, if the provider has one."""
+    capabilities: Mapping[str, Json] = EMPTY_MAPPING
+    """What Anthropic's list says about its own models, in Anthropic's words."""
 
 
 class ModelPage(msgspec.Struct, frozen=True):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any, get_args
 
-from toolwire.core.codec import ModelFacts, ModelInfo, ModelPage, make_facts
+from msgspec.structs import replace
+
+from toolwire.core.codec import Modality, ModelFacts, ModelInfo, ModelPage, make_facts
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.json_values import Json, Object
 from toolwire.core.rate_limits import read_timestamp
-from toolwire.core.tokens import openai_efforts
+from toolwire.core.tokens import EFFORTS, openai_efforts
 
 WINDOW_KEYS = (
     "max_input_tokens",  # Anthropic
@@ -27,6 +31,7 @@ OUTPUT_KEYS = (
     "max_output_tokens",
 )
 """Keys for the most output tokens."""
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
 _QUERY_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]")
 
 
@@ -59,8 +64,60 @@ def _read_entry(entry: Json) -> ModelInfo | None:
     if not isinstance(name, str) or not name:
         return None
     facts = make_facts(_first_number(entry, WINDOW_KEYS), _first_number(entry, OUTPUT_KEYS))
+    abilities = {**_read_openrouter_abilities(entry), **_read_mistral_abilities(entry), **_read_claude_abilities(entry)}
+    if abilities:
+        facts = replace(facts, **abilities)
     title = shown if isinstance(shown, str) and shown != name else ""
-    return ModelInfo(name, "", _read_created(entry), facts, title)
+    return ModelInfo(name, "", _read_created(entry), facts, title, _find_claude_capabilities(entry))
+
+
+def _read_openrouter_abilities(entry: Object) -> dict[str, Any]:
+    """OpenRouter lists modalities, and the parameters that a model takes."""
+    architecture, parameters = entry.get("architecture"), entry.get("supported_parameters")
+    found: dict[str, Any] = {}
+    for key in ("input_modalities", "output_modalities"):
+        given = architecture.get(key) if isinstance(architecture, dict) else None
+        if isinstance(given, list):
+            found[key] = tuple(word for word in MODALITIES if word in given)
+    if isinstance(parameters, list) and parameters:
+        found["tools"] = "tools" in parameters
+        if "parallel_tool_calls" in parameters:
+            found["parallel_tools"] = True
+        if "reasoning" not in parameters:
+            found["reasoning_efforts"] = ()
+    return found
+
+
+def _read_mistral_abilities(entry: Object) -> dict[str, Any]:
+    given = entry.get("capabilities")
+    given = given if isinstance(given, dict) else {}
+    found: dict[str, Any] = {}
+    if isinstance(sees := given.get("vision"), bool):
+        found["input_modalities"] = ("text", "image") if sees else ("text",)
+    if isinstance(calls := given.get("function_calling"), bool):
+        found["tools"] = calls
+    return found
+
+
+def _find_claude_capabilities(entry: Object) -> Mapping[str, Json]:
+    given = entry.get("capabilities")
+    return given if isinstance(given, dict) and "image_input" in given and "effort" in given else EMPTY_MAPPING
+
+
+def _read_claude_abilities(entry: Object) -> dict[str, Any]:
+    given = _find_claude_capabilities(entry)
+    if not given:
+        return {}
+    inputs = {"image": given.get("image_input"), "file": given.get("pdf_input")}
+    found: dict[str, Any] = {"input_modalities": ("text", *(word for word in inputs if _is_supported(inputs[word])))}
+    effort = given["effort"]
+    if _is_supported(effort):
+        found["reasoning_efforts"] = tuple(word for word in EFFORTS if _is_supported(effort.get(word)))
+    return found
+
+
+def _is_supported(node: Json) -> bool:
+    return isinstance(node, dict) and node.get("supported") is True
 
 
 def _first_number(entry: Object, keys: tuple[str, ...]) -> Json:

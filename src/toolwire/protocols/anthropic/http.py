@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from toolwire.core.codec import EndpointMatch, Http, ModelInfo, TokenCountEndpoint, parse_passthrough_endpoints
+from toolwire.core.codec import (
+    EndpointMatch,
+    Http,
+    ModelFacts,
+    ModelInfo,
+    TokenCountEndpoint,
+    parse_passthrough_endpoints,
+)
 from toolwire.core.json_values import Json, Object
 from toolwire.core.model_lists import read_data_list
 from toolwire.core.rate_limits import RateLimitHeaders, write_timestamp
-from toolwire.protocols.anthropic.models import family, find_model_facts
+from toolwire.protocols.anthropic.models import ALL_EFFORTS, family, find_model_facts
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 1000
 MODELS_PATH = f"/v1/models?limit={MAX_PAGE_SIZE}"
+SERVER_TOOLS = ("code_execution", "web_search")
 
 
 def write_model_entry(card: ModelInfo) -> Object:
@@ -26,8 +34,36 @@ def write_model_entry(card: ModelInfo) -> Object:
         "line": None,
         "max_input_tokens": card.facts.context_window,
         "max_tokens": card.facts.max_output_tokens,
-        "capabilities": None,
+        "capabilities": dict(card.capabilities) or _write_capabilities(card.facts),
     }
+
+
+def _write_capabilities(facts: ModelFacts) -> Object | None:
+    """What another vendor's model can do behind a translation. All members must be there, so it is written only if
+    enough is known. What only Anthropic has is not supported."""
+    inputs, efforts = facts.input_modalities, facts.reasoning_efforts
+    if inputs is None or efforts is None:
+        return None
+    thinks = any(word != "none" for word in efforts)
+    levels = {word: _write_support(word in efforts) for word in ALL_EFFORTS}
+    # An effort is translated to a budget and back, and thinking can be switched off in every protocol.
+    types = {"adaptive": thinks, "between_tools": False, "disabled": True, "enabled": thinks}
+    return {
+        "batch": _write_support(False),
+        "citations": _write_support(False),
+        "code_execution": _write_support(False),
+        "context_management": _write_support(False),
+        "effort": _write_support(thinks) | levels,
+        "image_input": _write_support("image" in inputs),
+        "pdf_input": _write_support("file" in inputs),
+        "server_tools": {name: _write_support(False) for name in SERVER_TOOLS} | _write_support(False),
+        "structured_outputs": _write_support(facts.tools is True),
+        "thinking": _write_support(thinks) | {"types": {name: _write_support(is_on) for name, is_on in types.items()}},
+    }
+
+
+def _write_support(is_supported: bool) -> Object:
+    return {"supported": is_supported}
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:

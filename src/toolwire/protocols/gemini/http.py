@@ -246,8 +246,13 @@ def write_model_entry(card: ModelInfo) -> Object:
         "supportedGenerationMethods": ["generateContent", "countTokens"],
     }
     facts = card.facts
-    limits = {"inputTokenLimit": facts.context_window, "outputTokenLimit": facts.max_output_tokens}
-    return out | {key: limit for key, limit in limits.items() if limit is not None}
+    thinks = None if facts.reasoning_efforts is None else any(word != "none" for word in facts.reasoning_efforts)
+    known = {
+        "inputTokenLimit": facts.context_window,
+        "outputTokenLimit": facts.max_output_tokens,
+        "thinking": thinks,
+    }
+    return out | {key: value for key, value in known.items() if value is not None}
 
 
 def write_model_list(cards: tuple[ModelInfo, ...], query: Mapping[str, str]) -> Object:
@@ -277,6 +282,8 @@ def read_model_list(body: Json) -> ModelPage | None:
         if isinstance(methods, list) and methods and "generateContent" not in methods:
             continue
         facts = make_facts(entry.get("inputTokenLimit"), entry.get("outputTokenLimit"))
+        if entry.get("thinking") is False:
+            facts = replace(facts, reasoning_efforts=())
         title = shown if isinstance(shown, str) else ""
         models.append(ModelInfo(name.removeprefix("models/"), facts=facts, display_name=title))
     token = body.get("nextPageToken")

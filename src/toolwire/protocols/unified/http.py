@@ -16,11 +16,17 @@ read_rate_limits, write_rate_limits = RateLimitHeaders(
 
 
 def write_model_entry(card: ModelInfo) -> Object:
+    facts = card.facts
     fields = {
         "owner": card.owner or None,
         "created": card.created or None,
-        "max_input_tokens": card.facts.context_window,
-        "max_output_tokens": card.facts.max_output_tokens,
+        "max_input_tokens": facts.context_window,
+        "max_output_tokens": facts.max_output_tokens,
+        "input_modalities": facts.input_modalities,
+        "output_modalities": facts.output_modalities,
+        "tools": facts.tools,
+        "parallel_tools": facts.parallel_tools,
+        "reasoning_efforts": facts.reasoning_efforts,
     }
     return {"id": card.id} | {key: value for key, value in fields.items() if value is not None}
 
