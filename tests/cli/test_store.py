@@ -110,8 +110,8 @@ def test_stats_json(run: Any) -> None:
 
 @pytest.mark.usefixtures("filled_store")
 def test_gc_removes_expired_entries_once(run: Any) -> None:
-    assert run("gc") == (0, "expired         1\nover the limit  0\n", "")
-    assert run("gc", "--json") == (0, '{\n  "expired": 0,\n  "crowded": 0\n}\n', "")
+    assert run("gc") == (0, "expired                 1\nover the limit          0\nold rows of the ledger  0\n", "")
+    assert run("gc", "--json") == (0, '{\n  "expired": 0,\n  "crowded": 0,\n  "ledger_rows": 0\n}\n', "")
 
 
 @pytest.mark.usefixtures("filled_store")

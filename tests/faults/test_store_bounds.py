@@ -351,7 +351,7 @@ def test_a_large_conversation_is_removed_in_small_transactions(tmp_path: Path, m
         store = SqliteStore(tmp_path / "store.db")
         entries, appended = conversation("conv_1", 400, 100, 0.0)
         assert await store.put(entries, appended=appended) is True
-        removed = await store._worker.run_work(lambda file, now: sqlite._shrink(file, now, 0))
+        removed = await store.worker.run_work(lambda file, now: sqlite._shrink(file, now, 0))
         assert removed == 50
         assert await store.get("me", "conversation", ["conv_1"]) == []
         await store.close()

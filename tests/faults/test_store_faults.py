@@ -87,10 +87,10 @@ def test_nobody_waits_for_a_disk_that_hangs(tmp_path: Path, disk: Disk) -> None:
         assert "did not answer" in waiting[0].result().reason  # type: ignore[union-attr]
         for _ in range(1000):  # at once, and without a queue that grows
             assert isinstance(await store.put([entry("late")]), StoreDown)
-        assert len(store._worker._queue) <= 100
+        assert len(store.worker._queue) <= 100
         disk.release()
-        assert store._worker._queue_task is not None
-        await store._worker._queue_task
+        assert store.worker._queue_task is not None
+        await store.worker._queue_task
         assert await store.put([entry("after")]) is True
         found = await store.get("me", "response", ["before", "late", "after"])
         assert isinstance(found, list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from toolwire.gateway.telemetry.metrics import (
     Series,
     SharedCounters,
 )
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -138,7 +139,10 @@ def test_gauges_attempts_and_faults() -> None:
 
 def test_every_family_is_told() -> None:
     metrics = Metrics()
-    metrics.count_exchanges([exchange()])
+    metrics.count_exchanges(
+        [exchange(is_priced=True, call_usages=(CallUsage("p", "m"), CallUsage("p", "m", cost=Decimal(1))))]
+    )
+    metrics.count_dropped_rows(1)
     metrics.count_attempt("google", "ok")
     metrics.count_upstream_error("google", "dns")
     metrics.set_cooldown("google", False)

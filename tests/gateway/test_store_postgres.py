@@ -171,7 +171,7 @@ def test_the_first_operation_waits_no_longer_than_any_other(url: str) -> None:
         gots = await asyncio.gather(*(store.get("o", "response", ["a"]) for _ in range(5)))
         assert all(is_down(got, "the server did not answer in time") for got in gots)
         assert is_down(await store.put([entry("a")]), "the server did not answer in time")
-        running = store._pool._by_loop[asyncio.get_running_loop()].migration
+        running = store.pool._by_loop[asyncio.get_running_loop()].migration
         assert running is not None
         assert not running.done()
         await other.close()

@@ -46,6 +46,7 @@ COMMANDS = {
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
     "keys": Command("gateway.keys", "Make, list, limit, disable and replace the keys of the gateway's clients"),
     "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),
+    "costs": Command("gateway.costs", "Show what was spent, by model, key, team, agent, session and more"),
     "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),
     "mcp": Command("gateway.mcp", "Connect to the configured MCP servers, and list their tools"),

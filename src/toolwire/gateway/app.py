@@ -48,6 +48,9 @@ from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
 from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.usage.costs import CallPricer
+from toolwire.gateway.usage.ledger import LedgerWriter, sweep_ledger
+from toolwire.gateway.usage.ledger_tables import open_ledger
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0
@@ -97,6 +100,7 @@ class Gateway:
         self.console = Console(telemetry.recent, self._model_lists, self._gateway_id, lambda: self.is_stopping)
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
+        self._ledger: LedgerWriter | None = None
         self._shared_key: SharedKey | None = None
         """The key of a store that several gateways share, for what clients carry."""
         self._key_records: KeyRecords | None = None
@@ -238,6 +242,8 @@ class Gateway:
         self._model_lists.forget_others(config.providers.values())
         service = self._open_responses_service(config)
         config = self._add_stored_keys(config)
+        self._telemetry.pricer = CallPricer(config.providers) if config.costs.enabled else None
+        self._telemetry.ledger = self._ledger if config.costs.enabled else None
         envelope_keys = self._load_envelope_keys(config)
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
@@ -340,6 +346,10 @@ class Gateway:
                 store, config.store, self._on_store_event, count_failure=self._telemetry.metrics.count_store_failure
             )
             self._responses_service = ResponsesService(repository)
+            tables = open_ledger(store)
+            if tables is not None:
+                count_dropped = self._telemetry.metrics.count_dropped_rows
+                self._ledger = LedgerWriter(tables, self._gateway_id, self._on_ledger_event, count_dropped)
         elif self._store_settings != config.store:
             what = "[store] has changed: restart the gateway to use it"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
@@ -347,6 +357,9 @@ class Gateway:
 
     def _on_store_event(self, kind: str, what: str) -> None:
         self._telemetry.log_event(kind, level="error" if kind == "store_unavailable" else "info", message=what)
+
+    def _on_ledger_event(self, kind: str, level: str, fields: Mapping[str, object]) -> None:
+        self._telemetry.log_event(kind, level=level, **fields)
 
     def reload_config(self, force: bool = False) -> None:
         """Read the configuration again if it has changed. Requests that have started keep the old one."""
@@ -423,6 +436,8 @@ class Gateway:
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
                 await self._responses_service.repository.sweep()
+                if self._ledger is not None:
+                    await sweep_ledger(self._ledger.tables, self.config.costs, self.config.store)
 
     async def _wait_for_poll(self) -> bool:
         """Wait for the next poll, or less if a reload is requested: then True."""
@@ -442,7 +457,11 @@ class Gateway:
         if self._stored_keys is not None:
             self._stored_keys.close()
         if self._responses_service is not None:
-            await self._responses_service.close(0.0 if force else self.config.server.timeouts.shutdown or None)
+            await self._responses_service.finish_jobs(0.0 if force else self.config.server.timeouts.shutdown or None)
+            self._telemetry.flush()
+            if self._ledger is not None:
+                await self._ledger.close()
+            await self._responses_service.close()
         self.console.close()
         await self._mcp_servers.close()
         self._model_lists.close()

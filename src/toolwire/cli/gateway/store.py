@@ -23,6 +23,8 @@ from toolwire.gateway.config.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry, KeyStore, Store, StoreDown, StoreStats, SweepResult
+from toolwire.gateway.usage.ledger import sweep_ledger
+from toolwire.gateway.usage.ledger_tables import open_ledger
 
 EXIT_DOWN = 1
 PROGRESS_STEP = 100
@@ -113,10 +115,17 @@ def format_size(size: float) -> str:
 # --- gc -------------------------------------------------------------------------------------------------------------
 
 
-async def sweep_store(store: Store, _: Config, args: argparse.Namespace) -> None:
+async def sweep_store(store: Store, config: Config, args: argparse.Namespace) -> None:
     swept: SweepResult = require_up(await store.sweep())
-    rows = [("expired", f"{swept.expired:,}"), ("over the limit", f"{swept.crowded:,}")]
-    sys.stdout.write(terminal.format_json(swept) if args.json else terminal.format_table(rows))
+    ledger = open_ledger(store)
+    removed = 0 if ledger is None else require_up(await sweep_ledger(ledger, config.costs, config.store))
+    rows = [
+        ("expired", f"{swept.expired:,}"),
+        ("over the limit", f"{swept.crowded:,}"),
+        ("old rows of the ledger", f"{removed:,}"),
+    ]
+    document = {"expired": swept.expired, "crowded": swept.crowded, "ledger_rows": removed}
+    sys.stdout.write(terminal.format_json(document) if args.json else terminal.format_table(rows))
 
 
 # --- export ---------------------------------------------------------------------------------------------------------

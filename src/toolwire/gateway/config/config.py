@@ -390,6 +390,21 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
 
 
+class CostSettings(Struct, frozen=True, kw_only=True):
+    """What requests cost: in the log and the metrics, and in a ledger in the store, which `toolwire costs` shows."""
+
+    enabled: bool = True
+    """Look up prices, and write the ledger. Without a store there is no ledger."""
+    header: bool = False
+    """Tell clients the cost of a whole answer in `x-toolwire-cost`, in USD. A stream has no such header: its cost is
+    known only at its end."""
+    row_ttl: Seconds = 30 * 24 * 3600.0
+    """For how many seconds the ledger keeps a row for every call of a provider; 0 keeps them forever. They are needed
+    for costs by session."""
+    ttl: Seconds = 400 * 24 * 3600.0
+    """For how many seconds it keeps the sums by hour; 0 keeps them forever."""
+
+
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
     """The console, a page at `/` that shows both sides of the recent requests. They are kept in memory only."""
 
@@ -468,6 +483,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """What the operator says about models, by name or pattern."""
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
+    costs: CostSettings = CostSettings()
     console: ConsoleSettings = ConsoleSettings()
     policy: tuple[Rule, ...] = ()
     mcp: Mapping[str, McpServer] = EMPTY_MAPPING

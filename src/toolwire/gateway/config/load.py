@@ -28,6 +28,7 @@ from toolwire.gateway.config.client_keys import (
 from toolwire.gateway.config.config import (
     Config,
     ConsoleSettings,
+    CostSettings,
     ModelRule,
     ServerSettings,
     Timeouts,
@@ -66,7 +67,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
 MAX_FALLBACK_CHAIN = 50
 """Rules whose fallbacks lead from one to the next. Requests follow the whole chain."""
-SECTIONS = ("server", "providers", "models", "translate", "store", "console", "policy", "mcp")
+SECTIONS = ("server", "providers", "models", "translate", "store", "costs", "console", "policy", "mcp")
 RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "deadlines"): "timeouts",
     ("server", "timeouts", "retries"): "all_attempts",
@@ -232,10 +233,7 @@ def _read_sections(
     for model in routes.values():
         if "/" in model:
             builder.ensure_provider(model.partition("/")[0], collector.at(ROUTE_OPTION))
-    for name, provider in [*builder.providers.items()]:
-        used, slash, _ = (provider.calls.describe_images or "").partition("/")
-        if slash:
-            builder.ensure_provider(used, collector.at("providers", name, "describe_images"))
+    _add_describing_providers(builder, collector)
     builder.add_from_environment()
     providers = dict(builder.providers)
     if server.loopback:
@@ -251,6 +249,7 @@ def _read_sections(
         facts=facts,
         translate=TranslateSettings(**translate or {}),
         store=store,
+        costs=_read_costs(sections["costs"], collector.at("costs")),
         console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
         policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), clients)
@@ -328,6 +327,18 @@ def _check_separate_key(digest: str, server: ServerSettings, place: ProblemColle
         place.add("the hash of an empty key, or of one that everybody would try first")
     elif digest and any(key.sha256 == digest for key in server.keys):
         place.add("this is the key of a client, too", client_hint)
+
+
+def _add_describing_providers(builder: ProviderBuilder, collector: ProblemCollector) -> None:
+    """The providers of the models that describe images for those of other providers."""
+    for name, provider in [*builder.providers.items()]:
+        used, slash, _ = (provider.calls.describe_images or "").partition("/")
+        if slash:
+            builder.ensure_provider(used, collector.at("providers", name, "describe_images"))
+
+
+def _read_costs(table: TomlTable, place: ProblemCollector) -> CostSettings:
+    return CostSettings(**place.read_fields(table, CostSettings) or {})
 
 
 def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollector) -> ConsoleSettings:

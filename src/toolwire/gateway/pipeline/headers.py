@@ -48,6 +48,8 @@ HOPS_HEADER = "x-toolwire-hops"
 """The gateways that a request came through. A gateway that finds itself in it is its own provider."""
 LOSSES_HEADER = "x-toolwire-losses"
 ATTEMPTS_HEADER = "x-toolwire-attempts"
+COST_HEADER = "x-toolwire-cost"
+"""What a whole answer costs in USD; only with `[costs] header`."""
 _MAX_CACHED_UPSTREAMS = 16
 _MAX_CACHED_NAME_SETS, _MAX_CACHED_NAME_LENGTH = 256, 2048
 """Sets of header names that a table caches, and the letters in one of them."""

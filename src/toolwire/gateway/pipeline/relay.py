@@ -27,10 +27,11 @@ from toolwire.gateway.pipeline.gateway_request import (
     StreamInterrupted,
     StreamReplay,
 )
-from toolwire.gateway.pipeline.headers import attempts_header, request_id_headers
+from toolwire.gateway.pipeline.headers import COST_HEADER, attempts_header, request_id_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.connection import ChunkSink, TransportError
+from toolwire.gateway.usage.amounts import cost_header
 from toolwire.translation.streaming import StreamTranslation
 
 HEARTBEAT_CHECKS = 8
@@ -64,6 +65,8 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if record.capture is not None:
         record.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
+    if record.is_priced and call.runtime.config.costs.header:
+        extra = {**extra, COST_HEADER: cost_header(record.cost, record.unpriced_calls)}
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 

@@ -83,9 +83,12 @@ class ResponsesService:
         self.descriptions = DescriptionRepository(repository)
         self.jobs = BackgroundJobs(repository)
 
-    async def close(self, seconds: float | None) -> None:
-        """Wait for background responses as for streams, then close the store."""
+    async def finish_jobs(self, seconds: float | None) -> None:
+        """Wait for background responses as for streams."""
         await self.jobs.close(seconds)
+
+    async def close(self) -> None:
+        """Close the store."""
         await self.repository.close()
 
     @staticmethod

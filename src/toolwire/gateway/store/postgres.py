@@ -177,8 +177,8 @@ class PostgresStore:
         **pool_options: Unpack[PoolOptions],
     ) -> None:
         self._ttl, self._max_bytes, self._clock, self._cipher = ttl, max_bytes, clock, cipher
-        self._pool = PostgresPool(url, **pool_options)
-        self.key_records = PostgresKeyRecords(self._pool, clock, KEYS_LOCK)
+        self.pool = PostgresPool(url, **pool_options)
+        self.key_records = PostgresKeyRecords(self.pool, clock, KEYS_LOCK)
         self._size = -1
         """The size of all entries when it was measured last, less what was removed since; -1 if it was not measured."""
         self._unmeasured = 0
@@ -224,7 +224,7 @@ class PostgresStore:
 
         # With a condition it is not repeated: the second attempt would find what the first one wrote.
         is_idempotent = not appended and not required_marks
-        return await self._pool.run_work(write_and_append if appended else write, is_idempotent=is_idempotent)
+        return await self.pool.run_work(write_and_append if appended else write, is_idempotent=is_idempotent)
 
     async def _write_entries(
         self, connection: PostgresConnection, entries: Sequence[Entry], required_marks: tuple[str, ...]
@@ -245,7 +245,7 @@ class PostgresStore:
         now = self._clock()
         columns = self._write_columns(self._cipher.encrypt_all([entry]), now)
         # Not repeated: the second attempt would find what the first one wrote.
-        added = await self._pool.run_work(
+        added = await self.pool.run_work(
             lambda connection: connection.fetchval(_ADD, *columns, now), is_idempotent=False
         )
         return added if isinstance(added, StoreDown) else bool(added)
@@ -262,14 +262,14 @@ class PostgresStore:
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         digests = list(map(_id_digest, ids))
         # Not repeated: the second attempt would count zero entries.
-        return await self._pool.run_work(
+        return await self.pool.run_work(
             lambda connection: connection.fetchval(_DELETE, owner, kind, digests, self._clock()), is_idempotent=False
         )
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         now, digests = self._clock(), list(map(_id_digest, ids))
         values = (owner, kind, digests, expiry_time(expires, now, self._ttl), now)
-        done = await self._pool.run_work(lambda connection: connection.execute(_TOUCH, *values), is_idempotent=True)
+        done = await self.pool.run_work(lambda connection: connection.execute(_TOUCH, *values), is_idempotent=True)
         return done if isinstance(done, StoreDown) else None
 
     async def load_secret(self, name: str, new: bytes) -> bytes | StoreDown:
@@ -284,7 +284,7 @@ class PostgresStore:
                 body = await connection.fetchval(_GET_SECRET, name)
             return body or b""
 
-        body = await self._pool.run_work(load, is_idempotent=True)
+        body = await self.pool.run_work(load, is_idempotent=True)
         if isinstance(body, StoreDown):
             return body
         found = self._cipher.decrypt(replace(entry, body=body))
@@ -293,7 +293,7 @@ class PostgresStore:
         if not self._cipher.is_current(body):
             # Unlike an entry it never expires, so it has to follow when the operator replaces the store's key.
             (again,) = self._cipher.encrypt_all([found])
-            await self._pool.run_work(
+            await self.pool.run_work(
                 lambda connection: connection.execute(_REPLACE_SECRET, name, body, again.body), is_idempotent=True
             )
         return found.body
@@ -301,13 +301,13 @@ class PostgresStore:
     async def close(self) -> None:
         if self._trim_task is not None:
             self._trim_task.cancel()
-        await self._pool.close()
+        await self.pool.close()
 
     async def _fetch_entries(self, statement: str, *values: object) -> Entries:
         async def work(connection: PostgresConnection) -> list[Entry]:
             return [_read_entry(row) for row in await connection.fetch(statement, *values)]
 
-        return self._cipher.decrypt_all(await self._pool.run_work(work, is_idempotent=True))
+        return self._cipher.decrypt_all(await self.pool.run_work(work, is_idempotent=True))
 
     def _write_columns(self, entries: Iterable[Entry], now: float) -> tuple[list[Any], ...]:
         """The values of the entries, as one list for each column."""
@@ -336,7 +336,7 @@ class PostgresStore:
         """If the store is larger than `max_bytes`, or would be with what is written next, remove entries of the owners
         with the most bytes, those that expire first. Its size is measured once, and then counted."""
         self._unmeasured = incoming
-        rows: list[Any] | StoreDown = await self._pool.run_work(
+        rows: list[Any] | StoreDown = await self.pool.run_work(
             lambda connection: connection.fetch(_OWNER_SIZES), is_idempotent=True, deadline=_LONG_TIMEOUT
         )
         if isinstance(rows, StoreDown):
@@ -378,7 +378,7 @@ class PostgresStore:
                 return len(await remove(connection))
 
         while True:
-            removed = await self._pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
+            removed = await self.pool.run_work(work, is_idempotent=False, deadline=_LONG_TIMEOUT)
             if isinstance(removed, StoreDown):
                 return removed
             total += removed
@@ -405,21 +405,21 @@ class PostgresStore:
                 kinds = await connection.fetch(_COUNT_BY_KIND, now)
                 totals = await connection.fetchrow(_TOTALS, now)
             return StoreStats(
-                where=self._pool.location,
-                version=self._pool.schema_version,
+                where=self.pool.location,
+                version=self.pool.schema_version,
                 kinds=tuple(KindStats(*row) for row in kinds),
                 limit=self._max_bytes,
                 encrypted=self._cipher.has_keys,
                 **totals,
             )
 
-        return await self._pool.run_work(work, is_idempotent=True, deadline=_LONG_TIMEOUT)
+        return await self.pool.run_work(work, is_idempotent=True, deadline=_LONG_TIMEOUT)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         """Everything as it was at the start of the export, even if that takes long."""
         try:
             async with (
-                self._pool.open_connection() as connection,
+                self.pool.open_connection() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 cursor = await connection.cursor(_EXPORT, self._clock(), owner)
@@ -427,7 +427,7 @@ class PostgresStore:
                     for row in page:
                         yield self._cipher.decrypt(_read_entry(row))
         except STORE_ERRORS as error:
-            yield self._pool.make_down(error)
+            yield self.pool.make_down(error)
 
 
 def _deduplicate_entries(entries: Sequence[Entry]) -> dict[tuple[str, str, str], Entry]:

@@ -160,6 +160,30 @@ MIGRATIONS: tuple[str, ...] = (
         detail text NOT NULL
     );
     """,
+    """
+    CREATE TABLE toolwire_usage_rows (
+        id text COLLATE "C" PRIMARY KEY,
+        at double precision NOT NULL,
+        request_id text NOT NULL, operation text NOT NULL, session text NOT NULL,
+        key text COLLATE "C" NOT NULL, team text COLLATE "C" NOT NULL, agent text COLLATE "C" NOT NULL,
+        subagent text COLLATE "C" NOT NULL, provider text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        input bigint, output bigint, cache_read bigint, cache_write bigint, reasoning bigint,
+        cost bigint, reported_cost bigint, estimated boolean NOT NULL
+    );
+    CREATE INDEX toolwire_usage_rows_at ON toolwire_usage_rows (at);
+    CREATE TABLE toolwire_usage_hours (
+        hour bigint NOT NULL,
+        key text COLLATE "C" NOT NULL, team text COLLATE "C" NOT NULL, agent text COLLATE "C" NOT NULL,
+        subagent text COLLATE "C" NOT NULL, provider text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        calls bigint NOT NULL, unknown_calls bigint NOT NULL, estimated_calls bigint NOT NULL,
+        unpriced_calls bigint NOT NULL, reported_calls bigint NOT NULL,
+        input bigint NOT NULL, output bigint NOT NULL, cache_read bigint NOT NULL, cache_write bigint NOT NULL,
+        reasoning bigint NOT NULL, cost numeric NOT NULL, reported_cost numeric NOT NULL,
+        PRIMARY KEY (hour, key, team, agent, subagent, provider, account, model)
+    );
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.

@@ -80,8 +80,8 @@ class SqliteStore:
     ) -> None:
         self._path, self._ttl, self._max_bytes, self._cipher = path, ttl, max_bytes, cipher
         self._schema_version = len(migrations)
-        self._worker = SqliteWorker(path, clock, pragmas, migrations)
-        self.key_records = SqliteKeyRecords(self._worker)
+        self.worker = SqliteWorker(path, clock, pragmas, migrations)
+        self.key_records = SqliteKeyRecords(self.worker)
         self._trim_task: asyncio.Task[int | StoreDown] | None = None
 
     # --- operations ---
@@ -91,7 +91,7 @@ class SqliteStore:
             rows = (file.execute(_GET, (owner, kind, id, now)).fetchone() for id in dict.fromkeys(ids))
             return [_read_entry(row) for row in rows if row is not None]
 
-        return self._cipher.decrypt_all(await self._worker.run_work(work, writes=False))
+        return self._cipher.decrypt_all(await self.worker.run_work(work, writes=False))
 
     async def put(
         self, entries: Sequence[Entry] = (), required_marks: tuple[str, ...] = (), appended: Sequence[Entry] = ()
@@ -99,7 +99,7 @@ class SqliteStore:
         entries, appended = self._cipher.encrypt_all(entries), self._cipher.encrypt_all(appended)
         size = sum(len(entry.body) + _ENTRY_OVERHEAD for entry in (*entries, *appended))
         if self._max_bytes and size > self._max_bytes:
-            return self._worker.make_down(ERROR_TEXTS[sqlite3.SQLITE_TOOBIG])
+            return self.worker.make_down(ERROR_TEXTS[sqlite3.SQLITE_TOOBIG])
 
         def work(file: sqlite3.Connection, now: float) -> bool | None:
             if not self._has_room(file, now, size):
@@ -117,7 +117,7 @@ class SqliteStore:
             return True
 
         deadline = time.monotonic() + DEADLINE
-        while (result := await self._worker.run_work(work)) is None:
+        while (result := await self.worker.run_work(work)) is None:
             down = await self._make_room(size, deadline)
             if down is not None:
                 return down
@@ -132,13 +132,13 @@ class SqliteStore:
             file.execute(_PUT, self._entry_row(encrypted, entry.place, now))
             return True
 
-        return await self._worker.run_work(work)
+        return await self.worker.run_work(work)
 
     async def _make_room(self, size: int, deadline: float) -> StoreDown | None:
         """Remove some entries."""
         if time.monotonic() > deadline:
-            return self._worker.make_down("it is full, and removing old entries takes long")
-        removed = await self._worker.run_work(partial(_shrink, target=self._max_bytes - size))
+            return self.worker.make_down("it is full, and removing old entries takes long")
+        removed = await self.worker.run_work(partial(_shrink, target=self._max_bytes - size))
         self._start_trimming()
         return removed if isinstance(removed, StoreDown) else None
 
@@ -169,7 +169,7 @@ class SqliteStore:
                     break
             return found
 
-        return self._cipher.decrypt_all(await self._worker.run_work(work, writes=False))
+        return self._cipher.decrypt_all(await self.worker.run_work(work, writes=False))
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         def work(file: sqlite3.Connection, now: float) -> int:
@@ -180,19 +180,19 @@ class SqliteStore:
                     file.execute("DELETE FROM entries WHERE owner = ? AND parent = ? AND kind <> ?", (owner, id, kind))
             return deleted
 
-        return await self._worker.run_work(work)
+        return await self.worker.run_work(work)
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
         def work(file: sqlite3.Connection, now: float) -> None:
             rows = [(expiry_time(expires, now, self._ttl), owner, kind, id, now) for id in ids]
             file.executemany(f"UPDATE entries SET expires = max(expires, ?) WHERE {_BY_NAME} AND expires > ?", rows)
 
-        return await self._worker.run_work(work)
+        return await self.worker.run_work(work)
 
     async def close(self) -> None:
         if self._trim_task is not None:
             self._trim_task.cancel()
-        await self._worker.close()
+        await self.worker.close()
 
     def _entry_row(self, entry: Entry, place: int, now: float) -> tuple[object, ...]:
         expires = expiry_time(entry.expires, now, self._ttl)
@@ -209,12 +209,12 @@ class SqliteStore:
         if isinstance(excess, StoreDown):
             return excess
         freed = await self._run_in_batches(_free_pages)
-        await self._worker.truncate_wal()
+        await self.worker.truncate_wal()
         return freed if isinstance(freed, StoreDown) else SweepResult(expired, excess)
 
     async def _remove_excess(self) -> int | StoreDown:
         """If the store is larger than `max_bytes`, remove entries of its largest owners."""
-        used = await self._worker.run_work(_used_bytes, writes=False)
+        used = await self.worker.run_work(_used_bytes, writes=False)
         if isinstance(used, StoreDown):
             return used
         return await self._trim() if self._max_bytes and used > self._max_bytes else 0
@@ -232,7 +232,7 @@ class SqliteStore:
         """Repeat `work` in small transactions until it returns 0; returns the sum."""
         total = 0
         while True:
-            done = await self._worker.run_work(work)
+            done = await self.worker.run_work(work)
             if isinstance(done, StoreDown):
                 return done
             if not done:
@@ -255,7 +255,7 @@ class SqliteStore:
                 encrypted=self._cipher.has_keys,
             )
 
-        return await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
+        return await self.worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
 
     async def export(self, owner: str | None = None) -> AsyncIterator[Entry | StoreDown]:
         after_last = "(owner, kind, id) > (?1, ?2, ?3)" if owner is None else "owner = ?1 AND (kind, id) > (?2, ?3)"
@@ -273,7 +273,7 @@ class SqliteStore:
             return page
 
         while True:
-            entries = await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
+            entries = await self.worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
             if isinstance(entries, StoreDown):
                 yield entries
                 return

@@ -59,6 +59,26 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             name TEXT NOT NULL, detail TEXT NOT NULL
         )""",
     ),
+    # The ledger of costs (`usage/ledger.py`): a row for each call of a provider, and their sums by hour.
+    (
+        """CREATE TABLE usage_rows (
+            id TEXT PRIMARY KEY, at REAL NOT NULL, request_id TEXT NOT NULL, operation TEXT NOT NULL,
+            session TEXT NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, agent TEXT NOT NULL, subagent TEXT NOT NULL,
+            provider TEXT NOT NULL, account TEXT NOT NULL, model TEXT NOT NULL,
+            input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER, reasoning INTEGER,
+            cost INTEGER, reported_cost INTEGER, estimated INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX usage_rows_by_time ON usage_rows (at)",
+        """CREATE TABLE usage_hours (
+            hour INTEGER NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, agent TEXT NOT NULL, subagent TEXT NOT NULL,
+            provider TEXT NOT NULL, account TEXT NOT NULL, model TEXT NOT NULL,
+            calls INTEGER NOT NULL, unknown_calls INTEGER NOT NULL, estimated_calls INTEGER NOT NULL,
+            unpriced_calls INTEGER NOT NULL, reported_calls INTEGER NOT NULL, input INTEGER NOT NULL,
+            output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL,
+            reasoning INTEGER NOT NULL, cost INTEGER NOT NULL, reported_cost INTEGER NOT NULL,
+            PRIMARY KEY (hour, key, team, agent, subagent, provider, account, model)
+        ) WITHOUT ROWID""",
+    ),
 )
 """Each step migrates the tables from one version to the next. Never change a released step."""
 _READ_HEADER = """SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)

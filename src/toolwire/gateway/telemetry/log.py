@@ -40,6 +40,7 @@ from toolwire.gateway.telemetry.text_lines import (
     quote_value,
     write_pairs,
 )
+from toolwire.gateway.usage.amounts import write_amount
 from toolwire.protocols import CODECS
 
 
@@ -67,12 +68,18 @@ class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     estimated: bool = False
-    cost_usd: Decimal | None = None
+    cost_usd: msgspec.Raw | None = None
+
+
+def _raw_amount(amount: Decimal | None) -> msgspec.Raw | None:
+    """All digits of an amount, as a JSON number."""
+    return None if amount is None else msgspec.Raw(write_amount(amount).encode())
 
 
 def _call_line(call: CallUsage) -> CallLine:
     usage = call.usage
-    line = CallLine(call.provider, safe_name(call.model), call.account, estimated=call.is_estimated, cost_usd=call.cost)
+    cost = _raw_amount(call.cost)
+    line = CallLine(call.provider, safe_name(call.model), call.account, estimated=call.is_estimated, cost_usd=cost)
     if usage is not None:
         line.input_tokens, line.output_tokens = usage.input, usage.output
     return line
@@ -92,11 +99,11 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     usage_estimated: bool = False
-    cost_usd: Decimal | None = None
+    cost_usd: msgspec.Raw | None = None
     """Of all calls of providers whose cost is known."""
     unpriced_calls: int = 0
     """Calls of providers whose cost is not known."""
-    reported_cost_usd: Decimal | None = None
+    reported_cost_usd: msgspec.Raw | None = None
     """What the providers say themselves."""
     calls: Sequence[CallLine] = ()
     """The calls of providers, if the answer took more than one, or if what one has used was estimated."""
@@ -118,7 +125,7 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     response: str = ""
 
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
+_encoder = msgspec.json.Encoder()
 encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 MAX_DETAILS = 100
 """Losses that are logged in full; `loss_count` counts all."""
@@ -201,8 +208,8 @@ def _add_calls(line: LogLine, record: ExchangeRecord) -> None:
     if not calls:
         return
     if record.is_priced:
-        line.cost_usd, line.unpriced_calls = record.cost, record.unpriced_calls
-        line.reported_cost_usd = record.reported_cost
+        line.cost_usd, line.unpriced_calls = _raw_amount(record.cost), record.unpriced_calls
+        line.reported_cost_usd = _raw_amount(record.reported_cost)
     if len(calls) > 1 or calls[0].is_estimated:
         line.calls = [_call_line(call) for call in calls[:MAX_DETAILS]]
 

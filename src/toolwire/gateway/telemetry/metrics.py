@@ -207,6 +207,17 @@ TOKENS = Metric(
     "Tokens as counted by providers; input includes cached tokens, output includes reasoning.",
     ("provider", "model", "kind"),
 )
+COST = Metric(
+    "toolwire_cost_usd_total",
+    "What calls of providers cost in USD, by the prices that are known.",
+    ("provider", "model", "key"),
+)
+UNPRICED_CALLS = Metric(
+    "toolwire_unpriced_calls_total", "Calls of providers whose cost is not known.", ("provider", "model", "key")
+)
+LEDGER_ROWS_DROPPED = Metric(
+    "toolwire_ledger_rows_dropped_total", "Calls of providers that the ledger of costs lacks: its store was down."
+)
 LOSSES = Metric("toolwire_losses_total", "Losses in translation.", ("code",))
 ATTEMPTS = Metric("toolwire_attempts_total", "Attempts at providers, by outcome.", ("provider", "outcome"))
 UPSTREAM_ERRORS = Metric("toolwire_upstream_errors_total", "Connection errors of providers.", ("provider", "kind"))
@@ -253,7 +264,8 @@ BUILD_INFO = Metric("toolwire_build_info", "Versions of Toolwire and Python.", (
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, LOSSES, ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
+        REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, COST, UNPRICED_CALLS, LEDGER_ROWS_DROPPED, LOSSES,
+        ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
         PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CONFIG_RELOADS, STORE_FAILURES,
         LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
     )
@@ -370,6 +382,8 @@ class Metrics:
             )  # fmt: skip
             cells = known.get(kind) or self._find_cells(kind, record)
             values[cells.requests] += 1.0
+            if record.is_priced:
+                self._count_costs(record)
             for cell in cells.losses:
                 values[cell] += 1.0
             if cells.seconds < 0:
@@ -387,6 +401,23 @@ class Metrics:
                     values[cache_write] += usage.cache_write
                 if usage.reasoning:
                     values[reasoning] += usage.reasoning
+
+    def _count_costs(self, record: ExchangeRecord) -> None:
+        for call in record.call_usages:
+            model = self._model_label(record) if call.model == record.model else self._label_called_model(call.model)
+            labels = (call.provider, model, printable_text(record.key_name, 100))
+            if call.cost is None:
+                self._values[self._cell_of(UNPRICED_CALLS, labels)] += 1.0
+            else:
+                self._values[self._cell_of(COST, labels)] += float(call.cost)
+
+    def _label_called_model(self, name: str) -> str:
+        """The label for a model that did not give the answer."""
+        name = printable_text(name, 100)
+        return name if name in self._labelled_models else UNKNOWN
+
+    def count_dropped_rows(self, rows: int) -> None:
+        self._values[self._cell_of(LEDGER_ROWS_DROPPED, ())] += rows
 
     def _observe(self, cell: int, seconds: float) -> None:
         self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0

@@ -17,6 +17,8 @@ from toolwire.gateway.telemetry.stderr import STDERR
 if TYPE_CHECKING:
     from toolwire.gateway.config.config import ConsoleSettings, ServerSettings
     from toolwire.gateway.telemetry.spans import SpanTracer
+    from toolwire.gateway.usage.costs import CallPricer
+    from toolwire.gateway.usage.ledger import LedgerWriter
 
 
 def is_tracing_requested(environ: Mapping[str, str]) -> bool:
@@ -74,6 +76,10 @@ class Telemetry:
         """Should callers capture the traffic of a request? For the console and for the debug log."""
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
+        self.pricer: CallPricer | None = None
+        """Finds what calls of providers cost; None if nobody wants to know."""
+        self.ledger: LedgerWriter | None = None
+        """Stores what they have used and cost; None if there is no store, or nobody wants it."""
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished_records: list[ExchangeRecord] = []
@@ -131,6 +137,9 @@ class Telemetry:
             call.usage, call.is_estimated = usage, is_estimated
             record.call_usages += (call,)
             record.open_call = None
+            if self.pricer is not None:
+                self.pricer.price_call(call, record.started_at)
+                record.is_priced = True
 
     def drop_call(self, record: ExchangeRecord) -> None:
         """The provider did not answer the call that runs, or refused it: it has used nothing."""
@@ -170,6 +179,8 @@ class Telemetry:
                 for record in records:
                     self._tracer.end_span(record)
             self.log.log_exchanges(records)
+            if self.ledger is not None:
+                self.ledger.add_records(records)
             if self.wants_capture:
                 self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:

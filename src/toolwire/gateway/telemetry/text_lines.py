@@ -19,6 +19,7 @@ from toolwire.core.terminal_text import add_colour, shorten_text, text_width
 from toolwire.gateway.pipeline.headers import recognise_agent
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text, redact_start, safe_name
+from toolwire.gateway.usage.amounts import format_dollars
 
 UNLIMITED = 1_000_000
 """The width where the log is not on a terminal: nothing is shortened."""
@@ -69,6 +70,7 @@ def exchange_line(record: ExchangeRecord, stamp: str, width: int, colour: bool) 
         _loss_forms(record),
         _disconnect_forms(record),
         _token_forms(record.usage, record.usage_estimated),
+        _cost_forms(record),
         _duration_forms(record),
         _detail_forms(record, width == UNLIMITED),
     ]
@@ -95,7 +97,7 @@ def _clean_sentence(text: str) -> str:
 Forms: TypeAlias = Sequence[Part]
 """One part of a line, from its longest form to its shortest. An empty form leaves the part out."""
 
-_LEAST_IMPORTANT_FIRST = (7, 0, 5, 1, 2, 3, 6)
+_LEAST_IMPORTANT_FIRST = (8, 0, 5, 6, 1, 2, 3, 7)
 """The places of the parts in a line, in the order in which they are said more briefly."""
 
 
@@ -255,6 +257,16 @@ def _token_forms(usage: Usage | None, is_estimated: bool) -> Forms:
     brief = f"{mark}{sent} in{f' ({cached} cached)' if usage.cache_read else ''}, {made} out"
     least = f"{mark}{sent}/{made}{f'/{cached}' if usage.cache_read else ''} tok"
     return [*map(_plain, dict.fromkeys((full, brief, least))), ()]
+
+
+def _cost_forms(record: ExchangeRecord) -> Forms:
+    """What the exchange costs. Nothing if it is free, and a question mark for what is not known."""
+    if not record.is_priced:
+        return []
+    cost, unknown = record.cost, record.unpriced_calls > 0
+    if cost is None:
+        return [_plain("$?"), ()]
+    return [_plain(format_dollars(cost) + ("+?" if unknown else "")), ()] if cost or unknown else []
 
 
 def _short_number(number: int | None) -> str:

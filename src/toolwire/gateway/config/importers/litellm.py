@@ -168,7 +168,7 @@ def _read_facts(info: InputTable) -> dict[str, Toml]:
         "context_window": info.whole_number("max_input_tokens", 1),
         "max_output_tokens": info.whole_number("max_output_tokens", 1),
     }
-    info.leave_rest("not needed: Toolwire counts no costs, and asks the provider for its models")
+    info.leave_rest("not needed: Toolwire has a catalogue of prices, and asks the provider for its models")
     return {key: value for key, value in numbers.items() if value}
 
 
@@ -180,7 +180,10 @@ def _leave_parameters(params: InputTable) -> None:
         ("drop_params", "additional_drop_params"), "not needed: what a provider does not know is left out and reported"
     )
     params.leave(("api_version",), "not needed: Azure's v1 API has no version in its address")
-    params.leave([key for key in params.remaining_keys if "_cost_per_" in key], "Toolwire counts no costs")
+    params.leave(
+        [key for key in params.remaining_keys if "_cost_per_" in key],
+        "Toolwire has a catalogue of prices; [models.NAME.facts.prices] sets others",
+    )
     params.leave([key for key in params.remaining_keys if key.startswith(CLOUD)], "only API keys are supported")
 
 

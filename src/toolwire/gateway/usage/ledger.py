@@ -1,0 +1,320 @@
+"""The ledger: one row for each call of a provider, and their sums by hour, in the store.
+
+No request waits for it. Rows are written in batches, in the background. Those that a store which is down cannot take
+wait in memory; what does not fit there is dropped, counted and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import count, islice
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.gateway.config.config import CostSettings, StoreSettings
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.redact import printable_text
+from toolwire.gateway.usage.amounts import to_units
+
+HOUR = 3600
+DAY = 24 * HOUR
+MAX_NAME = 90
+"""Characters of a name in the ledger. Clients choose some of them, and PostgreSQL takes no longer keys."""
+DIMENSIONS = ("key", "team", "agent", "subagent", "provider", "account", "model")
+"""What the sums of an hour are kept for."""
+GROUPS = (*DIMENSIONS, "session", "operation", "hour", "day", "month")
+"""What costs can be shown by."""
+TIME_STEPS = {"hour": HOUR, "day": DAY, "month": DAY}
+"""The steps of time by which a store groups, in UTC; `fold_months` makes months of days."""
+ROW_GROUPS = frozenset({"session", "operation"})
+"""Groups for which there are no sums by hour: the rows are read."""
+NUMBERS = (
+    "calls", "unknown_calls", "estimated_calls", "unpriced_calls", "reported_calls",
+    "input", "output", "cache_read", "cache_write", "reasoning", "cost", "reported_cost",
+)  # fmt: skip
+"""What is summed, each a field of `UsageSum`."""
+
+
+class LedgerRow(Struct, frozen=True, gc=False, kw_only=True):
+    """One call of a provider. Contains names and numbers only."""
+
+    id: str
+    """Of this row alone, so that a batch that is written again is not counted twice."""
+    at: float
+    """Unix time of the start of its exchange."""
+    request_id: str
+    operation: str
+    session: str
+    key: str
+    team: str
+    agent: str
+    subagent: str
+    provider: str
+    account: str
+    model: str
+    input: int | None
+    """None if the usage is unknown."""
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    reasoning: int | None
+    cost: int | None
+    """In 10⁻¹² USD; None if it is unknown."""
+    reported_cost: int | None
+    """In 10⁻¹² USD, as the provider says it; None if it does not."""
+    estimated: bool
+
+    @property
+    def hour(self) -> int:
+        return int(self.at) // HOUR * HOUR
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (self.key, self.team, self.agent, self.subagent, self.provider, self.account, self.model)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What it adds to the sums, in the order of `NUMBERS`."""
+        return (
+            1, self.input is None, self.estimated, self.cost is None, self.reported_cost is not None,
+            self.input or 0, self.output or 0, self.cache_read or 0, self.cache_write or 0, self.reasoning or 0,
+            self.cost or 0, self.reported_cost or 0,
+        )  # fmt: skip
+
+
+class UsageSum(Struct, frozen=True, gc=False, kw_only=True):
+    """What the calls of one group have used."""
+
+    group: tuple[str | int, ...] = ()
+    """A value for each group that was asked for; times are Unix times of their start."""
+    calls: int = 0
+    unknown_calls: int = 0
+    """Calls whose usage is not known."""
+    estimated_calls: int = 0
+    unpriced_calls: int = 0
+    """Calls whose cost is not known: `cost` does not contain them."""
+    reported_calls: int = 0
+    """Calls whose provider has said what they cost."""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    cost: int = 0
+    """In 10⁻¹² USD."""
+    reported_cost: int = 0
+
+    def __add__(self, other: UsageSum) -> UsageSum:
+        """Of two groups that are shown as one, the first."""
+        return UsageSum(group=self.group, **{name: getattr(self, name) + getattr(other, name) for name in NUMBERS})
+
+
+class LedgerQuery(Struct, frozen=True, kw_only=True):
+    """Which sums to read."""
+
+    by: tuple[str, ...]
+    """Of `GROUPS`."""
+    since: float
+    until: float
+    only: tuple[tuple[str, str], ...] = ()
+    """Pairs of a dimension and the value that rows must have."""
+
+    @property
+    def needs_rows(self) -> bool:
+        return not ROW_GROUPS.isdisjoint((*self.by, *(name for name, _ in self.only)))
+
+
+class LedgerTables(Protocol):
+    """The ledger in a store."""
+
+    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+        """Write rows, and add them to the sums of their hours, all or none. Rows that are there already do not count
+        again."""
+
+    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
+        """The sums of each group. Times are grouped by hour or day; `fold_months` does the rest."""
+
+    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
+        """Remove rows and sums of hours before these times, and the oldest rows if there are more than `max_rows`.
+        Returns how many rows were removed."""
+
+
+def fold_months(query: LedgerQuery, sums: Iterable[UsageSum]) -> list[UsageSum]:
+    """The sums with months in place of days, where months were asked for."""
+    if "month" not in query.by:
+        return list(sums)
+    place = query.by.index("month")
+    folded: dict[tuple[str | int, ...], UsageSum] = {}
+    for one in sums:
+        day = datetime.fromtimestamp(int(one.group[place]), UTC)
+        month = int(datetime(day.year, day.month, 1, tzinfo=UTC).timestamp())
+        moved = replace(one, group=(*one.group[:place], month, *one.group[place + 1 :]))
+        folded[moved.group] = folded[moved.group] + moved if moved.group in folded else moved
+    return list(folded.values())
+
+
+def make_row(id: str, record: ExchangeRecord, call: CallUsage) -> LedgerRow:
+    usage = call.usage
+    return LedgerRow(
+        id=id,
+        at=record.started_at,
+        request_id=printable_text(record.request_id, MAX_NAME),
+        operation=record.operation,
+        session=printable_text(record.session, MAX_NAME),
+        key=printable_text(record.key_name, MAX_NAME),
+        team=printable_text(record.team, MAX_NAME),
+        agent=printable_text(record.agent, MAX_NAME),
+        subagent=printable_text(record.subagent, MAX_NAME),
+        provider=printable_text(call.provider, MAX_NAME),
+        account=printable_text(call.account, MAX_NAME),
+        model=printable_text(call.model, MAX_NAME),
+        input=None if usage is None else _limit_count(usage.input),
+        output=None if usage is None else _limit_count(usage.output),
+        cache_read=None if usage is None else _limit_count(usage.cache_read),
+        cache_write=None if usage is None else _limit_count(usage.cache_write),
+        reasoning=None if usage is None else _limit_count(usage.reasoning),
+        cost=to_units(call.cost),
+        reported_cost=to_units(call.reported_cost),
+        estimated=call.is_estimated,
+    )
+
+
+MAX_COUNT = 10**12
+"""Larger counts of a provider are nonsense, and their sums would not fit."""
+
+
+def _limit_count(count: int | None) -> int | None:
+    return None if count is None else min(max(count, 0), MAX_COUNT)
+
+
+MAX_ROWS = 2_000_000
+"""Rows in a store without a limit; of older ones only the sums are kept."""
+MAX_SHARE = 0.25
+"""The part of the store's `max_bytes` for rows."""
+ROW_SIZE = 400
+"""About how many bytes a row takes."""
+
+
+async def sweep_ledger(tables: LedgerTables, costs: CostSettings, store: StoreSettings) -> int | StoreDown:
+    """Remove rows and sums that are too old, and rows that take too much of the store. Returns how many rows."""
+    now = time.time()
+    rows_before, hours_before = (now - ttl if ttl else 0.0 for ttl in (costs.row_ttl, costs.ttl))
+    max_rows = int(store.max_bytes * MAX_SHARE / ROW_SIZE) if store.max_bytes else MAX_ROWS
+    return await tables.remove_old(rows_before, hours_before, max_rows)
+
+
+# --- writing in the background ----------------------------------------------------------------------------------------
+
+MAX_QUEUED = 20_000
+"""Rows that wait for the store, in one process: about 20 MB."""
+BATCH_SIZE = 500
+WRITE_DELAY = 0.5
+"""Seconds for which rows are collected. A gateway that is killed loses those of this time."""
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
+
+
+class LedgerWriter:
+    """Writes the rows of one process. `log_event` gets the name of an event, its level, and its fields."""
+
+    def __init__(
+        self,
+        tables: LedgerTables,
+        writer_id: str,
+        log_event: Callable[[str, str, dict[str, object]], None],
+        count_dropped: Callable[[int], None],
+    ) -> None:
+        self.tables, self._writer_id = tables, writer_id
+        self._log_event, self._count_dropped = log_event, count_dropped
+        self._numbers = count(1)
+        self._queue: deque[LedgerRow] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._down_reason = ""
+        self._dropped = 0
+        """Rows that were dropped since the store went down."""
+
+    def add_records(self, records: Iterable[ExchangeRecord]) -> None:
+        """Queue the calls of exchanges that have ended."""
+        for record in records:
+            for call in record.call_usages:
+                if len(self._queue) >= MAX_QUEUED:
+                    self._drop(1)
+                else:
+                    self._queue.append(make_row(f"{self._writer_id}-{next(self._numbers)}", record, call))
+        if self._queue and self._task is None and not self._is_closing:
+            self._task = asyncio.get_running_loop().create_task(self._write())
+
+    @property
+    def queued_rows(self) -> int:
+        return len(self._queue)
+
+    async def _write(self) -> None:
+        """Write until the queue is empty."""
+        try:
+            delay = WRITE_DELAY
+            while self._queue:
+                if not self._is_closing:
+                    await self._pause(delay)
+                is_written = await self._write_batch()
+                if is_written:
+                    delay = WRITE_DELAY if len(self._queue) < BATCH_SIZE else 0.0
+                elif self._is_closing:
+                    return
+                else:
+                    delay = min(2 * delay, MAX_RETRY_SECONDS) if delay >= FIRST_RETRY_SECONDS else FIRST_RETRY_SECONDS
+        finally:
+            self._task = None
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or less if the gateway stops."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _write_batch(self) -> bool:
+        batch = list(islice(self._queue, BATCH_SIZE))
+        down = await self.tables.add_rows(batch)
+        if down is not None:
+            if not self._down_reason:
+                self._down_reason = down.reason
+                what = f"costs are not written until the store is back: {down.reason}"
+                self._log_event("ledger_unavailable", "warn", {"rows": len(self._queue), "message": what})
+            return False
+        for _ in batch:
+            self._queue.popleft()
+        if self._down_reason:
+            what = f"costs are written again; rows that are missing: {self._dropped}"
+            self._log_event("ledger_available", "info", {"rows": len(batch), "dropped": self._dropped, "message": what})
+            self._down_reason, self._dropped = "", 0
+        return True
+
+    def _drop(self, rows: int) -> None:
+        if not self._dropped:
+            what = f"too many rows wait for the store ({MAX_QUEUED:,}): costs are missing in the ledger from now on"
+            hint = "the log and the metrics have them; repair the store"
+            self._log_event("ledger_rows_dropped", "error", {"message": what, "hint": hint})
+        self._dropped += rows
+        self._count_dropped(rows)
+
+    async def close(self) -> None:
+        """Write what waits. If the store is down, it is lost: the log says how many rows."""
+        self._is_closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        if self._queue:
+            await self._write()
+        if lost := len(self._queue):
+            self._queue.clear()
+            self._count_dropped(lost)
+            what = f"the gateway stops while the store is down: the ledger lacks {lost:,} calls: {self._down_reason}"
+            self._log_event("ledger_rows_dropped", "error", {"rows": lost, "message": what})

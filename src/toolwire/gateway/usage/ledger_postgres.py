@@ -1,0 +1,103 @@
+"""The ledger in PostgreSQL. Its tables are made by the migrations of `store/postgres_pool.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from toolwire.gateway.store.postgres_pool import PostgresConnection, PostgresPool
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS, LedgerQuery, LedgerRow, UsageSum
+
+_TYPES = {
+    "at": "float8", "input": "bigint", "output": "bigint", "cache_read": "bigint", "cache_write": "bigint",
+    "reasoning": "bigint", "cost": "bigint", "reported_cost": "bigint", "estimated": "boolean",
+}  # fmt: skip
+_ROW_COLUMNS = LedgerRow.__struct_fields__
+_ARRAYS = ", ".join(f"${number}::{_TYPES.get(name, 'text')}[]" for number, name in enumerate(_ROW_COLUMNS, 1))
+_ROW_NUMBERS = {
+    "calls": "1",
+    "unknown_calls": "(input IS NULL)::int",
+    "estimated_calls": "estimated::int",
+    "unpriced_calls": "(cost IS NULL)::int",
+    "reported_calls": "(reported_cost IS NOT NULL)::int",
+}
+_SUMS = ", ".join(f"coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0) AS {name}" for name in NUMBERS)
+_NAMES = ", ".join(DIMENSIONS)
+
+# One statement: only rows that are new are added to the sums, however often it is repeated. They are added in one
+# order by all gateways, so that these do not wait for each other in a circle.
+_ADD_ROWS = f"""WITH new AS (
+        INSERT INTO toolwire_usage_rows ({", ".join(_ROW_COLUMNS)}) SELECT * FROM unnest({_ARRAYS})
+        ON CONFLICT (id) DO NOTHING RETURNING *)
+    INSERT INTO toolwire_usage_hours (hour, {_NAMES}, {", ".join(NUMBERS)})
+    SELECT floor(at / {HOUR})::bigint * {HOUR} AS hour, {_NAMES}, {_SUMS} FROM new GROUP BY 1, {_NAMES}
+    ORDER BY 1, {_NAMES}
+    ON CONFLICT (hour, {_NAMES}) DO UPDATE SET
+    {", ".join(f"{name} = toolwire_usage_hours.{name} + excluded.{name}" for name in NUMBERS)}"""
+_REMOVE_ROWS = """DELETE FROM toolwire_usage_rows WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM toolwire_usage_rows WHERE at < $1 ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1"""
+_COUNT_ROWS = "SELECT count(*) FROM toolwire_usage_rows"
+_REMOVE_HOURS = "DELETE FROM toolwire_usage_hours WHERE hour < $1"
+_REMOVE_BATCH = 1000
+_LONG_TIMEOUT = 60.0
+
+
+class PostgresLedger:
+    """The `LedgerTables` in PostgreSQL."""
+
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+
+    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+        columns = [[getattr(row, name) for row in rows] for name in _ROW_COLUMNS]
+        done = await self._pool.run_work(lambda connection: connection.execute(_ADD_ROWS, *columns), is_idempotent=True)
+        return done if isinstance(done, StoreDown) else None
+
+    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
+        statement, values = _write_query(query)
+
+        async def work(connection: PostgresConnection) -> list[UsageSum]:
+            return [_read_sum(query, row) for row in await connection.fetch(statement, *values)]
+
+        return await self._pool.run_work(work, is_idempotent=True, deadline=_LONG_TIMEOUT)
+
+    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
+        async def remove_rows(connection: PostgresConnection) -> int:
+            surplus = await connection.fetchval(_COUNT_ROWS) - max_rows
+            before, limit = (float("inf"), min(surplus, _REMOVE_BATCH)) if surplus > 0 else (rows_before, _REMOVE_BATCH)
+            return len(await connection.fetch(_REMOVE_ROWS, before, limit))
+
+        total = 0
+        while True:
+            removed = await self._pool.run_work(remove_rows, is_idempotent=False, deadline=_LONG_TIMEOUT)
+            if isinstance(removed, StoreDown):
+                return removed
+            total += removed
+            if not removed:
+                break
+        done = await self._pool.run_work(
+            lambda connection: connection.execute(_REMOVE_HOURS, int(hours_before) - HOUR), is_idempotent=True
+        )
+        return done if isinstance(done, StoreDown) else total
+
+
+def _write_query(query: LedgerQuery) -> tuple[str, list[object]]:
+    table, time = ("toolwire_usage_rows", "at") if query.needs_rows else ("toolwire_usage_hours", "hour")
+    groups = [
+        f"floor({time} / {TIME_STEPS[name]}.0)::bigint * {TIME_STEPS[name]}" if name in TIME_STEPS else name
+        for name in query.by
+    ]
+    sums = _SUMS if query.needs_rows else ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in NUMBERS)
+    since = query.since if query.needs_rows else query.since // HOUR * HOUR
+    only = [f"{name} = ${number}" for number, (name, _) in enumerate(query.only, 3)]
+    where = " AND ".join([f"{time} >= $1::float8", f"{time} < $2::float8", *only])
+    group_by = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
+    statement = f"SELECT {', '.join([*groups, sums])} FROM {table} WHERE {where}{group_by}"
+    return statement, [float(since), float(query.until), *(value for _, value in query.only)]
+
+
+def _read_sum(query: LedgerQuery, row: Any) -> UsageSum:
+    size = len(query.by)
+    numbers = {name: int(value) for name, value in zip(NUMBERS, row[size:], strict=True)}
+    return UsageSum(group=tuple(row[:size]), **numbers)

@@ -1,0 +1,108 @@
+"""The ledger in SQLite. Its tables are made by the migrations of `store/sqlite_worker.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, SqliteWorker
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS, LedgerQuery, LedgerRow, UsageSum
+
+_ROW_COLUMNS = LedgerRow.__struct_fields__
+_ADD_ROW = f"""INSERT INTO usage_rows ({", ".join(_ROW_COLUMNS)}) VALUES ({", ".join("?" * len(_ROW_COLUMNS))})
+    ON CONFLICT (id) DO NOTHING"""
+_HOUR_COLUMNS = ("hour", *DIMENSIONS, *NUMBERS)
+_ADD_HOUR = f"""INSERT INTO usage_hours ({", ".join(_HOUR_COLUMNS)}) VALUES ({", ".join("?" * len(_HOUR_COLUMNS))})
+    ON CONFLICT (hour, {", ".join(DIMENSIONS)}) DO UPDATE SET
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)}"""
+_SPLIT = 10**9
+"""Sums of amounts are made in two parts, because SQLite's numbers have 64 bits: nine million dollars."""
+_AMOUNTS = ("cost", "reported_cost")
+_ROW_NUMBERS = {
+    "calls": "1",
+    "unknown_calls": "input IS NULL",
+    "estimated_calls": "estimated",
+    "unpriced_calls": "cost IS NULL",
+    "reported_calls": "reported_cost IS NOT NULL",
+}
+_REMOVE_BATCH = 1000
+
+
+class SqliteLedger:
+    """The `LedgerTables` in SQLite."""
+
+    def __init__(self, worker: SqliteWorker) -> None:
+        self._worker = worker
+
+    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+        def work(file: sqlite3.Connection, _now: float) -> None:
+            sums: dict[tuple[int | str, ...], tuple[int, ...]] = {}
+            for row in rows:
+                if file.execute(_ADD_ROW, [getattr(row, name) for name in _ROW_COLUMNS]).rowcount:
+                    name: tuple[int | str, ...] = (row.hour, *row.dimensions)
+                    before = sums.get(name)
+                    sums[name] = (
+                        row.numbers if before is None else tuple(map(int.__add__, before, map(int, row.numbers)))
+                    )
+            file.executemany(_ADD_HOUR, [(*name, *numbers) for name, numbers in sums.items()])
+
+        return await self._worker.run_work(work)
+
+    async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
+        statement, values = _write_query(query)
+
+        def work(file: sqlite3.Connection, _now: float) -> list[UsageSum]:
+            return [_read_sum(query, row) for row in file.execute(statement, values)]
+
+        return await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
+
+    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
+        def remove_rows(file: sqlite3.Connection, _now: float) -> int:
+            (surplus,) = file.execute("SELECT count(*) - ? FROM usage_rows", (max_rows,)).fetchone()
+            oldest = "SELECT id FROM usage_rows WHERE at < ? ORDER BY at LIMIT ?"
+            before, limit = (float("inf"), min(surplus, _REMOVE_BATCH)) if surplus > 0 else (rows_before, _REMOVE_BATCH)
+            return file.execute(f"DELETE FROM usage_rows WHERE id IN ({oldest})", (before, limit)).rowcount
+
+        total = 0
+        while True:
+            removed = await self._worker.run_work(remove_rows)
+            if isinstance(removed, StoreDown):
+                return removed
+            total += removed
+            if not removed:
+                break
+        hours = await self._worker.run_work(
+            lambda file, _: file.execute("DELETE FROM usage_hours WHERE hour < ?", (hours_before - HOUR,)).rowcount
+        )
+        return hours if isinstance(hours, StoreDown) else total
+
+
+def _write_query(query: LedgerQuery) -> tuple[str, list[object]]:
+    table, time = ("usage_rows", "at") if query.needs_rows else ("usage_hours", "hour")
+    groups = [
+        f"CAST({time} AS INTEGER) / {TIME_STEPS[name]} * {TIME_STEPS[name]}" if name in TIME_STEPS else name
+        for name in query.by
+    ]
+    sums: list[str] = []
+    for name in NUMBERS:
+        number = _ROW_NUMBERS.get(name, name) if query.needs_rows else name
+        if name in _AMOUNTS:
+            sums += [f"coalesce(sum({number} / {_SPLIT}), 0)", f"coalesce(sum({number} % {_SPLIT}), 0)"]
+        else:
+            sums.append(f"coalesce(sum({number}), 0)")
+    since = query.since if query.needs_rows else query.since // HOUR * HOUR
+    where = " AND ".join([f"{time} >= ?", f"{time} < ?", *(f"{name} = ?" for name, _ in query.only)])
+    group_by = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
+    statement = f"SELECT {', '.join([*groups, *sums])} FROM {table} WHERE {where}{group_by}"
+    return statement, [since, query.until, *(value for _, value in query.only)]
+
+
+def _read_sum(query: LedgerQuery, row: tuple[Any, ...]) -> UsageSum:
+    cells = iter(row[len(query.by) :])
+    numbers: dict[str, int] = {}
+    for name in NUMBERS:
+        value = int(next(cells))
+        numbers[name] = value * _SPLIT + int(next(cells)) if name in _AMOUNTS else value
+    return UsageSum(group=row[: len(query.by)], **numbers)

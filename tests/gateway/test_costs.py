@@ -1,0 +1,262 @@
+"""What an exchange costs: in the log, the metrics, a header and the ledger; and that nothing is counted twice or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.postgres import schema_of, server
+from gateway.process import serving
+from gateway.provider import ScriptedAnswer
+from gateway.raw_exchange import (
+    PATIENCE,
+    PROVIDER_KEY,
+    PROVIDERS,
+    RawProvider,
+    Served,
+    answer,
+    ask,
+    body_of,
+    busy,
+    call,
+    configuration,
+    play_script,
+    stage,
+    whole,
+)
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.core.ir import Origin, Usage
+from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.store import open_store
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.usage.costs import read_reported_cost
+from toolwire.gateway.usage.ledger import LedgerQuery, UsageSum
+from toolwire.gateway.usage.ledger_tables import open_ledger
+
+STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+PRICES = "".join(
+    f'[models."{provider}/priced-*".facts.prices]\ninput = 1.25\noutput = 10.00\n'
+    for provider in ("chat", "responses", "anthropic", "gemini")
+)
+"""The same for all: 1.25 and 10 dollars for a million tokens."""
+
+
+def expected_cost(provider: str) -> Decimal:
+    said = body_of(provider, ScriptedAnswer("Hello there."))
+    usage = said.get("usage") or said["usageMetadata"]
+    names = (
+        ("prompt_tokens", "input_tokens", "promptTokenCount"),
+        (
+            "completion_tokens",
+            "output_tokens",
+            "candidatesTokenCount",
+        ),
+    )
+    sent, made = (next(usage[name] for name in group if name in usage) for group in names)
+    return (Decimal(sent) * Decimal("1.25") + Decimal(made) * 10) / 1_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("costs")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    more = f'[costs]\nheader = true\n[store]\nurl = "sqlite://{folder}/store.db"\n{PRICES}'
+    with stage(folder, 'log_format = "json"\n', more) as staged:
+        yield staged
+
+
+def exact(line: str) -> dict[str, Any]:
+    """A JSON document with amounts as they are written."""
+    found: dict[str, Any] = json.loads(line, parse_float=Decimal)
+    return found
+
+
+def log_line(served: Served, request_id: str) -> dict[str, Any]:
+    while True:
+        found = exact(served.lines.get(timeout=10))
+        if found.get("request_id") == request_id:
+            return found
+
+
+@STREAMS
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", ["openai-chat", "gemini"])
+def test_log_and_header_say_the_cost(served: Served, client: str, provider: str, stream: bool) -> None:
+    scene = served.scene(provider, play_script(provider, stream), model="priced")
+    got = call(served, client, scene.model, stream)
+    line = log_line(served, got.id)
+    assert line["cost_usd"] == expected_cost(provider)
+    assert "unpriced_calls" not in line
+    header = got.headers.get("x-toolwire-cost")
+    assert header is None if stream else Decimal(str(header)) == expected_cost(provider)
+
+
+def test_an_unknown_price_is_unknown_not_zero(served: Served) -> None:
+    scene = served.scene("openai-chat", whole("openai-chat"), model="nobody-knows-it")
+    got = call(served, "openai-chat", scene.model, False)
+    line = log_line(served, got.id)
+    assert "cost_usd" not in line
+    assert line["unpriced_calls"] == 1
+    assert got.headers["x-toolwire-cost"] == "unknown"
+
+
+def test_the_embedded_model_is_free(served: Served) -> None:
+    got = call(served, "openai-chat", "loopback", False)
+    assert log_line(served, got.id)["cost_usd"] == 0
+
+
+def test_what_the_provider_says_is_kept_beside_ours(served: Served) -> None:
+    """OpenRouter says the cost with the tokens."""
+    body = body_of("openai-chat", ScriptedAnswer("Hi."))
+    body["usage"] |= {"cost": 0.00014, "cost_details": {"upstream_inference_cost": None}}
+    scene = served.scene("openai-chat", answer(200, encode_json(body).encode()), model="priced")
+    for client in ("openai-chat", "anthropic"):
+        line = log_line(served, call(served, client, scene.model, False).id)
+        assert line["reported_cost_usd"] == Decimal("0.00014")
+        assert line["cost_usd"] == expected_cost("openai-chat")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.1, "0.1"),
+        (1e-7, "1e-7"),
+        (3, "3"),
+        (0, "0"),
+        (True, None),
+        ("1", None),
+        (-1, None),
+        (1e300, None),
+        (None, None),
+    ],
+)
+def test_reported_costs_that_cannot_be_are_left_out(value: object, expected: str | None) -> None:
+    usage = Usage(1, 1, origin=Origin("openai-chat", None, {"cost": value}))
+    assert read_reported_cost(usage) == (None if expected is None else Decimal(expected))
+
+
+def test_metrics(served: Served) -> None:
+    scene = served.scene("anthropic", whole("anthropic"), model="priced")
+    log_line(served, call(served, "anthropic", scene.model, False).id)
+    text = ask(served.port, "GET", "/metrics").data.decode()
+    row = f'toolwire_cost_usd_total{{provider="anthropic",model="{scene.name}",key=""}} '
+    (found,) = [line.removeprefix(row) for line in text.splitlines() if line.startswith(row)]
+    assert Decimal(found) == expected_cost("anthropic")
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def read_total(url: str, **only: str) -> UsageSum:
+    async def read() -> list[UsageSum] | StoreDown:
+        store = open_store(StoreSettings(url=url), {})
+        tables = open_ledger(store)
+        assert tables is not None
+        assert store is not None
+        sums = await tables.read_sums(LedgerQuery(by=(), since=0.0, until=4e9, only=tuple(only.items())))
+        await store.close()
+        return sums
+
+    sums = asyncio.run(read())
+    assert isinstance(sums, list)
+    return sums[0]
+
+
+def test_every_call_is_in_the_ledger_when_the_gateway_has_stopped(tmp_path: Path) -> None:
+    """Retries and fallbacks too, each to its provider; the sums agree with the log."""
+    rules = '[models.pair]\nprovider = "chat"\nmodel = "priced-s901x"\nfallbacks = ["anthropic/priced-s902x"]\n'
+    more = f'{rules}{PRICES}[store]\nurl = "sqlite://{tmp_path}/store.db"\n'
+    logged = Decimal(0)
+    headers = {"user-agent": "claude-cli/2.1.0", "x-claude-code-session-id": "one", "x-claude-code-agent-id": "sub"}
+    with stage(tmp_path, 'log_format = "json"\n', more) as served:
+        empty = {**body_of("openai-chat", ScriptedAnswer("Hi.")), "choices": []}
+        first = served.scene("openai-chat", busy("openai-chat"), answer(200, encode_json(empty).encode()))
+        second = served.scene("anthropic", whole("anthropic"))
+        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        for _ in range(2):
+            got = call(served, "openai-chat", "pair", False, headers)
+            assert got.status == 200
+            logged += log_line(served, got.id)["cost_usd"]
+        for provider in PROVIDERS:
+            scene = served.scene(provider, play_script(provider, True), model="priced")
+            logged += log_line(served, call(served, "openai-chat", scene.model, True, headers).id)["cost_usd"]
+    url = f"sqlite://{tmp_path}/store.db"
+    whole_sum = read_total(url)
+    assert Decimal(whole_sum.cost) / 10**12 == logged
+    assert read_total(url, agent="claude", subagent="sub") == whole_sum
+    assert read_total(url, provider="anthropic").calls >= 3
+    rows = sqlite3.connect(tmp_path / "store.db").execute("SELECT DISTINCT session FROM usage_rows").fetchall()
+    assert all(session for (session,) in rows)
+
+
+def test_without_a_store_or_without_costs_there_is_no_ledger(tmp_path: Path) -> None:
+    for number, more in enumerate(
+        ('[store]\nurl = "none"\n', f'[costs]\nenabled = false\n[store]\nurl = "sqlite://{tmp_path}/2/store.db"\n')
+    ):
+        (tmp_path / str(number)).mkdir()
+        with stage(tmp_path / str(number), 'log_format = "json"\n', more + PRICES) as served:
+            scene = served.scene("openai-chat", whole("openai-chat"), model="priced")
+            line = log_line(served, call(served, "openai-chat", scene.model, False).id)
+            assert ("cost_usd" in line) == (number == 0)
+            assert served.gateway._telemetry.ledger is None
+    assert not (tmp_path / "2" / "store.db").exists()
+
+
+def test_a_store_that_is_down_stops_no_answer_and_loses_nothing_silently(tmp_path: Path) -> None:
+    (tmp_path / "not-a-folder").write_text("")
+    more = f'[store]\nurl = "sqlite://{tmp_path}/not-a-folder/store.db"\n{PRICES}'
+    with stage(tmp_path, 'log_format = "json"\n', more) as served:
+        scene = served.scene("openai-chat", whole("openai-chat"), model="priced")
+        for _ in range(3):
+            got = call(served, "openai-chat", scene.model, False)
+            assert log_line(served, got.id)["cost_usd"] == expected_cost("openai-chat")
+    events = [json.loads(line) for line in served.lines.queue]
+    assert [event["rows"] for event in events if event["event"] == "ledger_rows_dropped"] == [3]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> None:
+    """Two gateways, one of them with two workers. One is killed: what it has written is not lost, and nothing is there
+    twice. The other one stops: it writes what waits."""
+    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().fresh(schema_of(tmp_path))
+    wire = RawProvider()
+    (tmp_path / "toolwire.toml").write_text(configuration(wire, "", f'[store]\nurl = "{url}"\n{PRICES}'))
+    scene = wire.scene("openai-chat", whole("openai-chat"), model="priced")
+    body = encode_json({"model": scene.model, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    with serving(tmp_path) as killed, serving(tmp_path, "--workers", "2") as other:
+        for _ in range(4):
+            assert ask(killed.port, "POST", "/v1/chat/completions", body).status == 200
+        deadline = time.monotonic() + PATIENCE
+        while read_total(url).calls < 4:
+            assert time.monotonic() < deadline
+        killed.signal(signal.SIGKILL)
+        for _ in range(6):
+            assert ask(other.port, "POST", "/v1/chat/completions", body).status == 200
+        other.signal(signal.SIGTERM)
+        assert other.ended() == 0
+    wire.close()
+    found = read_total(url)
+    assert (found.calls, found.unpriced_calls) == (10, 0)
+    assert Decimal(found.cost) / 10**12 == 10 * expected_cost("openai-chat")
+
+
+def test_secrets_are_not_in_the_ledger(tmp_path: Path) -> None:
+    more = f'[store]\nurl = "sqlite://{tmp_path}/store.db"\n'
+    with stage(tmp_path, 'log_format = "json"\n', more) as served:
+        scene = served.scene("openai-chat", whole("openai-chat"))
+        log_line(served, call(served, "openai-chat", scene.model, False, {"authorization": "Bearer sk-mine-123"}).id)
+    data = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
+    assert PROVIDER_KEY.encode() not in data
+    assert b"sk-mine-123" not in data
