@@ -1039,6 +1039,7 @@ SCHEMAS = near_schemas() | VALUES
 LAW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @every_conversion
 @LAW
 @given(schema=SCHEMAS)

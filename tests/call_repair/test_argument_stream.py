@@ -257,6 +257,7 @@ MAKE_FAULT: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", MAKE_FAULT)
 @given(value=sure)
 def test_a_fault_is_undone(fault: str, value: dict[str, Any]) -> None:

@@ -260,6 +260,7 @@ def parse_frames(data: bytes) -> list[tuple[str | None, bytes]]:
     return frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", NAMES)
 @given(response=responses)
 def test_every_written_stream_is_frames_of_json(client: str, response: Response) -> None:

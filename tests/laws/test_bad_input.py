@@ -45,6 +45,7 @@ def test_documents_that_cannot_be_read(source: str, target: str, data: bytes, wo
         translate(data, "request", source=source, target=target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_what_was_parsed_elsewhere_may_hold_what_cannot_be_sent(source: str, target: str) -> None:
     repaired = 0

@@ -564,6 +564,7 @@ def test_no_leaf_of_our_own_streams_is_lost_in_silence(target: str) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 @needs_corpus
 @pytest.mark.parametrize("target", NAMES)
 def test_no_leaf_of_recorded_streams_is_lost_in_silence(target: str) -> None:

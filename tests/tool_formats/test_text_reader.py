@@ -228,6 +228,7 @@ class _Counter:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [*OPENINGS, '<tool_call>{"', "[look_up(word='", "[TOOL_CALLS]look_up{", "</tool_call>", LOOK]
 )
