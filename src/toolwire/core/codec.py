@@ -385,6 +385,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the first page of a provider's list of models; "" if the protocol has no such list."""
     read_model_list: Callable[[Json], ModelPage | None] = lambda body: None
     """One page of a provider's list; None if it is not one. Entries that cannot be read are left out."""
+    changes_window: Callable[[Mapping[str, str], bytes], bool] = lambda headers, body: False
+    """May the provider shorten this prompt, or take a longer one than usual, because the request asks for that?"""
     find_model_facts: Callable[[str], ModelFacts] = lambda model: NO_FACTS
     """What the codec's own tables say about a model: requests are written by them."""
     token_count: TokenCountEndpoint | None = None

@@ -249,6 +249,7 @@ class Gateway:
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
         runtime.access.find_keys_problem = self._find_keys_problem
+        runtime.find_listed_facts = self._model_lists.find_facts
         self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)

@@ -28,7 +28,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     """The operator's limit: a higher limit in the request, or a missing one, becomes this."""
     model_output_limit: int | None = None
-    """The model's own limit, as an error of its provider has said: a higher limit in the request becomes this."""
+    """The model's own limit: a higher limit in the request becomes this."""
     binary_results: Literal["native", "summary"] = "native"
     """Media in tool results: sent as media where the target can, or always replaced by a line of text (`summary`)."""
     cache_breakpoints: bool = True
@@ -124,7 +124,7 @@ def _apply_to_settings(settings: Settings, options: Options, ledger: Ledger) -> 
     requested, most, limit = settings.max_tokens, options.model_output_limit, options.max_output_tokens
     why = ""
     if most is not None and requested is not None and requested > most and (limit is None or most <= limit):
-        changes["max_tokens"], why = most, "the provider says that the model allows no more"
+        changes["max_tokens"], why = most, "the model allows no more"
     elif limit is not None and (requested is None or requested > limit):
         changes["max_tokens"], why = limit, "the operator set a limit"
     if why:

@@ -49,6 +49,15 @@ class FactFinder:
         facts: dict[str, Any] = {fact.name: fact.value for fact in self._collect_facts(model, target, listed)}
         return ModelFacts(**facts)
 
+    def find_set_facts(self, model: str, target: Target) -> ModelFacts:
+        """What the operator has set, and nothing else."""
+        tables = [self._router.config.facts[name] for name in self._names_in_file(model, target)]
+        facts: dict[str, Any] = {
+            name: next((value for table in tables if (value := getattr(table, name)) is not None), None)
+            for name in ModelFacts.__struct_fields__
+        }
+        return ModelFacts(**facts)
+
     def explain_facts(self, model: str, listed: ModelFacts = NO_FACTS) -> tuple[Fact, ...]:
         """All facts with their sources; the value of an unknown one is None."""
         return self._collect_facts(model, self._router.find_target(model), listed)

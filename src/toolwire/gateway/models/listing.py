@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from toolwire.core.codec import Codec, ModelInfo, ModelPage
+from toolwire.core.codec import NO_FACTS, Codec, ModelFacts, ModelInfo, ModelPage
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import Malformed, decode
 from toolwire.gateway.config.config import Provider
@@ -193,6 +193,17 @@ class ModelLists:
         self._turns = asyncio.Semaphore(MAX_ASKED_AT_ONCE)
         self.version = 0
         """Changes whenever a list changes."""
+        self._facts_by_model: tuple[int, Mapping[tuple[object, str], ModelFacts]] = (0, {})
+        """The version of the lists, and what they say."""
+
+    def find_facts(self, provider: str, model: str) -> ModelFacts:
+        """What the list of a provider says about a model, if the list is there. Nobody is asked for it."""
+        version, facts = self._facts_by_model
+        if version != self.version:
+            lists = ((identity[0], cached.models or ()) for identity, cached in self._lists.items())
+            facts = {(name, one.id): one.facts for name, models in lists for one in models if one.facts != NO_FACTS}
+            self._facts_by_model = (self.version, facts)
+        return facts.get((provider, model), NO_FACTS)
 
     async def load(
         self,
@@ -223,6 +234,7 @@ class ModelLists:
         """Forget the lists of providers that are not configured any more."""
         kept = {_identity(provider) for provider in providers}
         for identity in [identity for identity in self._lists if identity not in kept]:
+            self.version += 1
             task = self._lists.pop(identity).task
             if task is not None:
                 task.cancel()

@@ -12,11 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core import ids
-from toolwire.core.codec import Codec, EndpointMatch, PassthroughEndpoint
+from toolwire.core.codec import NO_FACTS, Codec, EndpointMatch, ModelFacts, PassthroughEndpoint
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.config import ClientKey, Config, Provider
+from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
+from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
 from toolwire.gateway.pipeline.answer_objects import WatchedResponse
 from toolwire.gateway.pipeline.headers import Headers, HeaderTable, SharedHeaders, fixed_headers, provider_headers
@@ -81,6 +82,12 @@ class Upstream(Struct, frozen=True, eq=False):
     """If the provider refuses tools: how they are written into the prompt, as `Options.tool_prompt`; "" for not."""
     image_model: str
     """The model that describes images to this one; "" where images are sent."""
+    set_window: int | None
+    """The context window, if the operator has set it."""
+    set_output_limit: int | None
+    """The most output tokens of the model, if the operator has set them."""
+    known_output_limit: int | None
+    """The most output tokens of the model, as far as anything but the provider's list knows them."""
 
 
 class Runtime:
@@ -101,6 +108,9 @@ class Runtime:
         self.client, self.health, self.telemetry = client, health, telemetry
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         self.router = Router(config)
+        self.find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS
+        """What the list of a provider says about a model, if the list is there."""
+        self._facts = FactFinder(self.router)
         self.access = AccessControl(config.server)
         self.policy = Policy(config.policy)
         self.forwarded_headers = {
@@ -138,6 +148,13 @@ class Runtime:
             self._envelope_keys_by_owner[owner] = replace(self._envelope_keys, owner=owner)
         return self._envelope_keys_by_owner.get(owner)
 
+    def find_output_limit(self, upstream: Upstream) -> int | None:
+        """The most output tokens of a model."""
+        if upstream.set_output_limit is not None:
+            return upstream.set_output_limit
+        listed = self.find_listed_facts(upstream.provider.name, upstream.model)
+        return listed.max_output_tokens or upstream.known_output_limit
+
     def choose_upstream(
         self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
     ) -> Upstream:
@@ -153,6 +170,8 @@ class Runtime:
     def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
         provider, model = target.provider, target.model
         limit = target.max_output_tokens
+        name = target.calls.name if isinstance(target.calls, ModelRule) else model
+        facts = self._facts.find_set_facts(name, target)
         direct_tools = _first_set(target.calls.direct_tools, provider.calls.direct_tools)
         chosen_format = _first_set(target.calls.tool_format, provider.calls.tool_format)
         tool_format = chosen_format or provider.default_tool_format or (AUTO if expected_formats(model) else OFF)
@@ -201,6 +220,9 @@ class Runtime:
             repairs_only_calls=chosen_format is None,
             prompt_if_refused=tool_prompt if tools == "auto" else "",
             image_model="" if image_model == "off" else image_model,
+            set_window=facts.context_window,
+            set_output_limit=facts.max_output_tokens,
+            known_output_limit=self._facts.find_target_facts(name, target, NO_FACTS).max_output_tokens,
         )
 
 

@@ -226,12 +226,14 @@ class Pipeline:
         return tuple(awake) or (target_account(targets[0], session, health, now),)
 
     async def _try_target(self, call: GatewayRequest, target: Target, token_limit: int | None = None) -> AttemptAnswer:
-        """One attempt at one provider. `token_limit` is the output limit that the provider has just named."""
+        """One attempt at one provider. `token_limit` is the output limit that the provider has just named; without it,
+        the model's own limit counts. A client of the provider's protocol is told by the provider."""
         started = call.clock()
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
         health = self.runtime.health
-        if token_limit is None and health.token_limits and upstream.codec.name != call.client_codec.name:
-            token_limit = health.token_limits.get((target.provider.name, target.model))
+        if token_limit is None and upstream.codec.name != call.client_codec.name:
+            learnt = health.token_limits.get((target.provider.name, target.model))
+            token_limit = learnt or self.runtime.find_output_limit(upstream)
         call.model_output_limit = token_limit
         has_refused_tools = (target.provider.name, target.model) in health.models_without_tools
         call.prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""

@@ -12,6 +12,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Malformed, decode
 from toolwire.core.losses import Ledger
 from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline.context_window import refuse_overflow
 from toolwire.gateway.pipeline.gateway_request import (
     AttemptFailed,
     GatewayRequest,
@@ -40,6 +41,8 @@ _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
     if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
+        return failed
+    if (failed := await refuse_overflow(call, upstream)) is not None:
         return failed
     call.image_model = upstream.image_model
     can_pass = (

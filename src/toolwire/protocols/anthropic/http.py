@@ -243,6 +243,10 @@ HTTP = Http(
     provider_models_path=MODELS_PATH,
     read_model_list=lambda body: read_data_list(body, MODELS_PATH, "after_id"),
     find_model_facts=find_model_facts,
+    # A beta of some models has a larger window; the other clears old tool results, or summarises.
+    changes_window=lambda headers, body: (
+        "context-" in headers.get("anthropic-beta", "") or body.find(b'"context_management"') >= 0
+    ),
     token_count=TokenCountEndpoint(
         path=lambda _model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,

@@ -146,4 +146,5 @@ HTTP = Http(
     provider_models_path=OPENAI_MODELS_PATH,
     read_model_list=read_openai_list,
     find_model_facts=find_openai_facts,
+    changes_window=lambda _headers, body: body.find(b'"transforms"') >= 0,  # OpenRouter leaves out the middle
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from toolwire.core.codec import EndpointMatch, Http, TokenCountEndpoint, parse_passthrough_endpoints
@@ -16,6 +17,8 @@ from toolwire.core.model_lists import (
 from toolwire.core.rate_limits import RateLimitHeaders
 
 PATH = "/v1/responses"
+_SHORTENS = re.compile(rb'"truncation"\s*:\s*"auto"|"context_management"')
+"""OpenAI leaves out the oldest turns, or summarises them."""
 COUNT_TOKENS_PATH = "/v1/responses/input_tokens"
 
 COUNT_TOKENS_KEYS = frozenset(
@@ -106,6 +109,7 @@ HTTP = Http(
     provider_models_path=OPENAI_MODELS_PATH,
     read_model_list=read_openai_list,
     find_model_facts=find_openai_facts,
+    changes_window=lambda _headers, body: _SHORTENS.search(body) is not None,
     token_count=TokenCountEndpoint(
         path=lambda model: COUNT_TOKENS_PATH,
         read_body=lambda body: body,
