@@ -240,6 +240,29 @@ def test_a_draft_in_text_is_not_a_second_call(target: str) -> None:
         assert "tool_call>" in json.dumps(answer)
 
 
+@pytest.mark.parametrize(
+    ("choice", "is_call"),
+    [
+        ("auto", True),
+        ("none", False),
+        ({"mode": "auto", "tools": ["get_weather"]}, True),
+        ({"mode": "auto", "tools": ["get_time"]}, False),
+        ({"mode": "required", "tools": ["get_time"]}, False),
+    ],
+)
+def test_only_tools_that_may_be_called_are_found(choice: Any, is_call: bool) -> None:
+    if isinstance(choice, dict):
+        tools = [{"type": "function", "function": {"name": name}} for name in choice["tools"]]
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": choice["mode"], "tools": tools}}
+    clock = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}}
+    request = {**REQUEST, "tools": [*REQUEST["tools"], clock], "tool_choice": choice}
+    body = write_whole(WRITERS["hermes"](CALLS[:1]), [])
+    answer = translate(
+        body, "response", source="openai-chat", target="openai-chat", request=json.dumps(request).encode(), **RESCUE
+    )
+    assert read_calls("openai-chat", answer.json()) == (CALLS[:1] if is_call else [])
+
+
 @pytest.mark.parametrize("target", NAMES)
 def test_a_call_that_was_cut_off_is_not_completed(target: str) -> None:
     text = WRITERS["hermes"](CALLS[:1])

@@ -46,6 +46,7 @@ from toolwire.core.ir import (
     Response,
     Text,
     TokenLogprob,
+    Tool,
     replace_fields,
     source_path,
 )
@@ -88,8 +89,11 @@ def plan_repair(
     """`other_names` as for `OfferedTools`. None where nothing shall be repaired. In an answer to a request without
     tools, text is searched only for thinking and for marks of the model's format."""
     choice = request.choice
-    can_call = choice is None or choice.mode != "none"
-    tools = OfferedTools(request.tools if can_call else (), other_names)
+    callable_tools = request.tools
+    if choice is not None and choice.mode in ("none", "allowed"):
+        names = {tool.name for tool in choice.tools}
+        callable_tools = tuple(tool for tool in request.tools if isinstance(tool, Tool) and tool.name in names)
+    tools = OfferedTools(callable_tools, other_names)
     # A model that has its tools in the prompt can call them in no other way, and may choose another format.
     form = AUTO if options.tool_prompt and tools else options.tool_format
     if form == OFF and not (options.repair_calls and tools):
