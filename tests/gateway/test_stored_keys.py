@@ -14,21 +14,29 @@ from typing import Any
 
 import pytest
 
+from gateway.mcp_gateway import COMMAND
 from gateway.postgres import schema_of, server
+from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     PATIENCE,
     RawAnswer,
     RawConnection,
     Scene,
+    ScriptedConnection,
     Served,
+    answer,
     ask,
+    body_of,
     call,
-    encode_json,
+    hosted,
+    open_call,
     request_of,
     stage,
     whole,
 )
 from toolwire.cli import main
+from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway import app
 from toolwire.gateway.config.client_keys import hash_key, make_key, read_stored_keys
 from toolwire.gateway.config.config import ClientKey, StoreSettings
 from toolwire.gateway.config.load import LiveConfig, load_config
@@ -446,3 +454,104 @@ def test_a_store_that_is_down_is_a_value() -> None:
             await store.close()
 
     asyncio.run(run())
+
+
+# --- requests that have begun ---
+
+
+def test_nothing_more_is_sent_for_a_key_that_was_disabled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The provider fails after the key was disabled: the fallback is not asked, in the foreground and in the
+    background."""
+    both = '[models.both]\nprovider = "chat"\nmodel = "gpt-4.1-s903x"\nfallbacks = ["fast"]\n'
+    with open_stage(tmp_path / "one", f"sqlite://{tmp_path}/store.db", more=MODELS + both) as served:
+        play([served])
+        wait_until_loaded(served)
+        operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
+        for number, background in enumerate((False, True)):
+            name = f"ana-{number}"
+            headers = {"authorization": f"Bearer {operator.run('new', name, '--store')['key']}"}
+            wait_for_change([served], name, "new")
+            scene = served.wire._scenes[b"s903x"] = Scene("s903x", "chat/gpt-4.1-s903x", [fail_when_told])
+            line = RawConnection(served.port)
+            body = encode_json({"model": "both", "input": "Hello", "background": background}).encode()
+            line.send("POST", "/v1/responses", body, headers)
+            assert scene.reached.wait(PATIENCE)
+            operator.run("disable", name)
+            wait_for_change([served], name, "disable")
+            scene.go.set()
+            response = line.start()
+            said = json.loads(response.read())
+            if background:
+                operator.run("enable", name)
+                wait_for_change([served], name, "enable")
+                path = f"/v1/responses/{said['id']}?stream=true"
+                last = ask(served.port, "GET", path, headers=headers).frames[-1]
+                assert '"response.failed"' in json.dumps(last.data)
+            else:
+                assert response.status == 500  # the first provider's error, as always
+            assert not served.wire._scenes[b"s901x"].asked
+            line.connection.close()
+
+
+def fail_when_told(connection: ScriptedConnection) -> None:
+    connection.wait_for_release()
+    connection.send(answer(500, b"{}"))
+
+
+def test_the_next_round_of_tools_is_not_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mcp = f'[mcp.docs]\n{COMMAND}\ntools = ["echo"]\nmodels = ["*"]\n'
+    called = body_of("openai-chat", ScriptedAnswer("", (("docs__echo", {"text": "hi"}),)))
+
+    def call_when_told(connection: ScriptedConnection) -> None:
+        connection.wait_for_release()
+        connection.send(answer(200, encode_json(called).encode()))
+
+    with open_stage(tmp_path / "one", f"sqlite://{tmp_path}/store.db", more=MODELS + mcp) as served:
+        wait_until_loaded(served)
+        operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
+        key = operator.run("new", "ana", "--store")["key"]
+        wait_for_change([served], "ana", "new")
+        scene = served.wire._scenes[b"s901x"] = Scene(
+            "s901x", "chat/gpt-4.1-s901x", [call_when_told, whole("openai-chat")]
+        )
+        line = open_call(served, "openai-chat", "fast", False, {"authorization": f"Bearer {key}"})
+        assert scene.reached.wait(PATIENCE)
+        operator.run("limit", "ana", "--models", "fast")  # a change that takes nothing away
+        wait_for_change([served], "ana", "limit")
+        operator.run("disable", "ana")
+        wait_for_change([served], "ana", "disable")
+        scene.go.set()
+        response = line.start()
+        assert (response.status, "is disabled" in response.read().decode()) == (401, True)
+        assert len(scene.asked) == 1
+        line.connection.close()
+
+
+def test_without_a_lifespan_the_keys_are_read_with_the_first_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an ASGI server that starts nothing."""
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f'[server]\nstore_keys = true\n[store]\nurl = "sqlite://{tmp_path}/store.db"\n')
+    operator = Operator(file, capsys)
+    key = operator.run("new", "ana", "--store")["key"]
+    with hosted(app(file), lifespan="off") as port:
+        path, body = "/v1/chat/completions", encode_json(request_of("openai-chat", "loopback", False)).encode()
+        assert ask(port, "POST", path, body, {"authorization": f"Bearer {key}"}).status == 200
+        assert ask(port, "POST", path, body).status == 401
+
+
+# --- the file ---
+
+
+def test_changes_in_the_file_are_in_the_log(tmp_path: Path) -> None:
+    keys = [make_key() for _ in range(3)]
+    tables = [f'[[server.keys]]\nname = "key-{n}"\nsha256 = "{hash_key(key)}"\n' for n, key in enumerate(keys)]
+    with stage(tmp_path, f"retries = 0\ncooldown_after = 9999\n{tables[0]}{tables[1]}") as served:
+        file = tmp_path / "toolwire.toml"
+        text = file.read_text().replace(tables[0], f"{tables[0]}disabled = true\n").replace(tables[1], tables[2])
+        file.write_text(text)
+        found = [event(served, "client_key_changed") for _ in range(3)]
+    rows = [(one["key_name"], one["action"], one["detail"]) for one in found]
+    assert rows == [("key-0", "change", "disabled true"), ("key-2", "new", "models *"), ("key-1", "remove", "")]
+    assert not any(hash_key(key) in json.dumps(found) for key in keys)

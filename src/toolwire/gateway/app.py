@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.config.client_keys import read_stored_keys
+from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.config.config import Config, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import ReportLine
@@ -250,6 +250,7 @@ class Gateway:
         )
         runtime.access.find_keys_problem = self._find_keys_problem
         runtime.find_listed_facts = self._model_lists.find_facts
+        runtime.find_current_access = lambda: self._current_routes(time.monotonic).runtime.access
         self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
@@ -373,11 +374,15 @@ class Gateway:
     def _apply_reload(self, reload: Reload | None) -> None:
         if reload is None:
             return
+        before = self._config_source.current.server.keys
         is_new = self._config_source.apply(reload)
         self._telemetry.count_config_reload("accepted" if is_new else "refused")
         file = str(self._config_source.current.file or "")
         if is_new:
             self._telemetry.log_event("config_reloaded", file=file)
+            for name, action, detail in list_key_changes(before, self._config_source.current.server.keys):
+                fields = {"key_name": name, "action": action, "author": file, "detail": detail}
+                self._telemetry.log_event("client_key_changed", **fields)
             self._on_config_accepted()
         else:
             what = "the new configuration is refused: the old one stays in force"

@@ -120,6 +120,16 @@ def describe_change(before: ClientKey | None, after: ClientKey) -> str:
     return "; ".join((["a new key"] if before is not None and "sha256" in changed else []) + words)
 
 
+def list_key_changes(before: Iterable[ClientKey], after: Iterable[ClientKey]) -> list[tuple[str, str, str]]:
+    """What is different between two lists of keys: the name of each changed key, the action, and the details."""
+    old, new = {key.name: key for key in before}, {key.name: key for key in after}
+    changed = [key for key in new.values() if key != old.get(key.name)]
+    rows = [
+        (key.name, "change" if key.name in old else "new", describe_change(old.get(key.name), key)) for key in changed
+    ]
+    return rows + [(name, "remove", "") for name in old if name not in new]
+
+
 def _show_value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"

@@ -430,6 +430,9 @@ async def ask_next_round(
     call: GatewayRequest, prepared: PreparedRequest, rounds: Rounds, write: Callable[[tuple[Result, ...]], bytes]
 ) -> UpstreamResponse | TransportError | Failure:
     """Run the tool calls of a round that are not the client's, and ask the provider to continue."""
+    ended = call.refuse_ended_key()
+    if ended is not None:
+        return ended
     results = await _run_round(call, rounds)
     if isinstance(results, TransportError):
         return results

@@ -3,6 +3,7 @@ that they hand to each other: the client's request, the prepared request for a p
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
@@ -112,6 +113,8 @@ class Runtime:
         """What the list of a provider says about a model, if the list is there."""
         self._facts = FactFinder(self.router)
         self.access = AccessControl(config.server)
+        self.find_current_access: Callable[[], AccessControl] = lambda: self.access
+        """The one of the newest configuration."""
         self.policy = Policy(config.policy)
         self.forwarded_headers = {
             codec.name: HeaderTable(codec.http.forwarded_headers, False) for codec in CODECS.values()
@@ -341,6 +344,12 @@ class GatewayRequest(Struct, eq=False):
         self.model, self.stream = peek.model, bool(peek.stream)
         self.record.requested_model = self.model
         return True
+
+    def refuse_ended_key(self) -> Failure | None:
+        """Why nothing more may be sent for this request: its key was disabled, removed or has expired since it began.
+        None if it may."""
+        key = self.caller.key
+        return self.runtime.find_current_access().refuse_running(key, time.time()) if key is not None else None
 
     def has_tools(self) -> bool:
         return declares_tools(self.peek, self.body)

@@ -228,6 +228,9 @@ class Pipeline:
     async def _try_target(self, call: GatewayRequest, target: Target, token_limit: int | None = None) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named; without it,
         the model's own limit counts. A client of the provider's protocol is told by the provider."""
+        ended = call.refuse_ended_key()
+        if ended is not None:
+            return error_replies.gateway_error(call, ended)
         started = call.clock()
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
         health = self.runtime.health

@@ -44,6 +44,7 @@ class AccessControl:
         """Why the client keys of the store are not known, if they are not."""
         self._blinding = secrets.token_bytes(32)
         self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
+        self._keys_by_name = {key.name: key for key in server.keys}
         self._old_keys = {self._blind(key.old_sha256.lower()): key for key in server.keys if key.old_sha256}
         self._metrics_key = self._blind(server.metrics_sha256.lower()) if server.metrics_sha256 else b""
         allowed = {host.lower() for host in server.allowed_hosts}
@@ -127,6 +128,15 @@ class AccessControl:
             return Failure("overloaded", what, 503, "store_unavailable")
         what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
         return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
+
+    def refuse_running(self, key: ClientKey, now: float) -> Failure | None:
+        """Why a request that began with this key may not go on; None if it may. Its key may be of an earlier
+        configuration."""
+        current = self._keys_by_name.get(key.name)
+        if current is None:
+            what = f"the key `{key.name}` was removed; ask the operator of this gateway for another one"
+            return Failure("authentication", what, 401)
+        return refuse_key(current, now)
 
     def _blind(self, sha256: str) -> bytes:
         """A hash of the hash that only this process can compute, so that the time of a lookup tells nothing about the
