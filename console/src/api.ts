@@ -254,6 +254,8 @@ export interface Tokens {
   cache_read?: number | null;
   cache_write?: number | null;
   reasoning?: number | null;
+  cache_expected?: number | null;
+  cache_missed?: number | null;
   is_estimated?: boolean;
 }
 

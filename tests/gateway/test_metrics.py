@@ -20,7 +20,7 @@ from toolwire.gateway.telemetry.metrics import (
     Series,
     SharedCounters,
 )
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -149,6 +149,8 @@ def test_every_family_is_told() -> None:
     metrics.count_account_attempt("google", "work", "429")
     metrics.set_account_cooldown("google", "work", True)
     metrics.set_limit_remaining("google", "work", "requests", 0)
+    report = CacheReport(5000, 0, 0, 5000, "tools", "", "/tools/0", "", Decimal("0.1"))
+    metrics.count_cache(exchange(), report)
     metrics.count_config_reload("accepted")
     metrics.count_store_failure("write")
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(
@@ -218,9 +220,10 @@ def test_a_full_house_loses_numbers_but_breaks_nothing() -> None:
 
 WORKER = """
 import sys
+from decimal import Decimal
 from pathlib import Path
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
 metrics = Metrics(Path(sys.argv[1]))
 metrics.add_in_flight(1)
 metrics.set_cooldown("google", True)

@@ -111,6 +111,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """Finish kinds that `parse_tool_calls(strict=True)` accepts. Gemini ends an answer with calls with STOP."""
     turns_key: str = "messages"
     """The key of the body that holds the conversation."""
+    instructions_key: str = ""
+    """The key of the body that holds the instructions; "" where they are turns."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):

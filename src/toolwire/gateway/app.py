@@ -48,6 +48,7 @@ from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
 from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.usage.cache_watch import CacheWatch
 from toolwire.gateway.usage.costs import CallPricer
 from toolwire.gateway.usage.ledger import LedgerWriter, sweep_ledger
 from toolwire.gateway.usage.ledger_tables import open_ledger
@@ -85,6 +86,7 @@ class Gateway:
     ) -> None:
         self._config_source = config_source
         self._telemetry = telemetry
+        self._cache_watch = CacheWatch()
         self.admission = Admission(config_source.current.server)
         self._health = ProviderHealth(self._on_provider_cooldown)
         self._protocol_detector = ProtocolDetector()
@@ -237,6 +239,8 @@ class Gateway:
             self._client = UpstreamClient(config.server.timeouts, self.admission.memory)
         self._client.set_timeouts(config.server.timeouts)
         self._telemetry.configure(config.server, config.secrets, config.console if config.has_console else None)
+        self._cache_watch.configure(config.providers)
+        self._telemetry.watch_cache = self._cache_watch.note_exchange if config.server.watch_cache else None
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())

@@ -184,6 +184,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """The minimum log level. `debug` adds the tools and the tool calls of every request, on both sides, with their
     arguments."""
+    watch_cache: bool = True
+    """Compare the prompts of a session, and warn once if a prefix has changed that the provider could have read from
+    its cache. The warning has a short excerpt of the prompt."""
     log_bodies: bool = False
     """Log the bodies of requests and answers. They contain everything that your users write."""
     secret_env: str = ""

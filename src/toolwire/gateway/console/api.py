@@ -93,6 +93,10 @@ class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
+    cache_expected: int | None = None
+    """The tokens of the prompt before in the session, which an unchanged prefix lets the provider read."""
+    cache_missed: int | None = None
+    """Expected tokens that were not read."""
     is_estimated: bool = False
 
 

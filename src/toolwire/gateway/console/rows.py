@@ -8,7 +8,7 @@ from toolwire.core.ir import Usage
 from toolwire.core.losses import Loss
 from toolwire.gateway.console.api import CalledTool, ExchangeRow, ExchangeState, LossRow, Tokens
 from toolwire.gateway.telemetry.log import log_path
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text, redact_start, safe_name, shorten_agent
 
 MAX_NAMES = 50
@@ -56,7 +56,7 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
         loss_count=len(record.losses),
         called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.tool_calls[:MAX_NAMES]],
         tool_runs=[safe_name(name) for name, _ in record.tool_runs[:MAX_NAMES]],
-        tokens=count_tokens(record.usage, record.usage_estimated),
+        tokens=count_tokens(record.usage, record.usage_estimated, record.cache),
         attempts=len(record.attempts),
         bytes_in=record.bytes_in,
         bytes_out=record.bytes_out,
@@ -72,7 +72,7 @@ def exchange_state(record: ExchangeRecord) -> ExchangeState:
     return "failed" if record.failure or record.status >= 400 else "done"
 
 
-def count_tokens(usage: Usage | None, is_estimated: bool = False) -> Tokens | None:
+def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheReport | None = None) -> Tokens | None:
     if usage is None:
         return None
     return Tokens(
@@ -81,6 +81,8 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False) -> Tokens | No
         cache_read=usage.cache_read,
         cache_write=usage.cache_write,
         reasoning=usage.reasoning,
+        cache_expected=cache.expected if cache is not None else None,
+        cache_missed=cache.missed if cache is not None else None,
         is_estimated=is_estimated,
     )
 

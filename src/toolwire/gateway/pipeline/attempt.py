@@ -35,8 +35,9 @@ from toolwire.gateway.pipeline.gateway_request import (
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, SentPrompt, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.usage.cache_watch import MAX_BODY, MIN_BODY
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 
@@ -84,7 +85,16 @@ async def _send_call(call: GatewayRequest, upstream: Upstream, body: bytes) -> U
             telemetry.drop_call(record)
     elif response.status >= 300:
         telemetry.drop_call(record)
+    elif telemetry.watch_cache is not None and record.open_call is not None:
+        _keep_prompt(record, upstream, body)
     return response
+
+
+def _keep_prompt(record: ExchangeRecord, upstream: Upstream, body: bytes) -> None:
+    """Keep a request for the watch of the prompt cache, until the exchange has ended."""
+    is_watched = MIN_BODY <= len(body) <= MAX_BODY and record.session != "" and upstream.address is not None
+    if is_watched and record.open_call is not None:
+        record.sent_prompts += (SentPrompt(record.open_call, upstream.codec.name, body),)
 
 
 def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:

@@ -97,6 +97,8 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_expected_tokens: int | None = None
+    """What the cache could give: the tokens of the prompt before."""
     reasoning_tokens: int | None = None
     usage_estimated: bool = False
     cost_usd: msgspec.Raw | None = None
@@ -184,6 +186,8 @@ def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: boo
         line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
         line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.usage_estimated
     _add_calls(line, record)
+    if record.cache is not None:
+        line.cache_expected_tokens = record.cache.expected
     if record.ledgers:
         summaries = summarise_losses(record.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text
 
 _CAN_SHARE = find_spec("fcntl") is not None
@@ -248,6 +248,26 @@ ACCOUNT_LIMIT_REMAINING = Metric(
     "gauge",
     "max",
 )
+CACHE_EXPECTED = Metric(
+    "toolwire_cache_expected_tokens_total",
+    "Tokens of prompts that were in the prompt before of their session: an unchanged prefix can be read.",
+    ("provider", "model"),
+)
+CACHE_MISSED = Metric(
+    "toolwire_cache_missed_tokens_total",
+    "Expected tokens that were not read from the prompt cache, by cause.",
+    ("provider", "model", "cause"),
+)
+CACHE_MISSED_COST = Metric(
+    "toolwire_cache_missed_cost_usd_total",
+    "What missed tokens cost more than if they had been read, where prices are known.",
+    ("provider", "model", "cause"),
+)
+CACHE_BREAKS = Metric(
+    "toolwire_cache_breaks_total",
+    "Turns whose prefix is not that of the turn before.",
+    ("provider", "cause"),
+)
 CONFIG_RELOADS = Metric(
     "toolwire_config_reloads_total",
     "Changed configuration files, by outcome; a refused one leaves the old configuration in force.",
@@ -266,7 +286,8 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         REQUESTS, REQUEST_SECONDS, FIRST_BYTE_SECONDS, TOKENS, COST, UNPRICED_CALLS, LEDGER_ROWS_DROPPED, LOSSES,
         ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
-        PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CONFIG_RELOADS, STORE_FAILURES,
+        PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CACHE_EXPECTED,
+        CACHE_MISSED, CACHE_MISSED_COST, CACHE_BREAKS, CONFIG_RELOADS, STORE_FAILURES,
         LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
     )
 }  # fmt: skip
@@ -418,6 +439,16 @@ class Metrics:
 
     def count_dropped_rows(self, rows: int) -> None:
         self._values[self._cell_of(LEDGER_ROWS_DROPPED, ())] += rows
+
+    def count_cache(self, record: ExchangeRecord, report: CacheReport) -> None:
+        labels = (record.provider, self._model_label(record))
+        self._values[self._cell_of(CACHE_EXPECTED, labels)] += report.expected
+        if report.missed:
+            self._values[self._cell_of(CACHE_MISSED, (*labels, report.cause))] += report.missed
+            if report.cost is not None:
+                self._values[self._cell_of(CACHE_MISSED_COST, (*labels, report.cause))] += float(report.cost)
+        if report.place:
+            self._values[self._cell_of(CACHE_BREAKS, (record.provider, report.cause))] += 1.0
 
     def _observe(self, cell: int, seconds: float) -> None:
         self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0

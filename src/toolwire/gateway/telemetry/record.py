@@ -256,6 +256,36 @@ class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
     """In USD, as the provider says it itself (OpenRouter); None if it does not."""
 
 
+class SentPrompt(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """A request to a provider, for the watch of the prompt cache (`usage/cache_watch.py`)."""
+
+    call: CallUsage
+    protocol: str
+    body: bytes
+
+
+class CacheReport(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """What the provider's prompt cache gave for an exchange, in tokens."""
+
+    expected: int
+    """The tokens of the prompt before in the same session: with an unchanged prefix they can be read."""
+    read: int
+    written: int
+    missed: int = 0
+    """Expected tokens that were not read."""
+    cause: str = ""
+    """Why they were not read, one of `cache_prefix.CacheCause`; "" if they were."""
+    reason: str = ""
+    """The same as a sentence, if the prefix broke."""
+    place: str = ""
+    """The first place that differs, as a JSON Pointer into the request to the provider; "" if the prefix is the
+    same."""
+    excerpt: str = ""
+    """The text there, not cleaned of secrets."""
+    cost: Decimal | None = None
+    """What the missed tokens cost more than if they had been read, in USD; None if it is not known."""
+
+
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
     """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
     key and no header."""
@@ -318,6 +348,10 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """The call of a provider that has not ended yet."""
     is_priced: bool = False
     """Were prices looked up for its calls?"""
+    sent_prompts: tuple[SentPrompt, ...] = ()
+    """Set only if `Telemetry.watch_cache`, until the exchange has ended."""
+    cache: CacheReport | None = None
+    """None if there was no turn before, or nothing is known of a cache."""
     finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """Codes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Usage
@@ -11,7 +11,7 @@ from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.stderr import STDERR
 
 if TYPE_CHECKING:
@@ -59,6 +59,26 @@ LOG_DELAY = 0.02
 _NO_HEADERS: Mapping[str, str] = {}
 
 
+def describe_break(record: ExchangeRecord, report: CacheReport) -> dict[str, object]:
+    """The fields of the line about a broken prefix. The log removes secrets from them."""
+    fields = {
+        "session": record.session,
+        "request_id": record.request_id,
+        "provider": record.provider,
+        "account": record.account,
+        "model": record.model,
+        "message": f"the prompt cache could not be read: {report.reason}",
+        "cause": report.cause,
+        "place": report.place,
+        "excerpt": report.excerpt,
+        "expected_tokens": report.expected,
+        "read_tokens": report.read,
+        "missed_tokens": report.missed,
+        "extra_cost_usd": None if report.cost is None else float(report.cost),
+    }
+    return {name: value for name, value in fields.items() if value not in ("", None)}
+
+
 class Telemetry:
     """Start a record for every request, fill it in, and finish it exactly once, however the request ends."""
 
@@ -74,6 +94,9 @@ class Telemetry:
         """Should callers set the bodies of a record?"""
         self.wants_capture = False
         """Should callers capture the traffic of a request? For the console and for the debug log."""
+        self.watch_cache: Callable[[ExchangeRecord], CacheReport | None] | None = None
+        """Compares the prompts of an exchange with those before it (`usage/cache_watch.py`); None if that is off. Then
+        callers need not keep them."""
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self.pricer: CallPricer | None = None
@@ -174,6 +197,7 @@ class Telemetry:
         records, self._finished_records = self._finished_records, []
         if records:
             self.metrics.add_in_flight(-len(records))
+            broken = self._watch_prompts(records)
             self.metrics.count_exchanges(records)
             if self._tracer is not None:
                 for record in records:
@@ -181,11 +205,26 @@ class Telemetry:
             self.log.log_exchanges(records)
             if self.ledger is not None:
                 self.ledger.add_records(records)
+            for record, report in broken:
+                self.log.log_event("cache_prefix_broken", describe_break(record, report), "warn")
             if self.wants_capture:
                 self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count_dropped_lines(lost)
+
+    def _watch_prompts(self, records: Sequence[ExchangeRecord]) -> list[tuple[ExchangeRecord, CacheReport]]:
+        """Set the cache reports of these exchanges. Returns the broken prefixes to warn of: one for a session."""
+        broken: list[tuple[ExchangeRecord, CacheReport]] = []
+        for record in records:
+            if record.sent_prompts and self.watch_cache is not None:
+                report = self.watch_cache(record)
+                if report is not None:
+                    broken.append((record, report))
+            record.sent_prompts = ()
+            if record.cache is not None:
+                self.metrics.count_cache(record, record.cache)
+        return broken
 
     def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
         """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""

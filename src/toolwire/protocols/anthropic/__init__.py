@@ -23,6 +23,7 @@ from toolwire.protocols.anthropic.tools import SEARCH_TYPE
 from toolwire.schema import convert_to_anthropic_input
 
 CONSTRAINTS = Constraints(
+    instructions_key="system",
     arguments_must_parse=True,
     tool_name_pattern=re.compile(r"[a-zA-Z0-9_-]+"),
     max_tool_name_length=128,

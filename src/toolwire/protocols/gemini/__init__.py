@@ -37,6 +37,7 @@ CODEC = Codec(
         max_tools=lambda _model: 512,
         call_finish_kinds=frozenset({"stop", "calls"}),
         turns_key="contents",
+        instructions_key="systemInstruction",
     ),
     http=HTTP,
     read_request=read_request,

@@ -49,6 +49,7 @@ CODEC = Codec(
         keeps_unsealed_reasoning="stored",
         has_turn_phases=True,
         turns_key="input",
+        instructions_key="instructions",
     ),
     http=HTTP,
     read_request=read_request,

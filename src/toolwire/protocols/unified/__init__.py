@@ -15,6 +15,7 @@ from toolwire.schema import ensure_object_root
 CODEC = Codec(
     name=NAME,
     constraints=Constraints(
+        instructions_key="system",
         tool_name_pattern=re.compile(r"[A-Za-z0-9_]+"),
         max_tool_name_length=NAME_LIMIT,
         # Any id is accepted, because `write_call_id` escapes it reversibly.
