@@ -325,9 +325,11 @@ def test_another_account_answers_for_one_that_is_limited(served: Served, protoco
     assert (line["provider"], line["account"]) == (name, second)
     # It rests for all sessions, for this model; other models are asked as before.
     assert in_session(served, client, scene, stream, scene.mark)[1]["account"] == second
-    assert first not in {in_session(served, client, scene, stream, f"{n}")[1]["account"] for n in range(12)}
+    assert first not in {
+        in_session(served, client, scene, stream, f"{scene.mark} {n}")[1]["account"] for n in range(12)
+    }
     other = served.scene(protocol, play_script(protocol, stream), provider=name)
-    assert first in {in_session(served, client, other, stream, f"{n}")[1]["account"] for n in range(24)}
+    assert first in {in_session(served, client, other, stream, f"{other.mark} {n}")[1]["account"] for n in range(24)}
     metrics = ask(served.port, "GET", "/metrics").data.decode()
     assert f'toolwire_account_attempts_total{{provider="{name}",account="{first}",outcome="429"}}' in metrics
     assert f'toolwire_account_cooldown{{provider="{name}",account="{first}"}} 1' in metrics
@@ -377,7 +379,9 @@ def test_an_account_whose_key_is_refused_rests_for_all_models(served: Served, pr
     assert resting != answering
     other = served.scene(protocol, play_script(protocol, False), provider=name)
     try:
-        assert resting not in {in_session(served, "gemini", other, False, f"{n}")[1]["account"] for n in range(12)}
+        assert resting not in {
+            in_session(served, "gemini", other, False, f"{scene.mark} {n}")[1]["account"] for n in range(12)
+        }
     finally:
         served.gateway._health._cooldown_until.clear()  # the other tests need all accounts
 
@@ -415,8 +419,8 @@ def test_the_console_shows_each_account(served: Served) -> None:
     scene = served.scene(
         "anthropic", limited("anthropic", "a", then=play_script("anthropic", False)), provider="pool-anthropic"
     )
-    for number in range(12):
-        in_session(served, "anthropic", scene, False, str(number))
+    for number in range(24):
+        in_session(served, "anthropic", scene, False, f"{scene.mark} {number}")
     page = ask(served.port, "GET", f"{API_PATH}providers")
     rows = {row["name"]: row for row in page.json()["providers"]}
     assert {f"pool-anthropic/{one}" for one in "abc"} <= set(rows)
