@@ -131,7 +131,8 @@ def test_toml_is_a_valid_configuration(page: Path) -> None:
         if block.language == "toml":
             code = re.sub(r'(?<=sha256 = ")…', _hash_by_place, block.code)
             variables = re.findall(r'^(\w+)_env = "(\w+)"', code, re.MULTILINE)
-            environ = {name: "sqlite:////tmp/store.db" if key == "url" else 40 * "k" for key, name in variables}
+            url = "redis://127.0.0.1" if "[counters]" in code else "sqlite:////tmp/store.db"
+            environ = {name: url if key == "url" else 40 * "k" for key, name in variables}
             problems = [problem for problem in find_problems(code, environ) if problem.severity == "error"]
             assert problems == [], f"{page.name}:{block.line}"
 

@@ -84,6 +84,8 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
     ("[costs]", gateway.CostSettings, ()),
+    ("[[limits]]", gateway.Limit, ()),
+    ("[counters]", gateway.CounterSettings, ()),
     ("[console]", gateway.ConsoleSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),
     ("[mcp.NAME]", McpTable, ()),

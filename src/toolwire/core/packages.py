@@ -7,6 +7,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "asyncpg": "store",
     "cryptography": "store",
+    "redis": "redis",
     "mcp": "mcp",
     "mcp_types": "mcp",
     "httpx2": "mcp",

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
-from toolwire.gateway.config.config import Config, StoreSettings
+from toolwire.gateway.config.config import Config, CounterSettings, StoreSettings
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import ReportLine
 from toolwire.gateway.config.times import format_time
@@ -52,6 +52,9 @@ from toolwire.gateway.usage.cache_watch import CacheWatch
 from toolwire.gateway.usage.costs import CallPricer
 from toolwire.gateway.usage.ledger import LedgerWriter, sweep_ledger
 from toolwire.gateway.usage.ledger_tables import open_ledger
+from toolwire.gateway.usage.limits import Limits
+from toolwire.gateway.usage.open_counters import open_counters
+from toolwire.gateway.usage.reservations import ReservationProblem, Reservations
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0
@@ -103,6 +106,9 @@ class Gateway:
         self._store_settings: StoreSettings | None = None
         self._responses_service: ResponsesService | None = None
         self._ledger: LedgerWriter | None = None
+        self._counter_settings: CounterSettings | None = None
+        self._reservations: Reservations | None = None
+        """What running requests hold of their limits; None without limits."""
         self._shared_key: SharedKey | None = None
         """The key of a store that several gateways share, for what clients carry."""
         self._key_records: KeyRecords | None = None
@@ -255,6 +261,7 @@ class Gateway:
         runtime.access.find_keys_problem = self._find_keys_problem
         runtime.find_listed_facts = self._model_lists.find_facts
         runtime.find_current_access = lambda: self._current_routes(time.monotonic).runtime.access
+        runtime.limits = self._open_limits(config)
         self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
         return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
@@ -360,6 +367,28 @@ class Gateway:
             what = "[store] has changed: restart the gateway to use it"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
         return self._responses_service
+
+    def _open_limits(self, config: Config) -> Limits | None:
+        """The limits of a configuration. Their counters stay the same while the process runs."""
+        if self._reservations is None and config.limits:
+            self._counter_settings = config.counters
+            settings = replace(config, store=self._store_settings or config.store)
+            counters = open_counters(settings, os.environ)
+            self._reservations = Reservations(counters, config.counters.lease, self._on_counters_event)
+        elif self._reservations is not None and self._counter_settings != config.counters:
+            what = "[counters] has changed: restart the gateway to use it"
+            self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
+        if self._reservations is None or not config.limits:
+            return None
+        metrics, log_event = self._telemetry.metrics, self._telemetry.log_event
+        return Limits(config.limits, config.providers, self._reservations, metrics, log_event)
+
+    def _on_counters_event(self, kind: ReservationProblem, what: str) -> None:
+        if kind == "counters_available":
+            self._telemetry.log_event(kind)
+            return
+        self._telemetry.metrics.count_store_failure("count")
+        self._telemetry.log_event(kind, level="error", message=what)
 
     def _on_store_event(self, kind: str, what: str) -> None:
         self._telemetry.log_event(kind, level="error" if kind == "store_unavailable" else "info", message=what)
@@ -472,6 +501,8 @@ class Gateway:
             if self._ledger is not None:
                 await self._ledger.close()
             await self._responses_service.close()
+        if self._reservations is not None:
+            await self._reservations.close()
         self.console.close()
         await self._mcp_servers.close()
         self._model_lists.close()

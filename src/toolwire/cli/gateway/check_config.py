@@ -12,6 +12,7 @@ from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
 from toolwire.gateway.config import store
 from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
 from toolwire.gateway.config.config import ClientKey, Config, McpServer, ModelRule
+from toolwire.gateway.config.limits import describe_amounts
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         ("", general),
         ("providers", list(provider_rows(config))),
         ("models", [model_row(rule) for rule in config.models]),
+        ("limits", [(f"  {limit.name}", describe_amounts(limit)) for limit in config.limits]),
         ("policy", [policy_row(rule) for rule in config.policy]),
         ("mcp", [mcp_row(server) for server in config.mcp.values()]),
         ("client keys", list(key_rows(config))),

@@ -16,7 +16,7 @@ from toolwire.core.prices import Prices
 from toolwire.gateway.config.problems import Problem
 from toolwire.gateway.config.times import parse_time
 from toolwire.gateway.upstream.address import is_loopback
-from toolwire.policy.rules import Rule
+from toolwire.policy.rules import Globs, Rule
 
 MAX_SECONDS = 1e9
 """Three decades: timers cannot take every number, and infinity not at all."""
@@ -408,6 +408,80 @@ class CostSettings(Struct, frozen=True, kw_only=True):
     """For how many seconds it keeps the sums by hour; 0 keeps them forever."""
 
 
+MAX_DOLLARS = 9_000_000
+"""Counters are exact up to 2^53 billionths of a dollar."""
+Dollars = Annotated[float, Meta(gt=0, le=MAX_DOLLARS)]
+LimitSelector = Literal["key", "team", "provider", "model", "agent"]
+
+
+class LimitAmounts(Struct, frozen=True, kw_only=True):
+    """How much may be used, of several things. What is left out has no limit."""
+
+    requests_per_minute: Positive | None = None
+    """Requests that begin in a minute."""
+    tokens_per_minute: Positive | None = None
+    """Input and output tokens, also those from the prompt cache."""
+    tokens_per_hour: Positive | None = None
+    """The same in an hour."""
+    tokens_per_day: Positive | None = None
+    """The same in a day."""
+    tokens_per_month: Positive | None = None
+    """The same in a month."""
+    dollars_per_hour: Dollars | None = None
+    """What requests cost in an hour, in US dollars."""
+    dollars_per_day: Dollars | None = None
+    """The same in a day."""
+    dollars_per_month: Dollars | None = None
+    """The same in a month."""
+    parallel_requests: Positive | None = None
+    """Requests that run at the same time."""
+
+
+class Limit(LimitAmounts, frozen=True, kw_only=True):
+    """A limit on what the selected requests use together. Windows are minutes, hours, days and months of UTC. A request
+    counts in the window in which it began."""
+
+    name: str = ""
+    """Its name in errors, logs and metrics. By default what it selects. Under another name it counts from 0."""
+    key: Globs = ()
+    """Client keys by their names. Here and below: a name or a list of names and patterns; without any, all requests."""
+    team: Globs = ()
+    """Teams of client keys."""
+    provider: Globs = ()
+    """Providers that are asked. A request that reaches such a limit goes to the fallbacks of its model first."""
+    model: Globs = ()
+    """Models, by their names at the provider."""
+    agent: Globs = ()
+    """Agents, recognised by the `user-agent` header. Any client can claim to be any agent, so this is no protection."""
+    per: tuple[LimitSelector, ...] = ()
+    """Count separately for each `key`, `team`, `provider`, `model` or `agent`."""
+    soft: bool = False
+    """Refuse nothing: only warn, in the log and in the metrics."""
+    on_store_down: Literal["open", "closed"] | None = None
+    """If the counters cannot be reached: let requests pass without counting them (`open`), or refuse them (`closed`).
+    Default: `closed` for dollars, `open` for everything else."""
+    on_unknown_price: Literal["open", "closed"] = "open"
+    """Models without a known price: let them pass a limit in dollars, which does not count them, or refuse them."""
+
+
+class CounterSettings(Struct, frozen=True, kw_only=True):
+    """Where the counters of `[[limits]]` are. Gateways with the same counters share their limits."""
+
+    url: str = ""
+    """`redis://HOST:PORT/DATABASE` (also `rediss`, `unix`, `valkey` and `valkeys`), or `postgresql://USER@HOST/DATABASE`.
+    Default: the `[store]`; with SQLite in memory, and in its file for a restart and for several workers."""
+    url_env: str = ""
+    """The environment variable with the URL, to keep its password out of this file."""
+    lease: Annotated[float, Meta(ge=1, le=3600)] = 30.0
+    """After how many seconds without a sign of life from its gateway a request gives back what it had reserved."""
+
+    def __repr__(self) -> str:  # the URL may contain a password
+        return f"Counters(lease={self.lease})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("lease", self.lease)]
+
+
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
     """The console, a page at `/` that shows both sides of the recent requests. They are kept in memory only."""
 
@@ -487,6 +561,8 @@ class Config(Struct, frozen=True, kw_only=True):
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
     costs: CostSettings = CostSettings()
+    limits: tuple[Limit, ...] = ()
+    counters: CounterSettings = CounterSettings()
     console: ConsoleSettings = ConsoleSettings()
     policy: tuple[Rule, ...] = ()
     mcp: Mapping[str, McpServer] = EMPTY_MAPPING

@@ -34,6 +34,7 @@ from toolwire.gateway.config.config import (
     Timeouts,
     TranslateSettings,
 )
+from toolwire.gateway.config.limits import check_counters, read_counters, read_limits
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
 from toolwire.gateway.config.model_facts import add_prices, read_facts, read_prices
 from toolwire.gateway.config.policies import preset_rules, read_policies
@@ -54,7 +55,7 @@ from toolwire.gateway.config.providers import (
     embedded_providers,
     known_servers,
 )
-from toolwire.gateway.config.store import MIN_KEY_LENGTH, read_store
+from toolwire.gateway.config.store import check_secret, read_store
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback, is_private
 from toolwire.protocols import CODECS
@@ -67,7 +68,20 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
 MAX_FALLBACK_CHAIN = 50
 """Rules whose fallbacks lead from one to the next. Requests follow the whole chain."""
-SECTIONS = ("server", "providers", "models", "translate", "store", "costs", "console", "policy", "mcp")
+SECTIONS = (
+    "server",
+    "providers",
+    "models",
+    "translate",
+    "store",
+    "costs",
+    "limits",
+    "counters",
+    "console",
+    "policy",
+    "mcp",
+)
+LIST_SECTIONS = ("policy", "limits")
 RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "deadlines"): "timeouts",
     ("server", "timeouts", "retries"): "all_attempts",
@@ -209,6 +223,15 @@ def _toml_problem(error: str, text: str) -> Problem:
 # --- sections -----------------------------------------------------------------------------------------------------
 
 
+def _find_sections(tables: TomlTable, collector: ProblemCollector) -> dict[str, TomlTable]:
+    """The sections that are one table each."""
+    for name in tables:
+        if name not in SECTIONS:
+            collector.at(name).add(f"unknown section `{name}`", suggest_name(name, SECTIONS))
+    named = [name for name in SECTIONS if name not in LIST_SECTIONS]
+    return {name: collector.at(name).expect_table(tables.get(name, {})) for name in named}
+
+
 def _read_sections(
     tables: TomlTable,
     environ: Mapping[str, str],
@@ -217,10 +240,7 @@ def _read_sections(
     collector: ProblemCollector,
     path: Path | None,
 ) -> Config:
-    for name in tables:
-        if name not in SECTIONS:
-            collector.at(name).add(f"unknown section `{name}`", suggest_name(name, SECTIONS))
-    sections = {name: collector.at(name).expect_table(tables.get(name, {})) for name in SECTIONS if name != "policy"}
+    sections = _find_sections(tables, collector)
     server = _read_server(sections["server"], server_overrides, collector.at("server"))
     translate = collector.at("translate").read_fields(sections["translate"], TranslateSettings)
     folder = path.parent if path is not None else Path()
@@ -241,7 +261,7 @@ def _read_sections(
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
     clients = read_client_names(server)
-    _check_secret(server, environ, collector.at("server", "secret_env"))
+    check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
         providers=add_prices(providers, prices, rules),
@@ -250,6 +270,8 @@ def _read_sections(
         translate=TranslateSettings(**translate or {}),
         store=store,
         costs=_read_costs(sections["costs"], collector.at("costs")),
+        limits=read_limits(tables.get("limits", []), collector.at("limits"), (*builder.names, *providers), clients),
+        counters=read_counters(sections["counters"], environ, collector.at("counters")),
         console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
         policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), clients)
@@ -259,6 +281,7 @@ def _read_sections(
         file=path,
         has_key_list="keys" in sections["server"],
     )
+    check_counters(config, environ, collector)
     _check_substitutes(config, collector)
     _check_exposure(config, collector)
     check_secrets(config, environ, collector)
@@ -304,18 +327,6 @@ def _read_server(table: TomlTable, overrides: Mapping[str, object], place: Probl
 def _join_keys(tables: object, added: object) -> object:
     """The keys of the file, and those that a parent process has made for itself."""
     return [*tables, *added] if isinstance(tables, list) and isinstance(added, Sequence) else tables
-
-
-def _check_secret(server: ServerSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
-    if not server.secret_env:
-        return
-    found = [secret for secret in map(str.strip, environ.get(server.secret_env, "").split(",")) if secret]
-    if not found:
-        hint = f"set {server.secret_env}; otherwise another key would sign"
-        place.add(f"the environment variable {server.secret_env} is not set", hint)
-    elif any(len(secret) < MIN_KEY_LENGTH for secret in found):
-        hint = "create one with `openssl rand -hex 32`"
-        place.add(f"a secret of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
 
 
 def _check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:

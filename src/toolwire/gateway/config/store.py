@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from toolwire.core.packages import describe_missing_package, is_installed
-from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.config.config import ServerSettings, StoreSettings
 from toolwire.gateway.config.problems import ProblemCollector, suggest_name
 
 NO_STORE = "none"
@@ -81,10 +81,7 @@ def _check_url(url: str, place: ProblemCollector) -> None:
         return
     scheme, colon, _ = url.partition("://")
     if scheme in POSTGRES_SCHEMES and colon:
-        if not _is_database_url(url):
-            place.add("not a valid database URL", "write postgresql://USER@HOST/DATABASE")
-        elif not is_installed("asyncpg"):
-            place.add(*describe_missing_package("PostgreSQL", "asyncpg"))
+        check_postgres_url(url, place)
     elif url.startswith(SQLITE_PREFIX):
         if not url.startswith(f"{SQLITE_PREFIX}/") or url.endswith("/"):
             place.add("not an absolute path of a file", "write sqlite:///FOLDER/FILE")
@@ -94,6 +91,13 @@ def _check_url(url: str, place: ProblemCollector) -> None:
         near = suggest_name(scheme, ("sqlite", *POSTGRES_SCHEMES, NO_STORE)) if colon or scheme.isalpha() else ""
         hint = near if near.startswith("did") else f"choose from: {_URL_FORMS}"
         place.add("not a valid store URL", hint)
+
+
+def check_postgres_url(url: str, place: ProblemCollector) -> None:
+    if not _is_database_url(url):
+        place.add("not a valid database URL", "write postgresql://USER@HOST/DATABASE")
+    elif not is_installed("asyncpg"):
+        place.add(*describe_missing_package("PostgreSQL", "asyncpg"))
 
 
 def _hosts_without_user(netloc: str) -> str:
@@ -121,3 +125,16 @@ def _check_keys(settings: StoreSettings, environ: Mapping[str, str], place: Prob
     elif any(len(key) < MIN_KEY_LENGTH for key in found):
         hint = "create one with `openssl rand -hex 32`"
         place.add(f"a key of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")
+
+
+def check_secret(server: ServerSettings, environ: Mapping[str, str], place: ProblemCollector) -> None:
+    """Check `[server] secret_env`, which replaces the key in the store."""
+    if not server.secret_env:
+        return
+    found = [secret for secret in map(str.strip, environ.get(server.secret_env, "").split(",")) if secret]
+    if not found:
+        hint = f"set {server.secret_env}; otherwise another key would sign"
+        place.add(f"the environment variable {server.secret_env} is not set", hint)
+    elif any(len(secret) < MIN_KEY_LENGTH for secret in found):
+        hint = "create one with `openssl rand -hex 32`"
+        place.add(f"a secret of fewer than {MIN_KEY_LENGTH} characters can be guessed", hint, "warning")

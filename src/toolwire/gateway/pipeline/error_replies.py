@@ -18,6 +18,7 @@ from toolwire.gateway.pipeline.gateway_request import AttemptFailed, GatewayRequ
 from toolwire.gateway.pipeline.headers import JSON_HEADERS, recognise_agent
 from toolwire.gateway.server.admission import RETRY_AFTER
 from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.usage.limits import LimitRefusal
 
 FIRST_RETRY_WAIT = 0.25
 """Seconds before the first retry; doubled for each further one, with jitter."""
@@ -150,6 +151,17 @@ def gateway_error(
 ) -> AttemptFailed:
     """An error of the gateway itself; with an upstream, about what its provider needs or cannot do."""
     return AttemptFailed(failure, error_reply(call.client_codec, failure, upstream), False, can_fall_back)
+
+
+def limit_error(call: GatewayRequest, refusal: LimitRefusal) -> AttemptFailed:
+    """A limit of the operator refuses the request: with the rate-limit headers of the client's dialect."""
+    codec = call.client_codec
+    reply = error_reply(codec, refusal.failure)
+    headers = codec.http.write_rate_limits(refusal.rate_limits, call.now)
+    if not refusal.can_retry:
+        headers |= codec.http.no_retry_headers
+    reply = Reply(reply.status, {**reply.headers, **headers}, reply.body)
+    return AttemptFailed(refusal.failure, reply, can_fall_back=refusal.depends_on_target)
 
 
 def transport_error(call: GatewayRequest, upstream: Upstream, error: TransportError) -> AttemptFailed:

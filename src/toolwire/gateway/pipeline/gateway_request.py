@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from toolwire.gateway.responses_state.idempotency import IdempotencyClaim
     from toolwire.gateway.responses_state.recorder import StatelessRecorder, StoringRecorder
     from toolwire.gateway.store.repository import ExchangeSignatures
+    from toolwire.gateway.usage.limits import Limits
 
 
 _T = TypeVar("_T")
@@ -107,6 +108,7 @@ class Runtime:
     ) -> None:
         self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
+        self.limits: Limits | None = None
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         self.router = Router(config)
         self.find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS

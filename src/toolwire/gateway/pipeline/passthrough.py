@@ -90,8 +90,22 @@ async def pass_request_through(
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
+    refused_by_limit = await _reserve_limits(call, endpoint, target, body)
+    if refused_by_limit is not None:
+        return refused_by_limit
     rewritten = named.rewrite_body(target.model)
     return await _send_request(call, request, match, objects, upstream, session, rewritten)
+
+
+async def _reserve_limits(
+    call: GatewayRequest, endpoint: PassthroughEndpoint, target: Target, body: bytes
+) -> Reply | None:
+    """Requests that use a model count, like those that are translated."""
+    limits = call.runtime.limits
+    if limits is None or not (endpoint.runs_models or endpoint.model_place):
+        return None
+    refusal = await limits.reserve(call.record, target.provider, target.model, body)
+    return error_replies.limit_error(call, refusal).reply if refusal is not None else None
 
 
 async def _send_request(

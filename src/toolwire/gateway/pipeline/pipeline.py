@@ -118,6 +118,7 @@ class Pipeline:
         try:
             answer = (
                 (await self.refuse_objects(call, targets) if self._checks_objects else None)
+                or (await self._check_limits(call, targets) if self.runtime.limits is not None else None)
                 or await self._add_state_and_tools(call, targets)
                 or await self.request_answer(call, targets)
             )
@@ -183,6 +184,22 @@ class Pipeline:
         refused = await self.provider_objects.refuse_references(call, targets)
         return error_replies.gateway_error(call, refused) if refused is not None else None
 
+    # --- limits ---
+
+    async def reserve_limits(self, call: GatewayRequest, target: Target) -> AttemptFailed | None:
+        """Reserve what the request will probably use, until its exchange ends. A failure if a limit refuses it."""
+        limits = self.runtime.limits
+        if limits is None:
+            return None
+        refusal = await limits.reserve(call.record, target.provider, target.model, call.body)
+        return error_replies.limit_error(call, refusal) if refusal is not None else None
+
+    async def _check_limits(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
+        """Reserve before anything is done for the request, or stored."""
+        refused = await self.reserve_limits(call, targets[0])
+        has_fallback = refused is not None and refused.can_fall_back and len(targets) > 1
+        return None if has_fallback else refused
+
     # --- prepare and attempt, with retries and fallbacks ---
 
     async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer:
@@ -199,7 +216,7 @@ class Pipeline:
         deadline = started + self._max_seconds
         first_failure: AttemptFailed | None = None
         for number, target in enumerate(available, 1):
-            answer = await self._try_target(call, target)
+            answer = await self.reserve_limits(call, target) or await self._try_target(call, target)
             if type(answer) is AttemptFailed:
                 following = available[number] if number < len(available) else None
                 answer = await self._retry_target(call, target, answer, following, deadline)

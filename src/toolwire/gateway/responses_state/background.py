@@ -362,6 +362,7 @@ def _start_record(call: GatewayRequest) -> None:
     record = call.record = request_record.make_related("background", call.clock(), time.time())
     record.method, record.path = request_record.method, request_record.path
     record.requested_model, record.stream = request_record.requested_model, True
+    record.reservation, request_record.reservation = request_record.reservation, None
     if request_record.capture is not None:
         record.capture = request_record.capture.copy_for(call.body)
     call.runtime.telemetry.start_exchange(call.record)

@@ -274,8 +274,20 @@ CONFIG_RELOADS = Metric(
     ("outcome",),
 )
 STORE_FAILURES = Metric(
-    "toolwire_store_failures_total", "Operations of the store that failed, by action: `read` or `write`.", ("action",)
+    "toolwire_store_failures_total",
+    "Operations of the store that failed, by action: `read`, `write` or `count` (of limits).",
+    ("action",),
 )
+LIMIT_USED = Metric(
+    "toolwire_limit_used",
+    "What was used and reserved of a limit in its window when it was last looked at, by its key in [[limits]].",
+    ("limit", "amount", "group"),
+    "gauge",
+    "max",
+)
+LIMIT_MAXIMUM = Metric("toolwire_limit_maximum", "The amount of a limit.", ("limit", "amount", "group"), "gauge", "max")
+LIMIT_REFUSALS = Metric("toolwire_limit_refusals_total", "Requests that a limit has refused.", ("limit", "amount"))
+LIMIT_WARNINGS = Metric("toolwire_limit_warnings_total", "Requests beyond a soft limit.", ("limit", "amount"))
 LOG_LINES_DROPPED = Metric(
     "toolwire_log_lines_dropped_total", "Log lines that were dropped because standard error was not read."
 )
@@ -288,7 +300,7 @@ METRICS: Mapping[str, Metric] = {
         ATTEMPTS, UPSTREAM_ERRORS, IN_FLIGHT,
         PROVIDER_COOLDOWN, ACCOUNT_ATTEMPTS, ACCOUNT_COOLDOWN, ACCOUNT_LIMIT_REMAINING, CACHE_EXPECTED,
         CACHE_MISSED, CACHE_MISSED_COST, CACHE_BREAKS, CONFIG_RELOADS, STORE_FAILURES,
-        LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
+        LIMIT_USED, LIMIT_MAXIMUM, LIMIT_REFUSALS, LIMIT_WARNINGS, LOG_LINES_DROPPED, WORKERS, BUILD_INFO,
     )
 }  # fmt: skip
 
@@ -477,6 +489,17 @@ class Metrics:
 
     def count_store_failure(self, action: str) -> None:
         self._values[self._cell_of(STORE_FAILURES, (action,))] += 1.0
+
+    def set_limit_use(self, limit: str, amount: str, group: str, used: float, maximum: float) -> None:
+        labels = (limit, amount, printable_text(group, 100))
+        self._values[self._cell_of(LIMIT_USED, labels)] = used
+        self._values[self._cell_of(LIMIT_MAXIMUM, labels)] = maximum
+
+    def count_limit_refusal(self, limit: str, amount: str) -> None:
+        self._values[self._cell_of(LIMIT_REFUSALS, (limit, amount))] += 1.0
+
+    def count_limit_warning(self, limit: str, amount: str) -> None:
+        self._values[self._cell_of(LIMIT_WARNINGS, (limit, amount))] += 1.0
 
     def count_dropped_lines(self, lines: int) -> None:
         self._values[self._dropped_lines_cell] += lines

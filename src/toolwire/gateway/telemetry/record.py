@@ -346,6 +346,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """What each call of a provider has used, also those whose answers the client did not get."""
     open_call: CallUsage | None = None
     """The call of a provider that has not ended yet."""
+    reservation: object = None
+    """What the request holds of its limits until it ends (`usage.limits.Reservation`)."""
     is_priced: bool = False
     """Were prices looked up for its calls?"""
     sent_prompts: tuple[SentPrompt, ...] = ()

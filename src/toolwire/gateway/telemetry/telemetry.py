@@ -13,6 +13,7 @@ from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.stderr import STDERR
+from toolwire.gateway.usage.limits import settle_reservation
 
 if TYPE_CHECKING:
     from toolwire.gateway.config.config import ConsoleSettings, ServerSettings
@@ -181,6 +182,8 @@ class Telemetry:
         record.ended = ended
         if record.open_call is not None:  # its client has left while the provider worked
             self.end_call(record, None)
+        if record.reservation is not None:
+            settle_reservation(record)
         self._finished_records.append(record)
         if len(self._finished_records) == 1:
             if self._loop is None:

@@ -1,0 +1,110 @@
+"""`toolwire limits`: for operators: what is used of each limit, from the counters themselves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from msgspec import Struct
+
+from toolwire.cli import CommandError, terminal
+from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
+from toolwire.cli.gateway.store import EXIT_DOWN
+from toolwire.core.rate_limits import write_duration
+from toolwire.gateway.config.config import Config, Limit
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, counters_url, describe_amount
+from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.usage.amounts import format_dollars, write_amount
+from toolwire.gateway.usage.counters import Counters, CounterUse
+from toolwire.gateway.usage.counters_sqlite import SqliteCounters
+from toolwire.gateway.usage.limits import UNITS_PER_DOLLAR
+from toolwire.gateway.usage.open_counters import open_counters
+
+
+class LimitUse(Struct, frozen=True):
+    """One amount of a limit. Dollars are exact, as text."""
+
+    limit: str
+    group: str
+    amount: str
+    """Its key in the file."""
+    maximum: float
+    used: int | str
+    reserved: int | str
+    opens_after: float | None
+    """Seconds until the window ends; null for parallel requests, and if nothing was used yet."""
+    soft: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    config = load_or_report(args.config)
+    if not config.limits:
+        raise CommandError("there are no limits", "add [[limits]] to the file: see the guide Limits")
+    found = asyncio.run(_list_counters(_open_shared_counters(config)))
+    if isinstance(found, StoreDown):
+        raise CommandError(found.reason, "start it, or see [counters] and [store] in the file", EXIT_DOWN)
+    uses = list(find_uses(config.limits, found))
+    if args.json:
+        sys.stdout.write(terminal.format_json(uses))
+    else:
+        rows = [("limit", "for", "amount", "used", "reserved", "opens in"), *map(_row, uses)]
+        sys.stdout.write(terminal.format_table(rows, has_header=True))
+    return 0
+
+
+def _open_shared_counters(config: Config) -> Counters:
+    """The counters outside of the gateway's memory."""
+    url = counters_url(config.counters, os.environ) or store_url(config.store, os.environ)
+    if url == NO_STORE:
+        hint = "ask it: /metrics has toolwire_limit_used; with a store they outlive it"
+        raise CommandError("the counters are in the memory of the gateway: `url` in [store] is `none`", hint)
+    path = sqlite_path(url)
+    return SqliteCounters(path) if path is not None else open_counters(config, os.environ)
+
+
+async def _list_counters(counters: Counters) -> list[CounterUse] | StoreDown:
+    try:
+        return await counters.list_counters()
+    finally:
+        await counters.close()
+
+
+def find_uses(limits: Sequence[Limit], counters: Sequence[CounterUse]) -> Iterator[LimitUse]:
+    """What is used of each amount of each limit, and of each group that has used something."""
+    for limit in limits:
+        for field in AMOUNT_FIELDS:
+            if getattr(limit, field) is None:
+                continue
+            name = f"{limit.name}/{field}"
+            found = [
+                use for use in counters if use.counter == name or (limit.per and use.counter.startswith(f"{name}/"))
+            ]
+            for use in found or [CounterUse(name, "", 0, 0, 0.0)]:
+                yield _describe_use(limit, field, use.counter.removeprefix(name).removeprefix("/"), use)
+
+
+def _describe_use(limit: Limit, field: str, group: str, use: CounterUse) -> LimitUse:
+    is_money = field.startswith("dollars")
+    used, held = (write_amount(Decimal(one) / UNITS_PER_DOLLAR) if is_money else one for one in (use.used, use.held))
+    opens = use.opens_after if use.unit not in ("", "none") else None
+    return LimitUse(limit.name, group, field, getattr(limit, field), used, held, opens, limit.soft)
+
+
+def _row(use: LimitUse) -> tuple[str, ...]:
+    opens = write_duration(round(use.opens_after)) if use.opens_after is not None else ""
+    amounts = (_show(use.used), _show(use.reserved))
+    return use.limit, use.group, describe_amount(use.amount, use.maximum), *amounts, opens
+
+
+def _show(amount: int | str) -> str:
+    return format_dollars(Decimal(amount)) if isinstance(amount, str) else f"{amount:,}"

@@ -1,0 +1,404 @@
+"""The limits of one configuration: which apply to a request, what it reserves of them, and what it has used.
+
+Who a request counts for comes from its key alone. Only `agent` is what the client says of itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from time import monotonic
+from typing import Literal
+
+from msgspec import Struct
+
+from toolwire.core.codec import RateLimit
+from toolwire.core.ids import hex_digest
+from toolwire.core.ir import Failure
+from toolwire.core.rate_limits import write_timestamp
+from toolwire.core.tokens import estimate_body_tokens
+from toolwire.gateway.config.config import Limit, Provider
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, SELECTORS, describe_amount
+from toolwire.gateway.models.prices import estimate_cost
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.usage.amounts import format_dollars
+from toolwire.gateway.usage.costs import CallPricer
+from toolwire.gateway.usage.counters import Charge, CounterState, Reserved, Unit
+from toolwire.gateway.usage.reservations import Reservations
+from toolwire.policy.rules import matches_globs
+
+UNITS_PER_DOLLAR = 1_000_000_000
+MAX_RESERVED_OUTPUT = 4096
+"""Output tokens that a request reserves at most. Clients ask for as many as the model can give, and few use them."""
+DEFAULT_RESERVED_OUTPUT = 1024
+"""For requests that set no limit."""
+MAX_SETTLED = 2**48
+"""Providers can count nonsense, and counters have an end."""
+PARALLEL_RETRY_AFTER = 2.0
+"""Seconds. Nobody knows when a running request ends."""
+STORE_RETRY_AFTER = 2.0
+MAX_WAIT = 60.0
+"""Seconds. A client that has to wait longer should tell its user instead of trying again."""
+MAX_QUIET_SECONDS = 3600.0
+"""A soft limit that is passed is logged once in its window, but at least so often."""
+INNER_OPERATIONS = frozenset({"describe_image"})
+"""Requests that the gateway makes itself while it serves one of a client: they use tokens, but are not requests."""
+_MAX_CACHED = 4096
+_MAX_GROUP = 100
+_MAX_NOTED = 10_000
+_OUTPUT_LIMIT = re.compile(rb'"(?:max_tokens|max_completion_tokens|max_output_tokens|maxOutputTokens)"\s*:\s*(\d{1,9})')
+_OUTPUT_LIMIT_STARTS = (b'"max_', b'"maxO')
+_MAX_STARTS = 16
+
+Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
+
+
+class LimitRule(Struct, frozen=True, eq=False):
+    """One amount of a limit, for one group of requests."""
+
+    limit: Limit
+    field: str
+    """Its key in the file, such as `tokens_per_day`."""
+    measure: Measure
+    unit: Unit
+    counter: str
+    group: str
+    """The values of `per`, for people."""
+    maximum: int
+    """In the units of the counter."""
+    depends_on_target: bool
+    """Does it matter which provider and model are asked?"""
+
+    @property
+    def is_closed(self) -> bool:
+        """Are requests refused while the counters cannot be reached?"""
+        default = "closed" if self.measure == "dollars" else "open"
+        return not self.limit.soft and (self.limit.on_store_down or default) == "closed"
+
+
+class Estimate(Struct, frozen=True):
+    """What a request will probably use."""
+
+    input_tokens: int
+    output_tokens: int
+    cost: Decimal | None = None
+    """None if it is not known, or if no limit asks for it."""
+
+    def amount(self, measure: Measure) -> int:
+        if measure == "tokens":
+            return self.input_tokens + self.output_tokens
+        return count_dollars(self.cost) if measure == "dollars" else 1
+
+
+class Reservation(Struct, eq=False):
+    """What a running request holds of its limits."""
+
+    id: str
+    rules: tuple[LimitRule, ...]
+    limits: Limits
+    estimate: Estimate
+    first_call: int
+    """The calls of providers before this one are settled already."""
+
+
+class LimitRefusal(Struct, frozen=True):
+    failure: Failure
+    rate_limits: tuple[RateLimit, ...] = ()
+    """The limits that refused, for the headers of the client's dialect."""
+    can_retry: bool = True
+    """Is it worth trying again soon?"""
+    depends_on_target: bool = False
+    """Would another provider or model be allowed?"""
+
+
+class Limits:
+    """The limits of one configuration, with the counters of the process."""
+
+    def __init__(
+        self,
+        limits: Sequence[Limit],
+        providers: Mapping[str, Provider],
+        reservations: Reservations,
+        metrics: Metrics,
+        log_event: Callable[..., None],
+    ) -> None:
+        self._limits, self._pricer = limits, CallPricer(providers)
+        self._reservations, self._metrics, self._log_event = reservations, metrics, log_event
+        self._find_rules = lru_cache(_MAX_CACHED)(self._build_rules)
+        self._rules_by_counters: dict[tuple[str, ...], tuple[LimitRule, ...]] = {}
+        """Requests with the same counters have the same rules, whichever provider they go to."""
+        self._warned_until: dict[str, float] = {}
+        """Counters of soft limits that were logged, and until when that is enough."""
+        self._unpriced_models: set[tuple[str, str]] = set()
+        """Models without a price that were logged."""
+
+    async def reserve(self, record: ExchangeRecord, provider: Provider, model: str, body: bytes) -> LimitRefusal | None:
+        """Reserve what a request to this provider will probably use. The record keeps it until the exchange ends. A
+        refusal if a limit does not allow it."""
+        is_inner = record.operation in INNER_OPERATIONS
+        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
+        held = record.reservation
+        if isinstance(held, Reservation):
+            if held.rules is rules:
+                return None  # another attempt at the same provider, or at one with the same limits
+            self.settle(record, held, requests=0)
+        if not rules:
+            return None
+        estimate = self._estimate_use(record, rules, provider, model, body)
+        if isinstance(estimate, LimitRefusal):
+            return estimate
+        charges = [
+            Charge(rule.counter, rule.unit, estimate.amount(rule.measure), -1 if rule.limit.soft else rule.maximum)
+            for rule in rules
+        ]
+        result = await self._reservations.reserve(charges)
+        if isinstance(result, StoreDown):
+            return self._refuse_unreachable(rules)
+        id, reserved = result
+        self._note_states(rules, charges, reserved)
+        if reserved.refused:
+            return self._refuse(rules, charges, reserved, record.started_at)
+        record.reservation = Reservation(id, rules, self, estimate, len(record.call_usages))
+        return None
+
+    def settle(self, record: ExchangeRecord, reservation: Reservation, requests: int) -> None:
+        """Count what the exchange has used since its reservation."""
+        record.reservation = None
+        calls = record.call_usages[reservation.first_call :]
+        measures = {rule.measure for rule in reservation.rules}
+        used: dict[str, int] = {"requests": requests, "parallel_requests": 0}
+        if "tokens" in measures:
+            used["tokens"] = _count_tokens(record, calls, reservation.estimate)
+        if "dollars" in measures:
+            used["dollars"] = self._count_cost(record, calls, reservation.estimate)
+        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in reservation.rules]
+        self._reservations.settle(reservation.id, tuple(amounts))
+
+    # --- which limits apply ---
+
+    def _build_rules(
+        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool
+    ) -> tuple[LimitRule, ...]:
+        values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model}
+        rules: list[LimitRule] = []
+        for limit in self._limits:
+            if not all(_matches(values[name], getattr(limit, name)) for name in SELECTORS):
+                continue
+            group = ", ".join(values[name] for name in limit.per)
+            chosen = {"provider", "model"}.intersection(limit.per)
+            for field in AMOUNT_FIELDS:
+                rule = _build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
+                if rule is not None and not (is_inner and rule.measure in ("requests", "parallel_requests")):
+                    rules.append(rule)
+        if len(self._rules_by_counters) >= _MAX_CACHED:
+            self._rules_by_counters.clear()
+        return self._rules_by_counters.setdefault(tuple(rule.counter for rule in rules), tuple(rules))
+
+    # --- estimates and counts ---
+
+    def _estimate_use(
+        self, record: ExchangeRecord, rules: Sequence[LimitRule], provider: Provider, model: str, body: bytes
+    ) -> Estimate | LimitRefusal:
+        priced = [rule for rule in rules if rule.measure == "dollars"]
+        if not priced and not any(rule.measure == "tokens" for rule in rules):
+            return _NO_ESTIMATE
+        input_tokens, output_tokens = estimate_body_tokens(body), estimate_output(body)
+        if not priced:
+            return Estimate(input_tokens, output_tokens)
+        cost = estimate_cost(provider, model, input_tokens, output_tokens, record.started_at)
+        if provider.embedded:
+            cost = Decimal(0)
+        if cost is None:
+            closed = [rule for rule in priced if rule.limit.on_unknown_price == "closed" and not rule.limit.soft]
+            if closed:
+                return _refuse_unpriced(closed[0], provider, model)
+            self._note_unpriced(provider.name, model)
+        return Estimate(input_tokens, output_tokens, cost)
+
+    def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Estimate) -> int:
+        total = 0
+        for call in calls:
+            cost = estimate.cost if call.usage is None else call.cost or self._find_cost(call, record.started_at)
+            if cost is None:
+                self._note_unpriced(call.provider, call.model)
+            total += count_dollars(cost)
+        return total if calls else _count_unread(record, count_dollars(estimate.cost))
+
+    def _find_cost(self, call: CallUsage, at: float) -> Decimal | None:
+        """For a gateway that does not look up costs otherwise ([costs])."""
+        priced = CallUsage(call.provider, call.model, usage=call.usage)
+        self._pricer.price_call(priced, at)
+        return priced.cost
+
+    # --- refusals ---
+
+    def _refuse(
+        self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved, now: float
+    ) -> LimitRefusal:
+        refused = [(rules[index], charges[index].amount, reserved.states[index]) for index in reserved.refused]
+        for rule, _, _ in refused:
+            self._metrics.count_limit_refusal(rule.limit.name, rule.field)
+        # The client has to wait for the one that opens last.
+        rule, amount, state = max(refused, key=lambda row: (row[1] > row[0].maximum, _wait_seconds(row[0], row[2])))
+        is_too_large = amount > rule.maximum
+        wait = None if is_too_large else _wait_seconds(rule, state)
+        message = _describe_refusal(rule, amount, state, now)
+        return LimitRefusal(
+            Failure("rate", message, 429, retry_after=wait),
+            tuple(_rate_limit(rule, state) for rule, _, state in refused if rule.measure in ("requests", "tokens")),
+            can_retry=wait is not None and wait <= MAX_WAIT,
+            depends_on_target=all(rule.depends_on_target for rule, _, _ in refused),
+        )
+
+    def _refuse_unreachable(self, rules: Sequence[LimitRule]) -> LimitRefusal | None:
+        closed = next((rule for rule in rules if rule.is_closed), None)
+        if closed is None:
+            return None
+        self._metrics.count_limit_refusal(closed.limit.name, closed.field)
+        what = f"the limit `{closed.limit.name}` cannot be checked, because its counters cannot be reached"
+        failure = Failure("overloaded", f"{what}; try again in a moment", 503, retry_after=STORE_RETRY_AFTER)
+        return LimitRefusal(failure)
+
+    # --- logs and metrics ---
+
+    def _note_states(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved) -> None:
+        for rule, charge, state in zip(rules, charges, reserved.states, strict=True):
+            taken = state.taken + (0 if reserved.refused else charge.amount)
+            self._metrics.set_limit_use(
+                rule.limit.name, rule.field, rule.group, _file_amount(rule, taken), _file_amount(rule, rule.maximum)
+            )
+            if rule.limit.soft and taken > rule.maximum:
+                self._warn_soft(rule, taken, state)
+
+    def _warn_soft(self, rule: LimitRule, taken: int, state: CounterState) -> None:
+        self._metrics.count_limit_warning(rule.limit.name, rule.field)
+        now = monotonic()
+        if now >= self._warned_until.get(rule.counter, 0.0):
+            if len(self._warned_until) >= _MAX_NOTED:
+                self._warned_until.clear()
+            self._warned_until[rule.counter] = now + min(state.opens_after, MAX_QUIET_SECONDS)
+            what = f"the soft limit {_describe_limit(rule)} is passed: {_describe_use(rule, taken)}"
+            self._log_event(
+                "limit_passed", level="warn", limit=rule.limit.name, amount=rule.field, group=rule.group, message=what
+            )
+
+    def _note_unpriced(self, provider: str, model: str) -> None:
+        if (provider, model) in self._unpriced_models:
+            return
+        if len(self._unpriced_models) >= _MAX_NOTED:
+            self._unpriced_models.clear()
+        self._unpriced_models.add((provider, model))
+        what = f"no price is known for `{provider}/{model}`, so limits in dollars do not count it"
+        hint = 'add [models.NAME.facts.prices], or on_unknown_price = "closed" to the limit'
+        self._log_event("limit_unpriced", level="warn", provider=provider, model=model, message=what, hint=hint)
+
+
+def settle_reservation(record: ExchangeRecord) -> None:
+    """The exchange has ended."""
+    if isinstance(record.reservation, Reservation):
+        record.reservation.limits.settle(record, record.reservation, requests=1)
+
+
+_NO_ESTIMATE = Estimate(0, 0)
+
+
+def _matches(value: str, globs: tuple[str, ...]) -> bool:
+    return not globs or (bool(value) and matches_globs(value, globs))
+
+
+def _build_rule(limit: Limit, field: str, group: str, depends_on_target: bool) -> LimitRule | None:
+    amount = getattr(limit, field)
+    if amount is None:
+        return None
+    measure, _, unit = field.partition("_per_")
+    maximum = count_dollars(Decimal(str(amount))) if measure == "dollars" else int(amount)
+    name = f"{limit.name}/{field}"
+    if group:
+        is_plain = len(group) <= _MAX_GROUP and group.isprintable()
+        name += f"/{group if is_plain else hex_digest(group, 32)}"
+    return LimitRule(limit, field, measure, unit or "none", name, group, maximum, depends_on_target)  # type: ignore[arg-type]
+
+
+# --- amounts ---
+
+
+def count_dollars(amount: Decimal | None) -> int:
+    """In the units of the counters, rounded up. What is not known is not counted."""
+    return 0 if amount is None else math.ceil(amount * UNITS_PER_DOLLAR)
+
+
+def estimate_output(body: bytes) -> int:
+    """How many output tokens a request will probably get, from the limit that it sets. Its body is not parsed."""
+    for start in _OUTPUT_LIMIT_STARTS:
+        position = body.find(start)
+        for _ in range(_MAX_STARTS):
+            if position < 0:
+                break
+            found = _OUTPUT_LIMIT.match(body, position)
+            if found is not None:
+                return min(int(found[1]), MAX_RESERVED_OUTPUT)
+            position = body.find(start, position + 1)
+    return DEFAULT_RESERVED_OUTPUT
+
+
+def _count_tokens(record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Estimate) -> int:
+    estimated = estimate.amount("tokens")
+    if not calls:
+        return _count_unread(record, estimated)
+    return sum(estimated if call.usage is None else call.usage.input + call.usage.output for call in calls)
+
+
+def _count_unread(record: ExchangeRecord, estimated: int) -> int:
+    """For an exchange without calls whose usage was read: it used nothing, or its answer only passed through."""
+    return estimated if record.operation == "passthrough" and 200 <= record.status < 300 else 0
+
+
+# --- texts ---
+
+
+def _wait_seconds(rule: LimitRule, state: CounterState) -> float:
+    return PARALLEL_RETRY_AFTER if rule.unit == "none" else math.ceil(max(1.0, state.opens_after))
+
+
+def _file_amount(rule: LimitRule, amount: int) -> float:
+    return amount / UNITS_PER_DOLLAR if rule.measure == "dollars" else float(amount)
+
+
+def _describe_limit(rule: LimitRule) -> str:
+    of_group = f" for `{rule.group}`" if rule.group else ""
+    return f"`{rule.limit.name}`{of_group}, {describe_amount(rule.field, _file_amount(rule, rule.maximum))},"
+
+
+def _describe_use(rule: LimitRule, amount: int) -> str:
+    if rule.measure == "dollars":
+        return format_dollars(Decimal(amount) / UNITS_PER_DOLLAR)
+    return f"{amount:,} {rule.measure.replace('_', ' ')}"
+
+
+def _describe_refusal(rule: LimitRule, amount: int, state: CounterState, now: float) -> str:
+    limit = _describe_limit(rule)
+    needs = _describe_use(rule, amount)
+    if amount > rule.maximum:
+        return f"this request alone needs about {needs}, more than the limit {limit} allows; make it smaller"
+    if rule.unit == "none":
+        return f"the limit {limit} is reached; it opens when one of these requests ends"
+    opens = write_timestamp(now + state.opens_after)
+    used = _describe_use(rule, state.taken)
+    more = f"; this request needs about {needs} more" if rule.measure != "requests" else ""
+    return f"the limit {limit} is reached: {used} are used or reserved{more}. It opens at {opens}"
+
+
+def _rate_limit(rule: LimitRule, state: CounterState) -> RateLimit:
+    return RateLimit(rule.measure, rule.maximum, max(0, rule.maximum - state.taken), state.opens_after)
+
+
+def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> LimitRefusal:
+    what = f"no price is known for `{provider.name}/{model}`, and the limit `{rule.limit.name}` refuses such models"
+    hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices])"
+    failure = Failure("permission", f"{what}; {hint}", 403)
+    return LimitRefusal(failure, can_retry=False, depends_on_target=True)
