@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from gateway.clients import PNG
+from gateway.conftest import configuration as provider_configuration
+from gateway.mcp_gateway import equipped, equipping
 from gateway.postgres import schema_of, server
 from gateway.process import serving
-from gateway.provider import ScriptedAnswer
+from gateway.provider import KEYS, Provider, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     PATIENCE,
     PROVIDER_KEY,
@@ -39,6 +42,7 @@ from toolwire.gateway.config.config import StoreSettings
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.costs import read_reported_cost
+from toolwire.gateway.usage.forwarded_usage import find_usage
 from toolwire.gateway.usage.ledger import LedgerQuery, UsageSum
 from toolwire.gateway.usage.ledger_tables import open_ledger
 
@@ -260,3 +264,129 @@ def test_secrets_are_not_in_the_ledger(tmp_path: Path) -> None:
     data = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
     assert PROVIDER_KEY.encode() not in data
     assert b"sk-mine-123" not in data
+
+
+# --- calls that are not an answer of their own ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_every_round_of_tool_calls_is_a_call(provider: Provider, tmp_path: Path, stream: bool) -> None:
+    """The client sees one answer; the provider is asked, and bills, three times."""
+    prices = '[models."chat/gpt-4.1".facts.prices]\ninput = 1.25\noutput = 10.00\n'
+    add = (("test__add", {"a": 2, "b": 3}),)
+    script = provider.script(ScriptedAnswer("", add), ScriptedAnswer("", add), ScriptedAnswer("It is 5."))
+    with equipping(tmp_path, equipped(tmp_path, provider, more=prices)) as base:
+        body = {"model": "m-chat", "max_tokens": 99, "messages": [{"role": "user", "content": script.mark}]}
+        port = int(base.rpartition(":")[2])
+        got = ask(port, "POST", "/v1/messages", encode_json({**body, "stream": stream}).encode())
+        assert got.status == 200
+    assert len(script.asked) == 3
+    found = read_total(f"sqlite://{tmp_path}/store.db", provider="chat", model="gpt-4.1")
+    assert (found.calls, found.unpriced_calls, found.estimated_calls) == (3, 0, 0)
+    one = body_of("openai-chat", ScriptedAnswer("It is 5."))["usage"]
+    assert found.input == 3 * one["prompt_tokens"]
+
+
+def test_a_search_for_tools_is_a_call(provider: Provider, tmp_path: Path) -> None:
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{number}", "description": f"Does task {number}"}}
+        for number in range(8)
+    ]
+    text = provider_configuration(provider.url).replace(
+        "api_key =", 'tool_search = "gateway"\ndirect_tools = 1\napi_key ='
+    )
+    script = provider.script(
+        ScriptedAnswer("", (("search_tools", {"query": "task 7"}),)), ScriptedAnswer("", (("tool_7", {}),))
+    )
+    with equipping(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
+        body = {"model": "m-chat", "messages": [{"role": "user", "content": script.mark}], "tools": tools}
+        got = ask(int(base.rpartition(":")[2]), "POST", "/v1/chat/completions", encode_json(body).encode())
+        assert got.status == 200
+    assert len(script.asked) == 2
+    assert read_total(f"sqlite://{tmp_path}/store.db", provider="chat").calls == 2
+
+
+def test_a_description_of_an_image_is_a_call_of_its_own_model(provider: Provider, tmp_path: Path) -> None:
+    eyes = Provider()
+    eyes.strangers = Script("", [Step(ScriptedAnswer("A red dot."))])
+    text = provider_configuration(provider.url).replace("api_key =", 'describe_images = "eyes/gpt-5.5"\napi_key =')
+    text += f'[providers.eyes]\nprotocols = ["openai-chat"]\nbase_url = "{eyes.url}/v1"\napi_key = "{KEYS["openai-chat"]}"\n'
+    script = provider.script(ScriptedAnswer("A dot."))
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    with equipping(tmp_path, f'{text}[store]\nurl = "sqlite://{tmp_path}/store.db"\n') as base:
+        content = [{"type": "text", "text": script.mark}, image]
+        body = {"model": "m-chat", "messages": [{"role": "user", "content": content}]}
+        headers = {"user-agent": "codex_exec/1.0"}
+        port = int(base.rpartition(":")[2])
+        assert ask(port, "POST", "/v1/chat/completions", encode_json(body).encode(), headers).status == 200
+    eyes.close()
+    url = f"sqlite://{tmp_path}/store.db"
+    assert read_total(url, provider="eyes", operation="describe_image", agent="codex").calls == 1
+    assert read_total(url, provider="chat", operation="chat", agent="codex").calls == 1
+
+
+def test_a_background_response_is_counted(provider: Provider, tmp_path: Path) -> None:
+    script = provider.script(ScriptedAnswer("Done."))
+    text = f'{provider_configuration(provider.url)}[store]\nurl = "sqlite://{tmp_path}/store.db"\n'
+    with equipping(tmp_path, text) as base:
+        body = encode_json({"model": "m-anthropic", "input": script.mark, "background": True}).encode()
+        port = int(base.rpartition(":")[2])
+        made = ask(port, "POST", "/v1/responses", body).json()
+        deadline = time.monotonic() + PATIENCE
+        while ask(port, "GET", f"/v1/responses/{made['id']}").json()["status"] != "completed":
+            assert time.monotonic() < deadline
+    assert read_total(f"sqlite://{tmp_path}/store.db", operation="background", provider="anthropic").calls == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "answered", "tokens"),
+    [
+        ("/v1/embeddings", b'{"data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":7,"total_tokens":7}}', (7, 0)),
+        (
+            "/v1/completions",
+            b'{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}',
+            (5, 3),
+        ),
+        ("/v1/completions", b'data: {"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n', (5, 3)),
+        ("/v1/images/generations", b'{"data":[{"url":"u"}]}', None),
+    ],
+    ids=["embeddings", "completions", "stream", "unknown"],
+)
+def test_paths_that_are_only_forwarded(
+    served: Served, path: str, answered: bytes, tokens: tuple[int, int] | None
+) -> None:
+    scene = served.scene("openai-chat", answer(200, answered), model="priced")
+    got = ask(served.port, "POST", path, encode_json({"model": scene.model, "input": "x"}).encode())
+    line = log_line(served, got.id)
+    if tokens is None:
+        assert line["unpriced_calls"] == 1
+        assert "cost_usd" not in line
+    else:
+        assert (line["input_tokens"], line["output_tokens"]) == tokens
+        assert line["cost_usd"] == (tokens[0] * Decimal("1.25") + tokens[1] * 10) / 1_000_000
+
+
+def test_a_forwarded_path_that_is_free(served: Served) -> None:
+    scene = served.scene("openai-chat", answer(200, b'{"results":[]}'), model="priced")
+    got = ask(served.port, "POST", "/v1/moderations", encode_json({"model": scene.model, "input": "x"}).encode())
+    assert "unpriced_calls" not in log_line(served, got.id)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        b"",
+        b'"usage":{',
+        b'"usage":{"prompt_tokens":true}',
+        b'"usage":null',
+        b'"usage":{"prompt_tokens":-1}',
+        b'"usage":{x}',
+    ],
+)
+def test_an_end_without_usage(end: bytes) -> None:
+    assert find_usage(end) is None
+
+
+def test_the_last_usage_counts() -> None:
+    end = b'{"usage":{"input_tokens":1}} {"usage": {"input_tokens":9,"input_tokens_details":{"cached_tokens":4}}}'
+    assert find_usage(end) == Usage(9, 0, 4)

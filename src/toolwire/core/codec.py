@@ -194,6 +194,8 @@ class PassthroughEndpoint(msgspec.Struct, frozen=True):
     """Does it take requests from a file, so that the gateway cannot see which objects they use?"""
     names_objects: bool = False
     """Does its response name objects that are new to the client, such as the results of a batch?"""
+    is_free: bool = False
+    """Does it cost nothing, though it names a model?"""
 
 
 def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
@@ -203,7 +205,7 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     for methods, path, *words in rows:
         place = next((word for word in ("body", "form", "path") if word in words), "")
         objects = next((word for word in ("create", "list", "use") if word in words), "")
-        flags = ("runs-models", "reads-files", "names-objects")
+        flags = ("runs-models", "reads-files", "names-objects", "free")
         unknown = set(words) - {place, objects, *flags}
         if unknown:
             raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")

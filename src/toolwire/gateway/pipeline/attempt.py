@@ -57,7 +57,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
     if record.capture is not None and not prepared.is_passthrough:
         call.renamed_tools = prepared.exchange.renamed_tools
-    response = await _send_call(call, upstream, prepared.body)
+    response = await send_call(call, upstream, prepared.body)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     if upstream.provider.account:
@@ -75,11 +75,14 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     return answer
 
 
-async def _send_call(call: GatewayRequest, upstream: Upstream, body: bytes) -> UpstreamResponse | TransportError:
+async def send_call(
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
     telemetry, record = call.runtime.telemetry, call.record
-    telemetry.start_call(record, upstream.provider.name, upstream.model, upstream.provider.account)
-    response = await send_request(call, upstream, body)
+    # The upstream of a path that is only forwarded is the same for all models.
+    telemetry.start_call(record, upstream.provider.name, upstream.model or record.model, upstream.provider.account)
+    response = await send_request(call, upstream, body, method)
     if type(response) is TransportError:
         if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
             telemetry.drop_call(record)
@@ -460,7 +463,7 @@ async def ask_next_round(
 
 async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
     upstream = prepared.upstream
-    response = await _send_call(call, upstream, body)
+    response = await send_call(call, upstream, body)
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
     if response.status < 300:

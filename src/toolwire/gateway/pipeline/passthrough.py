@@ -15,7 +15,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.accounts import find_account, target_account
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_request
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_call, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
     PassthroughMatch,
@@ -33,6 +33,7 @@ from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_target import find_steering_key
 from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.usage.forwarded_usage import TAIL_SIZE, find_usage
 
 PASSED_HEADERS = frozenset(
     {"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"}
@@ -119,7 +120,9 @@ async def _send_request(
 ) -> Reply | None:
     codec = call.client_codec
     upstream = upstream if session is None else replace(upstream, path=session.target)
-    response = await send_request(call, upstream, body, request.method)
+    is_billed = request.method == "POST" and match.endpoint.model_place != "" and not match.endpoint.is_free
+    send = send_call if is_billed else send_request
+    response = await send(call, upstream, body, request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     headers = await objects.uploads.adapt_headers(
@@ -166,6 +169,7 @@ async def _note_objects(
     """The whole response, after what it has created was noted."""
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
     if isinstance(data, bytes):
+        end_forwarded_call(call, data)
         data = await objects.note_created(call, match, upstream.provider, data) or data
     if isinstance(data, TransportError):
         data = error_replies.transport_failure(upstream, data)
@@ -183,12 +187,13 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
-    response = await send_request(call, upstream, body)
+    response = await send_call(call, upstream, body)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
+    end_forwarded_call(call, data)
     if response.status in (404, 405, 501):
         return None
     headers = client_response_headers(call, upstream, response.headers, ())
@@ -286,6 +291,14 @@ def _refuse_endpoint(
 # --- the response ---
 
 
+def end_forwarded_call(call: GatewayRequest, end: bytes) -> None:
+    """Record what an answer that is not read has used, as far as its end says it."""
+    record = call.record
+    if record.open_call is not None:
+        record.usage = find_usage(end[-TAIL_SIZE:])
+        call.runtime.telemetry.end_call(record, record.usage)
+
+
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
     is_returned = call.runtime.returned_headers[upstream.codec.name].contains
     passed = {name: value for name, value in response.headers.items() if name in PASSED_HEADERS or is_returned(name)}
@@ -302,6 +315,7 @@ async def _relay_response(
     record = call.record
     record.status = response.status
     await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
+    end = b""
     try:
         while True:
             data = await response.read_chunk()
@@ -309,8 +323,10 @@ async def _relay_response(
                 # The headers are sent, and the body can be anything: only a missing end can tell the client.
                 request.abort()
                 return
+            end = end[-TAIL_SIZE:] + data
             await request.send_body(data, more=bool(data))
             if not data:
+                end_forwarded_call(call, end)
                 return
     finally:
         response.abort()

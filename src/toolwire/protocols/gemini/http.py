@@ -148,16 +148,16 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST              /{version}/models/{model}:embedContent                       path
     POST              /{version}/models/{model}:batchEmbedContents                 path
     POST              /{version}/models/{model}:predict                            path
-    POST              /{version}/models/{model}:computeTokens                      path
+    POST              /{version}/models/{model}:computeTokens                      path free
     POST              /{version}/models/{model}:predictLongRunning                 path create
     POST              /{version}/models/{model}:batchGenerateContent               path create runs-models reads-files
     POST              /{version}/models/{model}:asyncBatchEmbedContent             path create runs-models reads-files
     POST              /{version}/publishers/{id}/models/{model}:embedContent       path
     POST              /{version}/publishers/{id}/models/{model}:predict            path
-    POST              /{version}/publishers/{id}/models/{model}:computeTokens      path
+    POST              /{version}/publishers/{id}/models/{model}:computeTokens      path free
     POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent    path
     POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:predict         path
-    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens   path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens   path free
     GET               /{version}/models/{model}/operations/{id}                    use
     GET               /{version}/operations/{id}                                   use
     POST              /upload/{version}/files                                      create

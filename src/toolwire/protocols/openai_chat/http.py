@@ -28,7 +28,7 @@ _PATH_PREFIXES = tuple(
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST                 /v1/embeddings                                          body
     POST                 /v1/completions                                         body
-    POST                 /v1/moderations                                         body
+    POST                 /v1/moderations                                         body free
     POST                 /v1/images/generations                                  body
     POST                 /v1/images/edits                                        form
     POST                 /v1/images/variations                                   form
