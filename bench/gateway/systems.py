@@ -63,6 +63,24 @@ def repairing(port: int, provider: int, folder: Path) -> Sequence[str]:
     return command
 
 
+def without_costs(port: int, provider: int, folder: Path) -> Sequence[str]:
+    """Toolwire that looks up no prices, and writes no ledger."""
+    command = toolwire(port, provider, folder)
+    with (folder / "toolwire.toml").open("a") as file:
+        file.write("[costs]\nenabled = false\n")
+    return command
+
+
+def metered(port: int, provider: int, folder: Path) -> Sequence[str]:
+    """Toolwire that knows the prices of all models, and writes what every call costs into its ledger."""
+    command = toolwire(port, provider, folder)
+    file = folder / "toolwire.toml"
+    prices = [f'[models."canned{number}/*".facts.prices]\ninput = 1.25\noutput = 10.00\ncache_read = 0.125\n'
+              for number in range(len(TARGETS))]  # fmt: skip
+    file.write_text(file.read_text() + "".join(prices))
+    return command
+
+
 def litellm(port: int, provider: int, folder: Path) -> Sequence[str]:
     bases = {"openai-chat": ("openai", "/v1"), "anthropic": ("anthropic", ""), "gemini": ("gemini", "/v1beta")}
     models = []
@@ -98,6 +116,8 @@ SYSTEMS = {
         System("toolwire", toolwire),
         System("no-console", without_console),
         System("repairing", repairing),
+        System("no-costs", without_costs),
+        System("metered", metered),
         System("litellm", litellm, rounds=3, patience=180.0),
         System("rosetta", rosetta),
     )

@@ -147,8 +147,9 @@ def test_what_the_provider_says_is_kept_beside_ours(served: Served) -> None:
     ],
 )
 def test_reported_costs_that_cannot_be_are_left_out(value: object, expected: str | None) -> None:
-    usage = Usage(1, 1, origin=Origin("openai-chat", None, {"cost": value}))
-    assert read_reported_cost(usage) == (None if expected is None else Decimal(expected))
+    assert read_reported_cost(Origin("openai-chat", None, {"cost": value})) == (
+        None if expected is None else Decimal(expected)
+    )
 
 
 def test_metrics(served: Served) -> None:

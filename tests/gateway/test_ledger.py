@@ -271,7 +271,7 @@ def test_large_batches_are_split() -> None:
 def test_names_of_clients_are_bounded_and_printable(tmp_path: Path) -> None:
     async def check() -> None:
         record = ExchangeRecord(
-            request_id="r\0", started=0.0, started_at=START, agent="a\ud800\0" * 99, subagent="模" * 500, session="\n"
+            request_id="r", started=0.0, started_at=START, agent="a\ud800\0" * 99, subagent="模" * 500, session="\n"
         )
         call = CallUsage("p", "m\0" * 200, usage=Usage(10**30, -5))
         hostile = make_row("x", record, call)

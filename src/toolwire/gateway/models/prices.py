@@ -77,16 +77,74 @@ class PriceFinder(Struct, frozen=True):
         rates = (prices.find_rate(kind, input_tokens) for prices in self.prices)
         return next((rate for rate in rates if rate is not None), None)
 
-    def find_unit_prices(self, input_tokens: int) -> Mapping[str, Decimal]:
-        """What one token, search or request costs in a request with so many input tokens, by kind."""
-        reached = [tier.above for one in self.prices for tier in one.tiers if input_tokens > tier.above]
-        return _collect_unit_prices(self, max(reached, default=0))
+    def find_unit_prices(self, input_tokens: int) -> UnitPrices:
+        """What one token, search or request costs in a request with so many input tokens."""
+        reached = 0
+        for one in self.prices:
+            for tier in one.tiers:
+                if reached < tier.above < input_tokens:
+                    reached = tier.above
+        return _collect_unit_prices(self, reached)
+
+
+class UnitPrices(Struct, frozen=True):
+    """What one token, search or request costs."""
+
+    prices: Mapping[str, Decimal]
+    """By kind."""
+    kinds_by_whole: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Of `KINDS_BY_WHOLE`, those that have a price."""
+
+    def price(self, usage: Usage, source: str) -> Cost | None:
+        """What so much costs; None where the price of input or output is not known."""
+        prices = self.prices
+        parts: list[CostPart] = []
+        unpriced: tuple[str, ...] = ()
+        total = Decimal(0)
+        for kind, count in self._split_usage(usage):
+            price = prices.get(kind)
+            if price is not None:
+                amount = price * count
+                total += amount
+                parts.append(CostPart(kind, count, amount))
+            elif kind in ("input", "output"):
+                return None
+            else:
+                unpriced += (kind,)
+        return Cost(total, tuple(parts), source, unpriced)
+
+    def _split_usage(self, usage: Usage) -> Iterator[tuple[str, int]]:
+        """How much there is of each kind that has a price of its own. The rest of input and output costs the usual
+        price. A count that is larger than the one that contains it is taken as it is: some servers count so."""
+        for whole, kinds in self.kinds_by_whole:
+            rest = _bound_count(getattr(usage, whole))
+            inner: dict[str, int] = {}
+            for kind, container in kinds:
+                given = getattr(usage, kind)
+                if not given:
+                    continue
+                count = _bound_count(given) - inner.get(kind, 0)
+                if count > 0:
+                    if container:
+                        inner[container] = count
+                    rest -= count
+                    yield kind, count
+            if rest > 0:
+                yield whole, rest
+        if usage.searches:
+            yield "search", _bound_count(usage.searches)
+        if "request" in self.prices:
+            yield "request", 1
 
 
 @lru_cache(MAX_REMEMBERED_RATES)
-def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> Mapping[str, Decimal]:
+def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> UnitPrices:
     rates = {kind: finder.find_rate(kind, reached_tier + 1) for kind in Rates.__struct_fields__}
-    return {kind: rate.scaleb(DECIMALS_OF_UNIT.get(kind, _TOKENS)) for kind, rate in rates.items() if rate is not None}
+    prices = {
+        kind: rate.scaleb(DECIMALS_OF_UNIT.get(kind, _TOKENS)) for kind, rate in rates.items() if rate is not None
+    }
+    kinds = tuple((whole, tuple(one for one in kinds if one[0] in prices)) for whole, kinds in KINDS_BY_WHOLE)
+    return UnitPrices(prices, kinds)
 
 
 def price_usage(provider: Provider, model: str, usage: Usage, at: float, service_tier: str = "") -> Cost | None:
@@ -96,22 +154,7 @@ def price_usage(provider: Provider, model: str, usage: Usage, at: float, service
     provider said ("flex", "priority").
     """
     finder = find_prices(provider, model, at, service_tier)
-    if finder is None:
-        return None
-    unit_prices = finder.find_unit_prices(usage.input)
-    parts: list[CostPart] = []
-    unpriced: list[str] = []
-    total = Decimal(0)
-    for kind, count in _split_usage(usage, unit_prices):
-        price = unit_prices.get(kind)
-        if price is not None:
-            parts.append(CostPart(kind, count, price * count))
-            total += parts[-1].amount
-        elif kind in ("input", "output"):
-            return None
-        else:
-            unpriced.append(kind)
-    return Cost(total, tuple(parts), finder.source, tuple(unpriced))
+    return None if finder is None else finder.find_unit_prices(usage.input).price(usage, finder.source)
 
 
 def estimate_cost(
@@ -120,7 +163,7 @@ def estimate_cost(
     """What a request with so many tokens can cost at most, as far as its price is known: all of its input may be
     written to the prompt cache, which costs more with some providers."""
     finder = find_prices(provider, model, at, service_tier)
-    unit_prices = finder.find_unit_prices(input_tokens) if finder is not None else {}
+    unit_prices = finder.find_unit_prices(input_tokens).prices if finder is not None else {}
     if "input" not in unit_prices or "output" not in unit_prices:
         return None
     inputs = (unit_prices.get(kind, Decimal(0)) for kind in ("input", "cache_write", "cache_write_1h"))
@@ -157,32 +200,6 @@ def _choose_prices(prices: tuple[DatedPrices, ...], at: float, service_tier: str
         yield from (one for one in prices if one.service_tier == service_tier and one.apply_at(moment))
     usual = [one for one in prices if not one.service_tier]
     yield next((one for one in reversed(usual) if one.apply_at(moment)), usual[0])
-
-
-def _split_usage(usage: Usage, unit_prices: Mapping[str, Decimal]) -> Iterator[tuple[str, int]]:
-    """How much there is of each kind that has a price of its own. The rest of input and output costs the usual price.
-
-    A count that is larger than the one that contains it is taken as it is: some servers count so.
-    """
-    for whole, kinds in KINDS_BY_WHOLE:
-        rest = _bound_count(getattr(usage, whole))
-        inner: dict[str, int] = {}
-        for kind, container in kinds:
-            given = getattr(usage, kind)
-            if not given or kind not in unit_prices:
-                continue
-            count = _bound_count(given) - inner.get(kind, 0)
-            if count > 0:
-                if container:
-                    inner[container] = count
-                rest -= count
-                yield kind, count
-        if rest > 0:
-            yield whole, rest
-    if usage.searches:
-        yield "search", _bound_count(usage.searches)
-    if "request" in unit_prices:
-        yield "request", 1
 
 
 def _bound_count(count: int) -> int:

@@ -62,12 +62,13 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     # The ledger of costs (`usage/ledger.py`): a row for each call of a provider, and their sums by hour.
     (
         """CREATE TABLE usage_rows (
-            id TEXT PRIMARY KEY, at REAL NOT NULL, request_id TEXT NOT NULL, operation TEXT NOT NULL,
-            session TEXT NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, agent TEXT NOT NULL, subagent TEXT NOT NULL,
+            number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at REAL NOT NULL,
+            request_id TEXT NOT NULL, operation TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL,
+            team TEXT NOT NULL, agent TEXT NOT NULL, subagent TEXT NOT NULL,
             provider TEXT NOT NULL, account TEXT NOT NULL, model TEXT NOT NULL,
             input INTEGER, output INTEGER, cache_read INTEGER, cache_write INTEGER, reasoning INTEGER,
             cost INTEGER, reported_cost INTEGER, estimated INTEGER NOT NULL
-        ) WITHOUT ROWID""",
+        )""",
         "CREATE INDEX usage_rows_by_time ON usage_rows (at)",
         """CREATE TABLE usage_hours (
             hour INTEGER NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, agent TEXT NOT NULL, subagent TEXT NOT NULL,

@@ -71,14 +71,14 @@ class CallLine(msgspec.Struct, omit_defaults=True, gc=False):
     cost_usd: msgspec.Raw | None = None
 
 
-def _raw_amount(amount: Decimal | None) -> msgspec.Raw | None:
+def _raw_amount(amount: Decimal) -> msgspec.Raw:
     """All digits of an amount, as a JSON number."""
-    return None if amount is None else msgspec.Raw(write_amount(amount).encode())
+    return msgspec.Raw(write_amount(amount).encode())
 
 
 def _call_line(call: CallUsage) -> CallLine:
     usage = call.usage
-    cost = _raw_amount(call.cost)
+    cost = None if call.cost is None else _raw_amount(call.cost)
     line = CallLine(call.provider, safe_name(call.model), call.account, estimated=call.is_estimated, cost_usd=cost)
     if usage is not None:
         line.input_tokens, line.output_tokens = usage.input, usage.output
@@ -211,11 +211,17 @@ def _add_calls(line: LogLine, record: ExchangeRecord) -> None:
     calls = record.call_usages
     if not calls:
         return
-    if record.is_priced:
-        line.cost_usd, line.unpriced_calls = _raw_amount(record.cost), record.unpriced_calls
-        line.reported_cost_usd = _raw_amount(record.reported_cost)
     if len(calls) > 1 or calls[0].is_estimated:
         line.calls = [_call_line(call) for call in calls[:MAX_DETAILS]]
+    if not record.is_priced:
+        return
+    cost, reported = record.cost, record.reported_cost
+    if cost is not None:
+        line.cost_usd = _raw_amount(cost)
+    if cost is None or len(calls) > 1:
+        line.unpriced_calls = record.unpriced_calls
+    if reported is not None:
+        line.reported_cost_usd = _raw_amount(reported)
 
 
 def _escape_line(line: LogLine) -> LogLine:

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
-from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text
 
 _CAN_SHARE = find_spec("fcntl") is not None
@@ -352,6 +352,7 @@ class Metrics:
         self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
         self._attempt_cells = self._series_cells[ATTEMPTS.name]
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
+        self._cost_cells: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._labelled_models: set[str] = set()
         for series, index in self._counters.series:
             metric = find_metric(series)
@@ -437,17 +438,28 @@ class Metrics:
 
     def _count_costs(self, record: ExchangeRecord) -> None:
         for call in record.call_usages:
-            model = self._model_label(record) if call.model == record.model else self._label_called_model(call.model)
-            labels = (call.provider, model, printable_text(record.key_name, 100))
+            cells = self._cost_cells.get((call.provider, call.model, record.key_name))
+            if cells is None:
+                cells = self._find_cost_cells(record, call)
             if call.cost is None:
-                self._values[self._cell_of(UNPRICED_CALLS, labels)] += 1.0
+                self._values[cells[1]] += 1.0
             else:
-                self._values[self._cell_of(COST, labels)] += float(call.cost)
+                self._values[cells[0]] += float(call.cost)
 
-    def _label_called_model(self, name: str) -> str:
-        """The label for a model that did not give the answer."""
-        name = printable_text(name, 100)
-        return name if name in self._labelled_models else UNKNOWN
+    def _find_cost_cells(self, record: ExchangeRecord, call: CallUsage) -> tuple[int, int]:
+        """The cells for the cost of a call, and for calls whose cost is not known."""
+        model = printable_text(call.model, 100)
+        if call.model == record.model:
+            model = self._model_label(record)
+        elif model not in self._labelled_models:
+            model = UNKNOWN
+        labels = (call.provider, model, printable_text(record.key_name, 100))
+        cells = (self._cell_of(COST, labels), self._cell_of(UNPRICED_CALLS, labels))
+        if model == call.model:  # an unknown model may become a known one
+            if len(self._cost_cells) >= _MAX_CACHED_CELLS:
+                self._cost_cells.clear()
+            self._cost_cells[call.provider, call.model, record.key_name] = cells
+        return cells
 
     def count_dropped_rows(self, rows: int) -> None:
         self._values[self._cell_of(LEDGER_ROWS_DROPPED, ())] += rows

@@ -384,12 +384,14 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     @property
     def cost(self) -> Decimal | None:
         """What its calls cost in USD; None if no cost is known. Calls with an unknown cost are left out."""
-        return _sum_known([call.cost for call in self.call_usages])
+        calls = self.call_usages
+        return calls[0].cost if len(calls) == 1 else _sum_known([call.cost for call in calls])
 
     @property
     def reported_cost(self) -> Decimal | None:
         """What the providers say themselves that the calls cost in USD; None if none says it."""
-        return _sum_known([call.reported_cost for call in self.call_usages])
+        calls = self.call_usages
+        return calls[0].reported_cost if len(calls) == 1 else _sum_known([call.reported_cost for call in calls])
 
     @property
     def unpriced_calls(self) -> int:

@@ -18,8 +18,8 @@ def round_amount(amount: Decimal) -> Decimal:
     return amount.quantize(_SMALLEST, ROUND_HALF_EVEN) if is_finer else amount
 
 
-def to_units(amount: Decimal | None) -> int | None:
-    return None if amount is None else int(amount.scaleb(UNIT_DIGITS))
+def to_units(amount: Decimal) -> int:
+    return int(amount.scaleb(UNIT_DIGITS))
 
 
 def from_units(units: int) -> Decimal:

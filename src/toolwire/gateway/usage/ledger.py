@@ -11,16 +11,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import count, islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.core.ir import Usage
 from toolwire.gateway.config.config import CostSettings, StoreSettings
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
-from toolwire.gateway.telemetry.redact import printable_text
+from toolwire.gateway.telemetry.redact import safe_name
 from toolwire.gateway.usage.amounts import to_units
 
 HOUR = 3600
@@ -42,7 +44,7 @@ NUMBERS = (
 """What is summed, each a field of `UsageSum`."""
 
 
-class LedgerRow(Struct, frozen=True, gc=False, kw_only=True):
+class LedgerRow(Struct, frozen=True, gc=False):
     """One call of a provider. Contains names and numbers only."""
 
     id: str
@@ -70,14 +72,6 @@ class LedgerRow(Struct, frozen=True, gc=False, kw_only=True):
     reported_cost: int | None
     """In 10⁻¹² USD, as the provider says it; None if it does not."""
     estimated: bool
-
-    @property
-    def hour(self) -> int:
-        return int(self.at) // HOUR * HOUR
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return (self.key, self.team, self.agent, self.subagent, self.provider, self.account, self.model)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -160,38 +154,44 @@ def fold_months(query: LedgerQuery, sums: Iterable[UsageSum]) -> list[UsageSum]:
     return list(folded.values())
 
 
+MAX_COUNT = 10**12
+"""Larger counts of a provider are nonsense, and their sums would not fit."""
+Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
+Names: TypeAlias = tuple[str, str, str, str, str, str, str, str]
+_NO_COUNTS: Counts = (None, None, None, None, None)
+
+
 def make_row(id: str, record: ExchangeRecord, call: CallUsage) -> LedgerRow:
-    usage = call.usage
+    usage, cost, reported = call.usage, call.cost, call.reported_cost
+    names = _clean_names(
+        record.session, record.key_name, record.team, record.agent, record.subagent,
+        call.provider, call.account, call.model,
+    )  # fmt: skip
     return LedgerRow(
-        id=id,
-        at=record.started_at,
-        request_id=printable_text(record.request_id, MAX_NAME),
-        operation=record.operation,
-        session=printable_text(record.session, MAX_NAME),
-        key=printable_text(record.key_name, MAX_NAME),
-        team=printable_text(record.team, MAX_NAME),
-        agent=printable_text(record.agent, MAX_NAME),
-        subagent=printable_text(record.subagent, MAX_NAME),
-        provider=printable_text(call.provider, MAX_NAME),
-        account=printable_text(call.account, MAX_NAME),
-        model=printable_text(call.model, MAX_NAME),
-        input=None if usage is None else _limit_count(usage.input),
-        output=None if usage is None else _limit_count(usage.output),
-        cache_read=None if usage is None else _limit_count(usage.cache_read),
-        cache_write=None if usage is None else _limit_count(usage.cache_write),
-        reasoning=None if usage is None else _limit_count(usage.reasoning),
-        cost=to_units(call.cost),
-        reported_cost=to_units(call.reported_cost),
-        estimated=call.is_estimated,
+        id,
+        record.started_at,
+        record.request_id[:MAX_NAME],
+        record.operation,
+        *names,
+        *(_NO_COUNTS if usage is None else _read_counts(usage)),
+        None if cost is None else to_units(cost),
+        None if reported is None else to_units(reported),
+        call.is_estimated,
     )
 
 
-MAX_COUNT = 10**12
-"""Larger counts of a provider are nonsense, and their sums would not fit."""
+@lru_cache(1024)
+def _clean_names(*names: str) -> Names:
+    """Names without credentials and control characters; the same ones come again and again."""
+    return tuple(safe_name(name)[:MAX_NAME] for name in names)  # type: ignore[return-value]
 
 
-def _limit_count(count: int | None) -> int | None:
-    return None if count is None else min(max(count, 0), MAX_COUNT)
+def _read_counts(usage: Usage) -> Counts:
+    counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+    known = [count for count in counts if count]
+    if known and (min(known) < 0 or max(known) > MAX_COUNT):
+        return tuple(count and min(max(count, 0), MAX_COUNT) for count in counts)  # type: ignore[return-value]
+    return counts
 
 
 MAX_ROWS = 2_000_000
@@ -243,13 +243,14 @@ class LedgerWriter:
 
     def add_records(self, records: Iterable[ExchangeRecord]) -> None:
         """Queue the calls of exchanges that have ended."""
+        queue, writer, numbers = self._queue, self._writer_id, self._numbers
         for record in records:
             for call in record.call_usages:
-                if len(self._queue) >= MAX_QUEUED:
+                if len(queue) >= MAX_QUEUED:
                     self._drop(1)
                 else:
-                    self._queue.append(make_row(f"{self._writer_id}-{next(self._numbers)}", record, call))
-        if self._queue and self._task is None and not self._is_closing:
+                    queue.append(make_row(f"{writer}-{next(numbers)}", record, call))
+        if queue and self._task is None and not self._is_closing:
             self._task = asyncio.get_running_loop().create_task(self._write())
 
     @property

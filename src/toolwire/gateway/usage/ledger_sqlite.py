@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import astuple
+
 from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, SqliteWorker
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS, LedgerQuery, LedgerRow, UsageSum
@@ -13,13 +15,6 @@ from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS,
 _ROW_COLUMNS = LedgerRow.__struct_fields__
 _ADD_ROW = f"""INSERT INTO usage_rows ({", ".join(_ROW_COLUMNS)}) VALUES ({", ".join("?" * len(_ROW_COLUMNS))})
     ON CONFLICT (id) DO NOTHING"""
-_HOUR_COLUMNS = ("hour", *DIMENSIONS, *NUMBERS)
-_ADD_HOUR = f"""INSERT INTO usage_hours ({", ".join(_HOUR_COLUMNS)}) VALUES ({", ".join("?" * len(_HOUR_COLUMNS))})
-    ON CONFLICT (hour, {", ".join(DIMENSIONS)}) DO UPDATE SET
-    {", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)}"""
-_SPLIT = 10**9
-"""Sums of amounts are made in two parts, because SQLite's numbers have 64 bits: nine million dollars."""
-_AMOUNTS = ("cost", "reported_cost")
 _ROW_NUMBERS = {
     "calls": "1",
     "unknown_calls": "input IS NULL",
@@ -27,6 +22,16 @@ _ROW_NUMBERS = {
     "unpriced_calls": "cost IS NULL",
     "reported_calls": "reported_cost IS NOT NULL",
 }
+_LAST_ROW = "SELECT coalesce(max(number), 0) FROM usage_rows"
+_ADD_HOURS = f"""INSERT INTO usage_hours (hour, {", ".join((*DIMENSIONS, *NUMBERS))})
+    SELECT CAST(at AS INTEGER) / {HOUR} * {HOUR} AS start, {", ".join(DIMENSIONS)},
+        {", ".join(f"coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0)" for name in NUMBERS)}
+    FROM usage_rows WHERE number > ? GROUP BY start, {", ".join(DIMENSIONS)}
+    ON CONFLICT (hour, {", ".join(DIMENSIONS)}) DO UPDATE SET
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)}"""
+_SPLIT = 10**9
+"""Sums of amounts are made in two parts, because SQLite's numbers have 64 bits: nine million dollars."""
+_AMOUNTS = ("cost", "reported_cost")
 _REMOVE_BATCH = 1000
 
 
@@ -37,16 +42,13 @@ class SqliteLedger:
         self._worker = worker
 
     async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+        values = [astuple(row) for row in rows]
+
         def work(file: sqlite3.Connection, _now: float) -> None:
-            sums: dict[tuple[int | str, ...], tuple[int, ...]] = {}
-            for row in rows:
-                if file.execute(_ADD_ROW, [getattr(row, name) for name in _ROW_COLUMNS]).rowcount:
-                    name: tuple[int | str, ...] = (row.hour, *row.dimensions)
-                    before = sums.get(name)
-                    sums[name] = (
-                        row.numbers if before is None else tuple(map(int.__add__, before, map(int, row.numbers)))
-                    )
-            file.executemany(_ADD_HOUR, [(*name, *numbers) for name, numbers in sums.items()])
+            # Only rows that are new get a number, and only they are added to the sums.
+            last = file.execute(_LAST_ROW).fetchone()
+            file.executemany(_ADD_ROW, values)
+            file.execute(_ADD_HOURS, last)
 
         return await self._worker.run_work(work)
 
