@@ -323,7 +323,7 @@ def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
 
 def read_store_keys(file: KeyFile, args: argparse.Namespace) -> tuple[ClientKey, ...]:
     """The keys of the store. Those that gateways ignore are mentioned on standard error."""
-    found = use_records(args, lambda records: records.load(-1))
+    found = use_records(args, lambda records: records.load(None))
     if isinstance(found, StoreDown):
         raise refuse_down(found)
     keys, problems = read_stored_keys(found.tables if found is not None else (), [one.key for one in file.keys])

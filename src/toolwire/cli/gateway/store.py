@@ -154,7 +154,7 @@ async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
     keys = config.server.keys
     if not config.server.store_keys or not isinstance(store, KeyStore):
         return keys
-    found = require_up(await store.key_records.load(-1))
+    found = require_up(await store.key_records.load(None))
     return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 

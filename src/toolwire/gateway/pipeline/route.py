@@ -182,7 +182,7 @@ class Router:
             todo = f"set {variables} and restart the gateway, or add a route under [models]"
         else:
             todo = f"set {variables} or add [providers.{server}], then ask for `{server}/{name}`"
-        if direct and not is_allowed(key, direct):
+        if direct and key is not None and not self.may_use(direct, key):
             todo = "add a route under [models]"
         owner = f"{family} models are {row.title}'s" if family else f"it looks like a model of {row.title}"
         return f"{owner}: {todo}. "

@@ -1,7 +1,8 @@
 """Client keys in the store, with a record of every change: for gateways that share nothing else.
 
-A key is stored as the table that it would be in the file, so both are checked by the same code. The number of the last
-change is the version of all keys: a gateway that knows it need not read them again.
+A key is stored as the table that it would be in the file, so both are checked by the same code. The number and the time
+of the last change are the version of all keys: a gateway that knows it need not read them again. The time is for a
+database that was restored from a backup, where a number can come a second time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ if TYPE_CHECKING:  # asyncpg is an optional extra
     from toolwire.gateway.store.postgres_pool import PostgresConnection, PostgresPool
 
 MAX_LISTED = 10_000
+NO_CHANGE = (0, 0.0)
+"""The version of a store that has never had a key."""
+
+
+KeysVersion: TypeAlias = tuple[int, float]
+"""The number of the last change, and its time."""
 
 
 class KeyChange(Struct, frozen=True):
@@ -42,7 +49,7 @@ class KeyChange(Struct, frozen=True):
 class StoredKeyList(Struct, frozen=True):
     """All keys of the store at one version."""
 
-    version: int
+    version: KeysVersion
     tables: tuple[Mapping[str, object], ...]
     """As in `[[server.keys]]`, by name. A table that cannot be read is left empty, except for its name."""
     changes: tuple[KeyChange, ...] = ()
@@ -70,8 +77,8 @@ EditKey: TypeAlias = Callable[[Sequence[Mapping[str, object]]], KeyEdit | KeyRef
 class KeyRecords(Protocol):
     """Every operation is atomic, and returns `StoreDown` instead of raising."""
 
-    async def load(self, known_version: int) -> StoredKeyList | StoreDown | None:
-        """All keys; None if they are those of the known version. -1 stands for no version."""
+    async def load(self, known: KeysVersion | None) -> StoredKeyList | StoreDown | None:
+        """All keys; None if they are those of the known version."""
 
     async def change(self, author: str, action: str, edit: EditKey) -> KeyEdit | KeyRefused | StoreDown:
         """Write one key and the line about it in the audit log, or neither."""
@@ -101,12 +108,13 @@ class SqliteKeyRecords:
     def __init__(self, worker: SqliteWorker) -> None:
         self._worker = worker
 
-    async def load(self, known_version: int) -> StoredKeyList | StoreDown | None:
+    async def load(self, known: KeysVersion | None) -> StoredKeyList | StoreDown | None:
         def work(file: sqlite3.Connection, _now: float) -> StoredKeyList | None:
-            (version,) = file.execute("SELECT coalesce(max(number), 0) FROM key_changes").fetchone()
-            if version == known_version:
+            last = file.execute("SELECT number, at FROM key_changes ORDER BY number DESC LIMIT 1").fetchone()
+            version = last or NO_CHANGE
+            if version == known:
                 return None
-            return StoredKeyList(version, _read_all(file), _read_changes(file, known_version))
+            return StoredKeyList(version, _read_all(file), _read_changes(file, known))
 
         return await self._worker.run_work(work, writes=False)
 
@@ -135,11 +143,11 @@ def _read_all(file: sqlite3.Connection) -> tuple[Mapping[str, object], ...]:
     return tuple(_read_table(*row) for row in file.execute("SELECT name, body FROM client_keys ORDER BY name"))
 
 
-def _read_changes(file: sqlite3.Connection, known_version: int) -> tuple[KeyChange, ...]:
-    if known_version < 0:
+def _read_changes(file: sqlite3.Connection, known: KeysVersion | None) -> tuple[KeyChange, ...]:
+    if known is None:
         return ()
     statement = f"SELECT {_CHANGE_COLUMNS} FROM key_changes WHERE number > ? ORDER BY number LIMIT {MAX_LISTED}"
-    return tuple(KeyChange(*row) for row in file.execute(statement, (known_version,)))
+    return tuple(KeyChange(*row) for row in file.execute(statement, (known[0],)))
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
@@ -150,15 +158,16 @@ class PostgresKeyRecords:
         """Changes are made under the advisory lock, so that their numbers are in the order of their commits."""
         self._pool, self._clock, self._lock = pool, clock, lock
 
-    async def load(self, known_version: int) -> StoredKeyList | StoreDown | None:
+    async def load(self, known: KeysVersion | None) -> StoredKeyList | StoreDown | None:
         async def work(connection: PostgresConnection) -> StoredKeyList | None:
-            version = await connection.fetchval("SELECT coalesce(max(number), 0) FROM toolwire_key_changes")
-            if version == known_version:
+            last = await connection.fetchrow("SELECT number, at FROM toolwire_key_changes ORDER BY number DESC LIMIT 1")
+            version = (last["number"], last["at"]) if last is not None else NO_CHANGE
+            if version == known:
                 return None
             # A change in between makes the keys newer than the version: then they are read again next time.
             statement = f"""SELECT {_CHANGE_COLUMNS} FROM toolwire_key_changes
                 WHERE number > $1 AND number <= $2 ORDER BY number LIMIT {MAX_LISTED}"""
-            rows = await connection.fetch(statement, known_version, version) if known_version >= 0 else ()
+            rows = await connection.fetch(statement, known[0], version[0]) if known is not None else ()
             return StoredKeyList(version, await self._read_all(connection), tuple(KeyChange(*row) for row in rows))
 
         return await self._pool.run_work(work, is_idempotent=True)

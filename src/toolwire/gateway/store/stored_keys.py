@@ -71,11 +71,12 @@ class StoredKeys:
             await asyncio.sleep(POLL_SECONDS)
 
     async def load(self) -> None:
-        found = await self._records.load(self.current.version if self.current is not None else -1)
+        found = await self._records.load(self.current.version if self.current is not None else None)
         before, self.problem = self.problem, found.reason if isinstance(found, StoreDown) else ""
         if isinstance(found, StoredKeyList):
             self.current = found
             self._on_loaded(found.changes)
-        if bool(before) != bool(self.problem) or (before == NOT_READ and self.problem):
+        was_down = before not in ("", NOT_READ)
+        if was_down != bool(self.problem):
             self._on_state_changed(self.problem)
         self._first_attempt.set()
