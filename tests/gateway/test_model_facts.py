@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -227,6 +229,28 @@ def test_the_tables_of_the_codecs_know_the_models_of_the_catalogue() -> None:
 
 WITHOUT_FAMILY = ("gemma-", "gpt-audio", "claude-v1")
 """The codecs treat them as unknown models."""
+
+
+LOADED_LATE = """
+import tracemalloc
+from toolwire.gateway import app
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.models import catalogue
+
+load_config(None, {"OPENAI_API_KEY": "k", "HOME": "/nowhere"})
+assert catalogue.load_catalogue.cache_info().currsize == 0, "nobody has asked for a fact yet"
+tracemalloc.start()
+for provider in catalogue.load_catalogue().providers:
+    catalogue._load_models(provider)
+catalogue.load_known_models()
+print(tracemalloc.get_traced_memory()[0])
+"""
+
+
+def test_the_catalogue_is_loaded_late_and_small() -> None:
+    run = subprocess.run([sys.executable, "-c", LOADED_LATE], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert 0 < int(run.stdout) < 10_000_000
 
 
 def test_every_line_of_the_list_of_known_models_is_about_a_vendor_of_the_catalogue() -> None:

@@ -55,9 +55,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return load_config(path, KEYS)
 
 
-def ask_price(config: Config, name: str, usage: Usage, at: float = NOW, service_tier: str = "") -> Cost | None:
+def ask_price(config: Config, name: str, usage: Usage, at: float = NOW) -> Cost | None:
     provider, _, model = name.partition("/")
-    return price_usage(config.providers[provider], model, usage, at, service_tier)
+    return price_usage(config.providers[provider], model, usage, at)
 
 
 PRICES: dict[str, tuple[str, Usage, str | None, str]] = {
@@ -143,7 +143,7 @@ DATES = {
 def test_a_price_depends_on_the_time_and_the_service_tier(
     config: Config, name: str, at: str, tier: str, price: str
 ) -> None:
-    cost = ask_price(config, name, Usage(MILLION, 0), moment(at), tier)
+    cost = ask_price(config, name, Usage(MILLION, 0, service_tier=tier), moment(at))
     assert cost is not None
     assert cost.total == Decimal(price)
 

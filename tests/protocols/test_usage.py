@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolwire.core.events import UsageUpdate
 from toolwire.core.ir import Usage
 from toolwire.core.json_values import encode
 from toolwire.protocols import find_codec
@@ -92,6 +93,34 @@ COUNTS: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
 def priced_counts(usage: Usage | None) -> dict[str, int]:
     assert usage is not None
     return {name: count for name in PRICED if (count := getattr(usage, name))}
+
+
+TIERS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "Chat: the usual tier": ("openai-chat", {**chat({}), "service_tier": "default"}, ""),
+    "Chat: another tier": ("openai-chat", {**chat({}), "service_tier": "flex"}, "flex"),
+    "Chat: nonsense": ("openai-chat", {**chat({}), "service_tier": "x" * 1000}, ""),
+    "Responses: another tier": ("openai-responses", {**responses([]), "service_tier": "priority"}, "priority"),
+    "Responses: not said": ("openai-responses", responses([]), ""),
+}
+
+
+@pytest.mark.parametrize(("protocol", "body", "tier"), TIERS.values(), ids=list(TIERS))
+def test_the_service_tier_is_read(protocol: str, body: dict[str, Any], tier: str) -> None:
+    codec = find_codec(protocol)
+    peek = codec.peek_response(encode(body))
+    assert peek is not None
+    for usage in (codec.read_response(body).usage, peek.usage):
+        assert usage is not None
+        assert usage.service_tier == tier
+
+
+def test_the_service_tier_of_a_stream_is_read() -> None:
+    chunk = {**chat({}), "object": "chat.completion.chunk", "service_tier": "flex"}
+    chunk["choices"] = [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]
+    reader = find_codec("openai-chat").make_stream_reader()
+    events = [*reader.feed(b"data: " + encode(chunk) + b"\n\ndata: [DONE]\n\n"), *reader.close()]
+    tiers = [event.usage.service_tier for event in events if isinstance(event, UsageUpdate)]
+    assert tiers == ["flex"]
 
 
 @pytest.mark.parametrize(("protocol", "body", "expected"), COUNTS.values(), ids=list(COUNTS))

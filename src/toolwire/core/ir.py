@@ -485,6 +485,8 @@ class Usage(Struct, frozen=True, gc=False):
     """Those of `input` and `output` that are audio or images, where the provider counts them apart."""
     searches: int | None = None
     """Web searches of the provider, where it counts them."""
+    service_tier: str = ""
+    """How the provider served the request, if that has prices of its own (OpenAI's `flex` and `priority`)."""
 
 
 class Choice(Struct, frozen=True, gc=False):

@@ -8,6 +8,16 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from toolwire.core.json_values import Json
+
+PRICED_TIERS = frozenset({"flex", "priority", "fast"})
+"""Service tiers that cost more or less than usual."""
+
+
+def read_service_tier(value: Json) -> str:
+    """What an answer says about its service tier; "" for one with the usual prices."""
+    return value if isinstance(value, str) and value in PRICED_TIERS else ""
+
 
 class Rates(Struct, frozen=True, kw_only=True):
     """Prices in US dollars. None is unknown."""

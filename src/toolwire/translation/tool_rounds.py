@@ -73,12 +73,15 @@ def add_usage(first: Usage | None, second: Usage | None) -> Usage | None:
     """The tokens of both: every round is billed."""
     if first is None or second is None:
         return first or second
-    counts = {
-        name: sum(given)
-        for name in Usage.__struct_fields__
-        if name != "origin" and (given := [n for n in (getattr(first, name), getattr(second, name)) if n is not None])
-    }
-    return Usage(**counts)
+    counts: dict[str, int] = {}
+    for name in _COUNTED_FIELDS:
+        given = [count for count in (getattr(first, name), getattr(second, name)) if count is not None]
+        if given:
+            counts[name] = sum(given)
+    return replace(Usage(service_tier=first.service_tier or second.service_tier), **counts)
+
+
+_COUNTED_FIELDS = tuple(name for name in Usage.__struct_fields__ if name not in ("origin", "service_tier"))
 
 
 class Round(Struct, frozen=True):

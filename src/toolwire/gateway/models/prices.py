@@ -147,13 +147,12 @@ def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> UnitPrices:
     return UnitPrices(prices, kinds)
 
 
-def price_usage(provider: Provider, model: str, usage: Usage, at: float, service_tier: str = "") -> Cost | None:
+def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Cost | None:
     """What a request with this usage cost; None where the price of the model's input or output is not known.
 
-    `model` is its name at the provider, `at` the time of the request in seconds since 1970, and `service_tier` what the
-    provider said ("flex", "priority").
+    `model` is its name at the provider, `at` the time of the request in seconds since 1970.
     """
-    finder = find_prices(provider, model, at, service_tier)
+    finder = find_prices(provider, model, at, usage.service_tier)
     return None if finder is None else finder.find_unit_prices(usage.input).price(usage, finder.source)
 
 

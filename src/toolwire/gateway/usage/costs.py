@@ -26,17 +26,18 @@ class CallPricer:
 
     def __init__(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers
-        self._finders: dict[tuple[str, str], tuple[float, PriceFinder | None]] = {}
-        """The prices of models, and until when they are not looked up again: some change with the time of the day."""
+        self._finders: dict[tuple[str, str, str], tuple[float, PriceFinder | None]] = {}
+        """The prices of models in a service tier, and until when they are not looked up again: some change with the
+        time of the day."""
 
     def price_call(self, call: CallUsage, at: float) -> None:
         """Set what a call that has ended costs; `at` is the Unix time of its exchange."""
         usage = call.usage
         if usage is None:
             return
-        until, finder = self._finders.get((call.provider, call.model), _UNKNOWN)
+        until, finder = self._finders.get((call.provider, call.model, usage.service_tier), _UNKNOWN)
         if not until - REMEMBERED_SECONDS <= at < until:
-            finder = self._find_prices(call, at)
+            finder = self._find_prices(call, usage.service_tier, at)
         if finder is not None:
             cost = finder.find_unit_prices(usage.input).price(usage, finder.source)
             call.cost = round_amount(cost.total) if cost is not None and cost.total <= MAX_AMOUNT else None
@@ -45,13 +46,13 @@ class CallPricer:
         if usage.origin is not None:
             call.reported_cost = read_reported_cost(usage.origin)
 
-    def _find_prices(self, call: CallUsage, at: float) -> PriceFinder | None:
+    def _find_prices(self, call: CallUsage, service_tier: str, at: float) -> PriceFinder | None:
         provider = self._providers.get(call.provider)
-        finder = None if provider is None else find_prices(provider, call.model, at)
+        finder = None if provider is None else find_prices(provider, call.model, at, service_tier)
         if len(self._finders) >= MAX_REMEMBERED:
             self._finders.clear()  # clients choose names of models
         until = at - at % REMEMBERED_SECONDS + REMEMBERED_SECONDS
-        self._finders[call.provider, call.model] = (until, finder)
+        self._finders[call.provider, call.model, service_tier] = (until, finder)
         return finder
 
 

@@ -177,7 +177,8 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
     prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, names.COUNT_KEYS, path)
     input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
     details = _read_modalities(extra) if extra else {}
-    return Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra), **details)
+    usage = Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))
+    return replace(usage, **details) if details else usage
 
 
 def _read_modalities(extra: Mapping[str, Json]) -> dict[str, int]:

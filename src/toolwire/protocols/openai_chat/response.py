@@ -40,6 +40,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import LogprobsReadContext, read_openai_logprobs, write_openai_logprobs
 from toolwire.core.losses import Ledger
+from toolwire.core.prices import read_service_tier
 from toolwire.core.provenance import ReadContext, is_nonempty, partial_decoder, restore_original_keys
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media
@@ -120,8 +121,9 @@ _VENDOR_CACHED_KEYS = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_t
 """Cached tokens at DeepSeek, Moonshot and others."""
 
 
-def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
-    """Token counts. Some servers (xAI) leave reasoning out of `completion_tokens`; their total shows it."""
+def read_usage(node: Object, path: Path, reading: ReadContext, tier: Json = None) -> Usage:
+    """Token counts. Some servers (xAI) leave reasoning out of `completion_tokens`; their total shows it. `tier` is the
+    `service_tier` beside the usage."""
     counts: dict[str, int | None] = {}
     if not _USAGE_KEYS.issuperset(node):
         _note_unknown_counts(node, path, reading)
@@ -137,7 +139,8 @@ def read_usage(node: Object, path: Path, reading: ReadContext) -> Usage:
         completion += reasoning
     # OpenRouter counts the searches of all models as Anthropic does.
     details = {field: find_count(node, *keys) for field, keys in _PRICED_DETAILS.items()} if counts else {}
-    return Usage(prompt, completion, **counts, total=total, origin=Origin(NAME, path, node), **details)
+    origin, priced_tier = Origin(NAME, path, node), read_service_tier(tier)
+    return Usage(prompt, completion, **counts, total=total, origin=origin, service_tier=priced_tier, **details)
 
 
 def _note_unknown_counts(node: Object, path: Path, reading: ReadContext) -> None:
@@ -231,7 +234,7 @@ def read_response(body: Object) -> Response:
     counts = get_object(body, "usage", None)
     id, model = get_text(body, "id", None) or "", get_text(body, "model", None) or ""
     created = get_timestamp(body, "created", None)
-    usage = read_usage(counts, (None, "usage"), reading) if counts else None
+    usage = read_usage(counts, (None, "usage"), reading, body.get("service_tier")) if counts else None
     origin = reading.read_origin(body, None, names.RESPONSE_KEYS)
     read = Response(id, model, created, tuple(choices), usage, failure, origin, tuple(reading.unknown_fields))
     return expect_answer(read)
@@ -353,6 +356,7 @@ class _ResponsePeek(Struct, gc=False):
     model: str = ""
     usage: Object | None = None
     error: Json = None
+    service_tier: Json = None
 
 
 _decode_peek, _decode_choice_peek = partial_decoder(_ResponsePeek), partial_decoder(_ChoicePeek)
@@ -362,7 +366,7 @@ def peek_response(data: bytes) -> ResponsePeek | None:
     found = _decode_peek(data)
     if found is None or found.error is not None or not any(len(choice) > MAX_HOLLOW_BYTES for choice in found.choices):
         return None
-    usage = read_usage(found.usage, None, ReadContext(NAME)) if found.usage else None
+    usage = read_usage(found.usage, None, ReadContext(NAME), found.service_tier) if found.usage else None
     called = _peek_called_tools(found.choices) if data.find(b"_call") >= 0 else ()
     return ResponsePeek(found.model, usage, called)
 

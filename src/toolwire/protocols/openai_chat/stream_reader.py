@@ -220,7 +220,8 @@ class StreamReader:
             self._read_choice(node, at)
         if usage:
             reading = ReadContext(NAME)
-            self._events.append(ev.UsageUpdate(read_usage(usage, (path, "usage"), reading), self._frame))
+            counts = read_usage(usage, (path, "usage"), reading, chunk.get("service_tier"))
+            self._events.append(ev.UsageUpdate(counts, self._frame))
             for field in reading.unknown_fields:
                 self._unknown_fields.add_once("usage", field)
 

@@ -48,6 +48,7 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
+from toolwire.core.prices import read_service_tier
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.core.provider_tools import carry_call_id
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part
@@ -183,8 +184,10 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     cached, cache_written = get_ints(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
     reasoning = get_int(given, "reasoning_tokens", (at, "output_tokens_details"))
     origin = reading.read_origin(node, at, USAGE_KEYS)
-    searches = _count_searches(body.get("output"))
-    return Usage(input or 0, output or 0, cached, cache_written, reasoning, total, origin, searches=searches)
+    searches, tier = _count_searches(body.get("output")), read_service_tier(body.get("service_tier"))
+    return Usage(
+        input or 0, output or 0, cached, cache_written, reasoning, total, origin, searches=searches, service_tier=tier
+    )
 
 
 def _count_searches(items: Json) -> int | None:
@@ -202,6 +205,7 @@ class _ResponsePeek(Struct, gc=False):
     model: str = ""
     usage: Object | None = None
     error: Json = None
+    service_tier: Json = None
 
 
 _decode_peek, _decode_items = partial_decoder(_ResponsePeek), partial_decoder(list[Object])
@@ -213,7 +217,8 @@ def peek_response(data: bytes) -> ResponsePeek | None:
         return None
     has_calls = data.find(b'"call_id"') >= 0 or data.find(b'"web_search_call"') >= 0
     items = _decode_items(found.output) if has_calls else None
-    usage = read_usage({"usage": found.usage, "output": items}, None, ReadContext(NAME))
+    body = {"usage": found.usage, "output": items, "service_tier": found.service_tier}
+    usage = read_usage(body, None, ReadContext(NAME))
     return ResponsePeek(found.model, usage, tuple(_find_called_tools(items or [])))
 
 
