@@ -13,7 +13,7 @@ import pytest
 
 from cli.terminal_golden import check_golden
 from toolwire.cli import main
-from toolwire.gateway.config.config import ClientKey
+from toolwire.gateway.config.config import ClientKey, LimitAmounts
 from toolwire.gateway.config.key_file import append_table, replace_file
 from toolwire.gateway.config.load import LiveConfig, load_config
 
@@ -208,6 +208,10 @@ def test_files_that_are_refused(case: str, run: Any, tmp_path: Path) -> None:
         (["new", "ann", "--expires", "soon"], "--expires: `soon` is not a time"),
         (["new", "ann", "--expires", "2020-01-01"], "--expires: `2020-01-01` has passed"),
         (["new", "ann", "--store"], "no gateway would use the keys of the store"),
+        (["new", "a*"], "the name of a key cannot have `*` or `?`"),
+        (["new", "ann", "--limits", "dollars=5"], "--limits: unknown amount `dollars`"),
+        (["new", "ann", "--limits", "dollars_per_day=-5"], "--limits: `dollars_per_day=-5` is not an amount"),
+        (["new", "ann", "--limits", "parallel_requests=[]"], "--limits: `parallel_requests=[]` is not an amount"),
         (["disable"], "whose key is it?"),
         (["rotate", "ann"], "no gateway would use the keys of the store"),
         (["rotate", "ann", "--grace", "later"], "--grace: `later` is not a duration"),
@@ -311,11 +315,14 @@ def test_list_of_nothing(run: Any, tmp_path: Path) -> None:
 
 def test_rights_are_written_to_the_file_and_shown(run: Any, tmp_path: Path) -> None:
     rights = ["--team", "app", "--models", "fast", "--providers", "anthropic", "--mcp-servers", "docs"]
+    rights += ["--limits", "dollars_per_day=5", "tokens_per_day=1_000_000"]
     code, out, _ = run("new", "ana", *rights, "--expires", "2126-12-31", "--write", "--json")
     assert code == 0
     (key,) = load_config(tmp_path / "toolwire.toml", {}).server.keys
     expected = {"team": "app", "models": ("fast",), "providers": ("anthropic",), "mcp_servers": ("docs",)}
-    assert key == ClientKey(name="ana", sha256=hash_of(json.loads(out)["key"]), expires="2126-12-31", **expected)
+    limits = LimitAmounts(dollars_per_day=5.0, tokens_per_day=1_000_000)
+    digest = hash_of(json.loads(out)["key"])
+    assert key == ClientKey(name="ana", sha256=digest, expires="2126-12-31", limits=limits, **expected)
     (document,) = json.loads(run("list", "--json")[1])
     assert {name: document[name] for name in (*expected, "expires", "disabled")} == {
         "team": "app",
@@ -325,7 +332,7 @@ def test_rights_are_written_to_the_file_and_shown(run: Any, tmp_path: Path) -> N
         "expires": "2126-12-31",
         "disabled": False,
     }
-    assert "fast; of anthropic; MCP: docs" in run("list")[1]
+    assert "fast; of anthropic; 1,000,000 tokens per day, $5 per day; MCP: docs" in run("list")[1]
 
 
 def test_a_duration_becomes_a_time(run: Any, tmp_path: Path) -> None:

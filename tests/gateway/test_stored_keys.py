@@ -557,3 +557,29 @@ def test_changes_in_the_file_are_in_the_log(tmp_path: Path) -> None:
     rows = [(one["key_name"], one["action"], one["detail"]) for one in found]
     assert rows == [("key-0", "change", "disabled true"), ("key-2", "new", "models *"), ("key-1", "remove", "")]
     assert not any(hash_key(key) in json.dumps(found) for key in keys)
+
+
+# --- limits ---
+
+
+def test_a_key_has_its_own_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the file and in the store, and they can be changed while the gateway runs."""
+    key = make_key()
+    lines = f'[[server.keys]]\nname = "file"\nsha256 = "{hash_key(key)}"\nlimits = {{ requests_per_minute = 1 }}\n'
+    with open_stage(tmp_path / "one", f"sqlite://{tmp_path}/store.db", lines) as served:
+        play([served])
+        operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
+        wait_until_loaded(served)
+        made = operator.run("new", "ci", "--store", "--limits", "requests_per_minute=1", "dollars_per_day=5")
+        free = operator.run("new", "free", "--store")
+        wait_for_change([served], "free", "new")
+        for name, secret in (("file", key), ("ci", made["key"])):
+            answers = [ask_with(served, secret) for _ in range(3)]  # in two minutes, if one ends between them
+            assert {one.status for one in answers} == {200, 429}
+            refused = next(one for one in answers if one.status == 429)
+            assert f"`key {name} (own)`, 1 requests per minute" in refused.json()["error"]["message"]
+        assert [ask_with(served, free["key"]).status for _ in range(3)] == [200, 200, 200]
+        changed = operator.run("limit", "ci", "--limits", "requests_per_minute=none")
+        assert changed["limits"] == {"dollars_per_day": 5.0}
+        wait_for_change([served], "ci", "limit")
+        assert [ask_with(served, made["key"]).status for _ in range(3)] == [200, 200, 200]

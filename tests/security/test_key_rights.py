@@ -260,6 +260,9 @@ def load(folder: Path, text: str) -> Any:
         ('old_sha256 = "1234"\nold_until = "2027-01-01"', "server.keys.0.old_sha256", "not a SHA-256 hash"),
         ('team = "\\u0007"', "server.keys.0.team", "name of a team"),
         ('providers = "anthropic"', "server.keys.0.providers", "expected a list"),
+        ("limits = { requests_per_minute = 0 }", "server.keys.0.limits.requests_per_minute", ">= 1"),
+        ("limits = { requests = 5 }", "server.keys.0.limits.requests", "unknown key"),
+        ("limits = 5", "server.keys.0.limits", "must be a table"),
         ('disabled = "no"', "server.keys.0.disabled", "expected true or false"),
     ],
 )

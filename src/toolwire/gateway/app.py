@@ -22,6 +22,7 @@ from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.config.config import Config, CounterSettings, StoreSettings
+from toolwire.gateway.config.limits import limits_of_keys
 from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import ReportLine
 from toolwire.gateway.config.times import format_time
@@ -283,7 +284,8 @@ class Gateway:
         for problem in problems:
             what = f"{problem.location}: {problem.message}"
             self._telemetry.log_event("client_key_ignored", level="error", message=what, hint=problem.hint)
-        return replace(config, server=replace(config.server, keys=(*config.server.keys, *keys)))
+        server = replace(config.server, keys=(*config.server.keys, *keys))
+        return replace(config, server=server, limits=(*config.limits, *limits_of_keys(keys)))
 
     def _find_keys_problem(self) -> str:
         """Why the client keys of the store are not known; "" if they are, or if there are none."""

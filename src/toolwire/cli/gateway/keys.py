@@ -14,6 +14,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec.structs import asdict
+
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report, print_problems
 from toolwire.core.terminal_text import wrap_text
@@ -29,14 +32,16 @@ from toolwire.gateway.config.client_keys import (
     read_stored_keys,
     write_key_table,
 )
-from toolwire.gateway.config.config import ClientKey
+from toolwire.gateway.config.config import ClientKey, LimitAmounts
 from toolwire.gateway.config.key_file import FileKey, KeyFile, add_key, read_key_file
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.config.load import find_config_file
-from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.config.problems import ConfigError, suggest_name
 from toolwire.gateway.config.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
 from toolwire.gateway.store import key_edits, open_store
 from toolwire.gateway.store.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
 from toolwire.gateway.store.store import KeyStore, StoreDown
+from toolwire.policy.rules import is_glob
 
 EXIT_CANNOT_WRITE = 1
 EXIT_STORE_DOWN = 1
@@ -46,7 +51,7 @@ DEFAULT_GRACE = "24h"
 NEVER = "never"
 STORE = "store"
 """Where a key is, in place of a file."""
-RIGHTS = ("team", "models", "providers", "mcp_servers", "expires")
+RIGHTS = ("team", "models", "providers", "mcp_servers", "expires", "limits")
 """The options of `new` and `limit` that are fields of a key."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "new": ("name", "write", "store", *RIGHTS),
@@ -73,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--providers", nargs="+", action="extend", metavar="PATTERN", help=providers)
     servers = "names and patterns of the MCP servers whose tools it gets (default: all that [mcp] offers to it)"
     add("--mcp-servers", nargs="+", action="extend", metavar="PATTERN", help=servers)
+    limits = "how much it may use, such as dollars_per_day=5 parallel_requests=4; AMOUNT=none removes one"
+    add("--limits", nargs="+", action="extend", metavar="AMOUNT=NUMBER", help=limits)
     expires = f"when the key stops working: a date, a time, a duration such as 30d, or `{NEVER}` (default)"
     add("--expires", metavar="WHEN", help=expires)
     write = "add the key to the configuration file, and change nothing else in it; without a file, make ./toolwire.toml"
@@ -108,7 +115,9 @@ def check_options(args: argparse.Namespace) -> None:
     if action == "new" and args.write and args.store:
         raise CommandError("--write and --store exclude each other", "a key is in the file or in the store")
     if action == "limit" and all(getattr(args, name) is None for name in RIGHTS):
-        raise CommandError("what may the key do?", "use --models, --providers, --mcp-servers, --expires or --team")
+        raise CommandError(
+            "what may the key do?", "use --models, --providers, --mcp-servers, --limits, --expires or --team"
+        )
 
 
 # --- new --------------------------------------------------------------------------------------------------------------
@@ -118,7 +127,8 @@ def make_client_key(file: KeyFile, args: argparse.Namespace) -> None:
     """The key and the lines for the file go to standard output, what they are for to standard error."""
     check_name(file, args.name)
     text = make_key()
-    key = ClientKey(name=args.name, sha256=hash_key(text), **read_rights(args))
+    limits = LimitAmounts(**read_amounts(args.limits or ()))
+    key = ClientKey(name=args.name, sha256=hash_key(text), limits=limits, **read_rights(args))
     if args.store:
         change_stored_key(file, args, key_edits.add_key(key))
     added = write_to_file(file, key) if args.write else None
@@ -149,6 +159,8 @@ def print_key(text: str, name: str) -> None:
 def check_name(file: KeyFile, name: str) -> None:
     if not is_key_name(name):
         raise CommandError(NAME_RULE, "name the person or program: `toolwire keys new NAME`")
+    if is_glob(name):
+        raise CommandError("the name of a key cannot have `*` or `?`", "rules and limits would take it for a pattern")
     found = file.find_name(name)
     if found is not None:
         raise CommandError(f"{file.path}:{found.line}: a key has the name `{name}` already", "choose another name")
@@ -160,9 +172,24 @@ def read_rights(args: argparse.Namespace) -> dict[str, Any]:
         check_patterns(f"--{name.replace('_', '-')}", getattr(args, name) or ())
     if args.team and not is_key_name(args.team):
         raise CommandError(TEAM_RULE, "name the team: --team app")
-    rights = {name: getattr(args, name) for name in RIGHTS if getattr(args, name) is not None}
+    rights = {name: getattr(args, name) for name in RIGHTS if name != "limits" and getattr(args, name) is not None}
     rights = {name: tuple(value) if isinstance(value, list) else value for name, value in rights.items()}
     return rights | ({"expires": read_expiry(args.expires)} if args.expires is not None else {})
+
+
+def read_amounts(words: Sequence[str]) -> dict[str, Any]:
+    """The amounts of --limits, checked. None removes one."""
+    amounts: dict[str, Any] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in AMOUNT_FIELDS:
+            raise CommandError(f"--limits: unknown amount `{name}`", suggest_name(name, AMOUNT_FIELDS))
+        try:
+            value = None if text == "none" else msgspec.json.decode(text.replace("_", ""))
+            amounts[name] = getattr(msgspec.convert({name: value}, LimitAmounts), name)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            raise CommandError(f"--limits: `{word}` is not an amount", f"write a number: --limits {name}=5") from None
+    return amounts
 
 
 def read_expiry(text: str) -> str:
@@ -220,7 +247,8 @@ def _explain(text: str) -> None:
 
 
 def limit_key(file: KeyFile, args: argparse.Namespace) -> None:
-    key = change_stored_key(file, args, key_edits.change_fields(args.name, read_rights(args)))
+    amounts = read_amounts(args.limits or ())
+    key = change_stored_key(file, args, key_edits.change_fields(args.name, read_rights(args), amounts))
     print_change(args, key, f"{key.name}: {describe_rights(key)}; running gateways know it within seconds.")
 
 
@@ -338,6 +366,7 @@ def key_row(key: ClientKey, place: str) -> tuple[str, ...]:
 def describe_rights(key: ClientKey) -> str:
     words = [", ".join(key.models) or "no models"]
     words += [f"of {', '.join(key.providers) or 'no provider'}"] if not key.has_all_providers else []
+    words += [describe_amounts(key.limits)] if key.limits != LimitAmounts() else []
     words += [f"MCP: {', '.join(key.mcp_servers) or 'none'}"] if "*" not in key.mcp_servers else []
     return "; ".join(words) + (" and /metrics" if key.metrics else "")
 
@@ -359,6 +388,7 @@ def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[st
         "models": key.models,
         "providers": key.providers,
         "mcp_servers": key.mcp_servers,
+        "limits": {name: amount for name, amount in asdict(key.limits).items() if amount is not None},
         "expires": key.expires,
         "disabled": key.disabled,
         "old_until": key.old_until,

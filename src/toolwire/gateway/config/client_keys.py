@@ -11,15 +11,17 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
+from typing import Any
 
 from msgspec import NODEFAULT, Struct, field
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
-from toolwire.gateway.config.config import ClientKey, Config, ServerSettings
+from toolwire.gateway.config.config import ClientKey, Config, LimitAmounts, ServerSettings
 from toolwire.gateway.config.problems import Problem, ProblemCollector, suggest_name
 from toolwire.gateway.config.store import NO_STORE, store_url
 from toolwire.gateway.config.times import TIME_HINT, parse_time
 from toolwire.gateway.config.toml_text import Toml, write_values
+from toolwire.policy.rules import is_glob
 
 CLIENT_KEY_VARIABLE = "TOOLWIRE_CLIENT_KEY"
 """The environment variable with a client's own key: `toolwire run` reads it, and some agents do."""
@@ -107,7 +109,13 @@ def written_fields(key: ClientKey) -> dict[str, Toml]:
     values = {one.name: getattr(key, one.name) for one in fields(ClientKey)}
     defaults = {one.name: one.default for one in fields(ClientKey) if one.name != "models"}
     shown = {name: value for name, value in values.items() if value != defaults.get(name, NODEFAULT)}
-    return {name: [*value] if isinstance(value, tuple) else value for name, value in shown.items()}
+    return {name: _write_field(value) for name, value in shown.items()}
+
+
+def _write_field(value: Any) -> Toml:
+    if isinstance(value, LimitAmounts):
+        return {name: amount for name, amount in asdict(value).items() if amount is not None}
+    return [*value] if isinstance(value, tuple) else value
 
 
 def describe_change(before: ClientKey | None, after: ClientKey) -> str:
@@ -131,6 +139,9 @@ def list_key_changes(before: Iterable[ClientKey], after: Iterable[ClientKey]) ->
 
 
 def _show_value(value: object) -> str:
+    if isinstance(value, LimitAmounts):
+        amounts = {name: amount for name, amount in asdict(value).items() if amount is not None}
+        return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items()) or "none"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value) or "none"
@@ -191,10 +202,14 @@ def read_stored_keys(
 
 
 def _read_key(table: object, seen: SeenKeys, place: ProblemCollector) -> ClientKey | None:
-    given = place.read_fields(_write_dates(table), ClientKey)
+    given = place.read_fields(_write_dates(table), ClientKey, ("limits",))
     if given is None:
         return None
-    key = ClientKey(**{name: value.lower() if name.endswith("sha256") else value for name, value in given.items()})
+    limits = place.at("limits").read_fields(table.get("limits", {}) if isinstance(table, dict) else {}, LimitAmounts)
+    given = {name: value.lower() if name.endswith("sha256") else value for name, value in given.items()}
+    key = ClientKey(**given, limits=LimitAmounts(**limits or {}))
+    if limits and is_glob(key.name):
+        place.at("limits").add("a key with limits cannot have `*` or `?` in its name", "choose another name")
     _check_hashes(key, seen, place)
     _check_times(key, place)
     if not is_key_name(key.name):

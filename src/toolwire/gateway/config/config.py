@@ -71,6 +71,34 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """How long running requests may take to finish when the gateway stops."""
 
 
+MAX_DOLLARS = 9_000_000
+"""Counters are exact up to 2^53 billionths of a dollar."""
+Dollars = Annotated[float, Meta(gt=0, le=MAX_DOLLARS)]
+
+
+class LimitAmounts(Struct, frozen=True, kw_only=True):
+    """How much may be used, of several things. What is left out has no limit."""
+
+    requests_per_minute: Positive | None = None
+    """Requests that begin in a minute."""
+    tokens_per_minute: Positive | None = None
+    """Input and output tokens, also those from the prompt cache."""
+    tokens_per_hour: Positive | None = None
+    """The same in an hour."""
+    tokens_per_day: Positive | None = None
+    """The same in a day."""
+    tokens_per_month: Positive | None = None
+    """The same in a month."""
+    dollars_per_hour: Dollars | None = None
+    """What requests cost in an hour, in US dollars."""
+    dollars_per_day: Dollars | None = None
+    """The same in a day."""
+    dollars_per_month: Dollars | None = None
+    """The same in a month."""
+    parallel_requests: Positive | None = None
+    """Requests that run at the same time."""
+
+
 class ClientKey(Struct, frozen=True, kw_only=True):
     """A key that a client must send. As soon as there is one, requests without a key are refused."""
 
@@ -93,6 +121,9 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     never."""
     disabled: bool = False
     """Refuse the key for now, and keep everything that belongs to it."""
+    limits: LimitAmounts = LimitAmounts()
+    """How much the client may use, as in `[[limits]]`: `limits = { dollars_per_day = 5, parallel_requests = 4 }`. Other
+    limits hold as well."""
     metrics: bool = False
     """May the client read `/metrics`? They show the providers, models and token counts of all clients."""
     old_sha256: str = ""
@@ -408,33 +439,7 @@ class CostSettings(Struct, frozen=True, kw_only=True):
     """For how many seconds it keeps the sums by hour; 0 keeps them forever."""
 
 
-MAX_DOLLARS = 9_000_000
-"""Counters are exact up to 2^53 billionths of a dollar."""
-Dollars = Annotated[float, Meta(gt=0, le=MAX_DOLLARS)]
 LimitSelector = Literal["key", "team", "provider", "model", "agent"]
-
-
-class LimitAmounts(Struct, frozen=True, kw_only=True):
-    """How much may be used, of several things. What is left out has no limit."""
-
-    requests_per_minute: Positive | None = None
-    """Requests that begin in a minute."""
-    tokens_per_minute: Positive | None = None
-    """Input and output tokens, also those from the prompt cache."""
-    tokens_per_hour: Positive | None = None
-    """The same in an hour."""
-    tokens_per_day: Positive | None = None
-    """The same in a day."""
-    tokens_per_month: Positive | None = None
-    """The same in a month."""
-    dollars_per_hour: Dollars | None = None
-    """What requests cost in an hour, in US dollars."""
-    dollars_per_day: Dollars | None = None
-    """The same in a day."""
-    dollars_per_month: Dollars | None = None
-    """The same in a month."""
-    parallel_requests: Positive | None = None
-    """Requests that run at the same time."""
 
 
 class Limit(LimitAmounts, frozen=True, kw_only=True):

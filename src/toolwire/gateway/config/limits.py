@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import urlsplit
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.config.client_keys import ClientNames, check_globs
-from toolwire.gateway.config.config import Config, CounterSettings, Limit
+from toolwire.gateway.config.config import ClientKey, Config, CounterSettings, Limit, LimitAmounts
 from toolwire.gateway.config.problems import ProblemCollector, suggest_name
 from toolwire.gateway.config.store import NO_STORE, POSTGRES_SCHEMES, check_postgres_url, store_url
 
@@ -73,7 +73,16 @@ def describe_selection(limit: Limit) -> str:
     return (", ".join(words) or "all requests") + (" (soft)" if limit.soft else "")
 
 
-def describe_amounts(limit: Limit) -> str:
+def limits_of_keys(keys: Iterable[ClientKey]) -> tuple[Limit, ...]:
+    """The limits that are written in the keys themselves."""
+    return tuple(
+        Limit(name=f"key {key.name} (own)", key=(key.name,), **asdict(key.limits))
+        for key in keys
+        if key.limits != LimitAmounts()
+    )
+
+
+def describe_amounts(limit: LimitAmounts) -> str:
     """The amounts of a limit: `60 requests per minute, $50 per day`."""
     return ", ".join(
         describe_amount(field, amount) for field in AMOUNT_FIELDS if (amount := getattr(limit, field)) is not None

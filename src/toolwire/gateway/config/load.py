@@ -34,7 +34,7 @@ from toolwire.gateway.config.config import (
     Timeouts,
     TranslateSettings,
 )
-from toolwire.gateway.config.limits import check_counters, read_counters, read_limits
+from toolwire.gateway.config.limits import check_counters, limits_of_keys, read_counters, read_limits
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
 from toolwire.gateway.config.model_facts import add_prices, read_facts, read_prices
 from toolwire.gateway.config.policies import preset_rules, read_policies
@@ -270,7 +270,8 @@ def _read_sections(
         translate=TranslateSettings(**translate or {}),
         store=store,
         costs=_read_costs(sections["costs"], collector.at("costs")),
-        limits=read_limits(tables.get("limits", []), collector.at("limits"), (*builder.names, *providers), clients),
+        limits=read_limits(tables.get("limits", []), collector.at("limits"), (*builder.names, *providers), clients)
+        + limits_of_keys(server.keys),
         counters=read_counters(sections["counters"], environ, collector.at("counters")),
         console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.

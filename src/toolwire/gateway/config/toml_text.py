@@ -30,5 +30,7 @@ def _write_key(key: str) -> str:
 def _write_value(value: Toml) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_write_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_write_key(key)} = {_write_value(inner)}' for key, inner in value.items())} }}"
     # A JSON string is a TOML string, except for one control character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

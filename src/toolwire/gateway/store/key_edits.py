@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.client_keys import describe_change, read_stored_keys
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.problems import suggest_name
@@ -26,8 +27,11 @@ def add_key(key: ClientKey) -> EditKey:
     return edit
 
 
-def change_fields(name: str, fields: Mapping[str, object]) -> EditKey:
-    return _change_key(name, lambda key: replace(key, **fields))
+def change_fields(
+    name: str, fields: Mapping[str, object], amounts: Mapping[str, float | None] = EMPTY_MAPPING
+) -> EditKey:
+    """Other values for fields, and for amounts of its limits; the rest of both stays."""
+    return _change_key(name, lambda key: replace(key, **fields, limits=replace(key.limits, **amounts)))
 
 
 def rotate_key(name: str, sha256: str, now: float, grace: float) -> EditKey:

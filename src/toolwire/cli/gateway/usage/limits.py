@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
-from toolwire.cli.gateway.store import EXIT_DOWN
+from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.core.rate_limits import write_duration
 from toolwire.gateway.config.config import Config, Limit
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, counters_url, describe_amount
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, counters_url, describe_amount, limits_of_keys
 from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
+from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.amounts import format_dollars, write_amount
 from toolwire.gateway.usage.counters import Counters, CounterUse
@@ -48,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = load_or_report(args.config)
+    if config.server.store_keys:
+        config = replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
     if not config.limits:
         raise CommandError("there are no limits", "add [[limits]] to the file: see the guide Limits")
     found = asyncio.run(_list_counters(_open_shared_counters(config)))
@@ -60,6 +64,20 @@ def run(args: argparse.Namespace) -> int:
         rows = [("limit", "for", "amount", "used", "reserved", "opens in"), *map(_row, uses)]
         sys.stdout.write(terminal.format_table(rows, has_header=True))
     return 0
+
+
+async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
+    """The limits that are written in keys of the store."""
+    store = open_store(config.store, os.environ)
+    if store is None:
+        return ()
+    try:
+        keys = await read_all_keys(store, config)
+    except StoreUnusable as unusable:
+        raise CommandError(str(unusable), "`toolwire doctor` checks the store", EXIT_DOWN) from None
+    finally:
+        await store.close()
+    return limits_of_keys(keys[len(config.server.keys) :])
 
 
 def _open_shared_counters(config: Config) -> Counters:
