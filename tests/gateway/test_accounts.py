@@ -19,7 +19,6 @@ from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, ScriptedAns
 from gateway.raw_exchange import (
     CLIENTS,
     PROVIDERS,
-    Play,
     RawAnswer,
     Scene,
     ScriptedConnection,
@@ -144,6 +143,18 @@ def test_what_is_remembered_of_sessions_and_rests_is_bounded() -> None:
         health.start_rest("p/a", f"model {number}", float(number), 1.0)
     assert len(health.moved_sessions) == MAX_MOVED_SESSIONS
     assert len(health._cooldown_until) <= 1100
+
+
+def test_an_account_is_back_when_its_last_rest_has_ended() -> None:
+    changes: list[tuple[str, bool]] = []
+    health = ProviderHealth(lambda label, resting, _: changes.append((label, resting)))
+    health.start_rest("p/a", "m", 0.0, 10.0)
+    health.start_rest("p/a", "n", 0.0, 20.0)
+    health.end_expired(10.0)
+    assert changes == [("p/a", True), ("p/a", True)]
+    assert not health.is_resting("p/a", "m", 10.0)
+    health.end_expired(20.0)
+    assert changes[2:] == [("p/a", False)]
 
 
 def test_a_rest_is_never_shortened() -> None:
@@ -271,7 +282,7 @@ def closing(data: bytes) -> bytes:
     return data.replace(b"content-type", b"connection: close\r\ncontent-type", 1)
 
 
-def limited(protocol: str, *accounts: str, then: bytes, **headers: str) -> Play:
+def limited(protocol: str, *accounts: str, then: bytes, **headers: str) -> Callable[[ScriptedConnection], None]:
     """Refuses these accounts with 429, and answers the others."""
     kind = {"anthropic": "rate_limit_error", "gemini": "RESOURCE_EXHAUSTED"}.get(protocol, "requests")
     refused = answer(429, refusal(protocol, 429, kind, "Slow down."), **{"retry_after": "40", **headers})
@@ -406,7 +417,14 @@ def test_all_accounts_are_tried_before_the_fallback(served: Served, protocol: st
 
 
 def test_if_all_accounts_are_limited_the_client_learns_how_long(served: Served) -> None:
-    scene = served.scene("anthropic", limited("anthropic", *KEY_OF, then=b""), provider="pool-anthropic")
+    """Of the account that can be asked again first."""
+    waits = {"a": "50", "b": "40", "c": "60"}
+
+    def play(connection: ScriptedConnection) -> None:
+        wait = waits[accounts_asked(connection.scene)[-1]]
+        limited("anthropic", *KEY_OF, then=b"", retry_after=wait)(connection)
+
+    scene = served.scene("anthropic", play, provider="pool-anthropic")
     got = call(served, "openai-chat", scene.model, False)
     assert (got.status, got.headers["retry-after"]) == (429, "40")
     assert len(scene.asked) == 3

@@ -467,6 +467,7 @@ class Gateway:
         source, seen = self._config_source, self._config_source.file_stamp()
         while True:
             forced = await self._wait_for_poll()
+            self._health.end_expired(asyncio.get_running_loop().time())
             before, seen = seen, source.file_stamp()
             # A file that has just changed may still be written: it is read when it has been the same twice.
             if forced or seen == before:

@@ -12,6 +12,7 @@ Retries and fallbacks repeat `prepare` and `attempt`, as long as nothing has rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -222,7 +223,8 @@ class Pipeline:
                 answer = await self._retry_target(call, target, answer, following, deadline)
             if type(answer) is not AttemptFailed:
                 return answer
-            first_failure = first_failure or answer
+            if first_failure is None or _ends_sooner(answer, first_failure, target.provider, available[0].provider):
+                first_failure = answer
             if not answer.can_fall_back or call.clock() >= deadline:
                 break
         return first_failure or answer
@@ -386,6 +388,14 @@ class Pipeline:
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._mcp_servers.find_substitutes(wanted, client)
         call.gateway_tools = self._mcp_servers.make_interceptor(client, substitutes)
+
+
+def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider, first_account: Provider) -> bool:
+    """If all accounts of a provider are limited, the client learns of the one that can be asked again first."""
+    if account.name != first_account.name or {failed.failure.kind, first.failure.kind} != {"rate"}:
+        return False
+    waits = (math.inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
+    return next(waits) < next(waits)
 
 
 def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:

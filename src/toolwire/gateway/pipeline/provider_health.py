@@ -38,9 +38,18 @@ class ProviderHealth:
     def is_cooling_down(self, provider: str, model: str, now: float) -> bool:
         until = self._cooldown_until.get((provider, model))
         if until is not None and now >= until:
-            del self._cooldown_until[provider, model]
-            self._on_change(provider, False, 0.0)
+            self._end_cooldown(provider, model)
         return until is not None and now < until
+
+    def end_expired(self, now: float) -> None:
+        """End the cooldowns whose time is over, also of models that nobody asks for again."""
+        for provider, model in [name for name, until in self._cooldown_until.items() if now >= until]:
+            self._end_cooldown(provider, model)
+
+    def _end_cooldown(self, provider: str, model: str) -> None:
+        is_known = self._cooldown_until.pop((provider, model), None) is not None
+        if is_known and all(name != provider for name, _ in self._cooldown_until):
+            self._on_change(provider, False, 0.0)
 
     def list_cooldowns(self, provider: str, now: float) -> list[tuple[str, float]]:
         """The models of a provider that are cooling down, and for how many seconds."""
@@ -52,8 +61,8 @@ class ProviderHealth:
         earlier requests."""
         if self._failures:
             self._failures.pop((provider, model), None)
-        if ends_cooldown and self._cooldown_until and self._cooldown_until.pop((provider, model), None) is not None:
-            self._on_change(provider, False, 0.0)
+        if ends_cooldown and self._cooldown_until:
+            self._end_cooldown(provider, model)
 
     def record_token_limit(self, provider: str, model: str, token_limit: int) -> None:
         if len(self.token_limits) >= MAX_TRACKED_MODELS:

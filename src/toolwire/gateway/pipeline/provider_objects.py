@@ -103,7 +103,7 @@ class ProviderObjects:
             return None
         found = await run_by_size(len(call.body), lambda: read_references(call.body))
         if isinstance(found, Failure):
-            return found
+            return found if guarded else None
         for provider in dict.fromkeys(guarded):
             refused = await self._refuse_names(call, provider, found, is_first=provider is targets[0].provider)
             if refused is not None:
