@@ -262,7 +262,7 @@ def _pools() -> str:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with stage(tmp_path_factory.mktemp("accounts"), "cooldown = 60", _pools()) as staged:
+    with stage(tmp_path_factory.mktemp("accounts"), "cooldown = 60\nretries = 2", _pools()) as staged:
         yield staged
 
 
@@ -346,6 +346,17 @@ def test_another_account_answers_for_one_that_is_limited(served: Served, protoco
     assert f'toolwire_account_cooldown{{provider="{name}",account="{first}"}} 1' in metrics
     assert f'toolwire_attempts_total{{provider="{name}",outcome="429"}}' in metrics
     assert not any(key in metrics for key in KEY_OF.values())
+
+
+def test_the_other_account_is_asked_at_once_also_if_nobody_says_how_long(served: Served) -> None:
+    """No pause and no retry at the account that is limited, though a provider alone would be asked again."""
+    name, kind = "pool-anthropic", "rate_limit_error"
+    refused = closing(answer(429, refusal("anthropic", 429, kind, "Slow down.")))
+    scene = served.scene("anthropic", refused, play_script("anthropic", False), provider=name)
+    got = call(served, "openai-chat", scene.model, False)
+    first, second = (row[0] for row in served.line(got.id)["attempts"])
+    assert first != second
+    assert len(scene.asked) == 2
 
 
 def test_a_limit_that_is_used_up_lets_the_account_rest_before_it_refuses(served: Served) -> None:
