@@ -64,7 +64,7 @@ def repairing(port: int, provider: int, folder: Path) -> Sequence[str]:
 
 
 def without_costs(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that looks up no prices, and writes no ledger."""
+    """Toolwire that looks up no prices, and writes no ledger; it has no limits either."""
     command = toolwire(port, provider, folder)
     with (folder / "toolwire.toml").open("a") as file:
         file.write("[costs]\nenabled = false\n")
@@ -72,12 +72,14 @@ def without_costs(port: int, provider: int, folder: Path) -> Sequence[str]:
 
 
 def metered(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that knows the prices of all models, and writes what every call costs into its ledger."""
+    """Toolwire that knows the prices of all models, writes what every call costs into its ledger, and counts requests
+    and dollars for limits that nobody reaches."""
     command = toolwire(port, provider, folder)
+    lines = ["[[limits]]\nrequests_per_minute = 1_000_000_000\ndollars_per_day = 1_000_000\n"]
+    for number in range(len(TARGETS)):
+        lines.append(f'[models."canned{number}/*".facts.prices]\ninput = 1.25\noutput = 10.00\ncache_read = 0.125\n')
     file = folder / "toolwire.toml"
-    prices = [f'[models."canned{number}/*".facts.prices]\ninput = 1.25\noutput = 10.00\ncache_read = 0.125\n'
-              for number in range(len(TARGETS))]  # fmt: skip
-    file.write_text(file.read_text() + "".join(prices))
+    file.write_text(file.read_text() + "".join(lines))
     return command
 
 

@@ -181,6 +181,11 @@ def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
     assert (record.agent, record.subagent) == ("codex", "review")
     other = served.line(call(served, "anthropic", scene.model, False, {"user-agent": "my-tool/1"}).id)
     assert other["agent"] == "my-tool"
+    for name in ("password=hu5hhu5h", "sk-ant-REDACTED", "a" * 65, "<b>"):
+        secret = {"user-agent": name, "x-openai-subagent": name}
+        line = served.line(call(served, "anthropic", scene.model, False, secret).id)
+        assert "agent" not in line
+        assert "subagent" not in line
 
 
 def test_a_packed_exchange_keeps_its_calls() -> None:

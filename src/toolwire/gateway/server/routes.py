@@ -51,8 +51,6 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 METRICS_PATH = "/metrics"
-MAX_PRODUCT = 64
-"""Characters of a user agent that is not a known agent."""
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 MERGE_BYTES = 256
@@ -65,6 +63,12 @@ OWN_HEADERS = {**TEXT_HEADERS, VERSION_HEADER: __version__}
 
 _is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
 """Request ids of a client that the gateway uses as its own."""
+_is_plain_name = re.compile(r"[A-Za-z0-9@][A-Za-z0-9_.:@/+-]{0,63}").fullmatch
+
+
+def _plain_name(name: str) -> str:
+    """A name that a client has chosen for itself, if it is one: it is in the log and in the ledger of costs."""
+    return name if _is_plain_name(name) is not None and redact(name) == name else ""
 
 
 class ProtocolDetector:
@@ -195,7 +199,6 @@ class Routes:
         is_usable = bool(client_id) and _is_valid_request_id(client_id) is not None and redact(client_id) == client_id
         request_id = client_id if is_usable else ""  # it is in the log
         agent, product = recognise_agent(headers.get("user-agent", ""))
-        subagent = find_subagent(headers)
         head = ResolvedHead(
             codec=codec,
             endpoint=endpoint,
@@ -204,8 +207,8 @@ class Routes:
             valid_until=valid_until,
             key_name=key_name,
             team=team,
-            agent=agent or product[:MAX_PRODUCT],
-            subagent=subagent,
+            agent=agent or _plain_name(product),
+            subagent=_plain_name(find_subagent(headers)),
             request_id=request_id,
             upstream_headers={},
         )

@@ -230,13 +230,12 @@ SUBAGENT_HEADERS = (
     "x-openai-subagent",  # Codex: what it is for, such as `review` or `compact`
 )
 """Headers that agents send with the requests of their sub-agents."""
-MAX_SUBAGENT = 64
 
 
 def find_subagent(headers: Mapping[str, str]) -> str:
     if headers.keys().isdisjoint(SUBAGENT_HEADERS):
         return ""
-    return next(headers[name] for name in SUBAGENT_HEADERS if name in headers)[:MAX_SUBAGENT]
+    return next(headers[name] for name in SUBAGENT_HEADERS if name in headers)
 
 
 class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
