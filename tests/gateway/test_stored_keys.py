@@ -230,7 +230,9 @@ def test_a_store_that_is_down_lets_nobody_in(tmp_path: Path) -> None:
         assert ask_with(served, "").status == 401
         got = ask_with(served, make_key())
         assert got.status == 503
-        assert "client keys in the gateway's store cannot be read" in got.json()["error"]["message"]
+        assert "the gateway cannot read its client keys at the moment" in got.json()["error"]["message"]
+        assert got.headers["retry-after"] == "5"
+        assert b"127.0.0.1" not in got.data  # anybody can ask: where the store is is not said
         assert ask(served.port, "GET", "/metrics").status == 401
         assert not served.wire._scenes[b"s901x"].asked[1:]
 
@@ -583,3 +585,39 @@ def test_a_key_has_its_own_limits(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert changed["limits"] == {"dollars_per_day": 5.0}
         wait_for_change([served], "ci", "limit")
         assert [ask_with(served, made["key"]).status for _ in range(3)] == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/files", 403),
+        ("GET", "/v1/files/file-of-another", 404),
+        ("DELETE", "/v1/files/file-of-another", 404),
+        ("GET", "/v1/batches", 403),
+        ("GET", "/v1/responses/resp_of_another", 404),
+        ("GET", "/v1/conversations/conv_of_another", 404),
+    ],
+)
+def test_keys_of_the_store_do_not_share_an_account(
+    shared_gateway: tuple[Served, str], method: str, path: str, status: int
+) -> None:
+    """What is guarded among keys of the file is guarded among keys of the store, also if the file has none."""
+    served, key = shared_gateway
+    got = ask(served.port, method, path, headers={"authorization": f"Bearer {key}"})
+    assert got.status == status, got.data
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    folder = tmp_path_factory.mktemp("shared")
+    url = f"sqlite://{folder}/store.db"
+    key = make_key()
+
+    async def add() -> None:
+        store = open_key_store(url)
+        await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256=hash_key(key))))
+        await store.close()
+
+    asyncio.run(add())
+    with open_stage(folder / "one", url) as served:
+        yield served, key

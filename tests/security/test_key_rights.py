@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.clients import PNG
 from gateway.mcp_gateway import COMMAND
@@ -31,9 +33,11 @@ from gateway.raw_exchange import (
     whole,
 )
 from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.times import format_time, parse_duration, parse_time
+from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.store.repository import owner_of
 
 SECRETS = {name: f"tw-{name}-key-0123456789" for name in ("all", "ana", "ben", "gone", "off", "new", "old", "late")}
@@ -313,3 +317,37 @@ def test_times() -> None:
         5400.0, 43200.0, 2592000.0, 2419200.0, None, None, None, None,
     ]  # fmt: skip
     assert json.dumps(parse_time("2027-01-01T00:00:00Z")) == "1798761600.0"
+
+
+# --- a law ---
+
+PROVIDERS = {name: Provider(name=name, protocols=("openai-chat",), models=(f"{name}-*",)) for name in ("a", "b", "c")}
+NAMES = st.sampled_from(["x", "y", "z", "x*", "a/m", "b/m", "c/m", "a-1", "b-1", "models/a/m", "x/y", "nowhere"])
+RULES = st.lists(
+    st.builds(
+        ModelRule,
+        name=st.sampled_from(["x", "y", "z", "x*", "a/*"]),
+        provider=st.sampled_from(list(PROVIDERS)),
+        model=st.sampled_from(["", "m"]),
+        fallbacks=st.lists(NAMES, max_size=3).map(tuple),
+    ),
+    max_size=4,
+    unique_by=lambda rule: rule.name,
+)
+ALLOWED = st.lists(st.sampled_from(["a", "b", "c", "*", "?", "[ab]"]), max_size=2).map(tuple)
+
+
+@given(RULES.map(tuple), NAMES, ALLOWED)
+def test_no_route_leads_to_a_provider_that_is_not_allowed(
+    rules: tuple[ModelRule, ...], name: str, providers: tuple[str, ...]
+) -> None:
+    """What is left of a route is what is allowed of it, in the same order; lists show exactly what can be used."""
+    router = Router(Config(models=rules, providers=PROVIDERS))
+    key = ClientKey(name="k", sha256="ab" * 32, providers=providers)
+    every, found = router.route(name, None), router.route(name, key)
+    allowed = [one for one in every if key.may_use_provider(one.provider.name)] if isinstance(every, tuple) else []
+    assert (list(found) if isinstance(found, tuple) else []) == allowed
+    if isinstance(every, tuple):
+        assert router.may_use(name.removeprefix("models/"), key) == bool(allowed)
+    speaker = router.find_speaker("openai-chat", key)
+    assert speaker is None or key.may_use_provider(speaker.name)

@@ -259,7 +259,7 @@ class Gateway:
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
-        runtime.access.find_keys_problem = self._find_keys_problem
+        runtime.access.is_waiting_for_keys = self._is_waiting_for_keys
         runtime.find_listed_facts = self._model_lists.find_facts
         runtime.find_current_access = lambda: self._current_routes(time.monotonic).runtime.access
         runtime.limits = self._open_limits(config)
@@ -287,11 +287,8 @@ class Gateway:
         server = replace(config.server, keys=(*config.server.keys, *keys))
         return replace(config, server=server, limits=(*config.limits, *limits_of_keys(keys)))
 
-    def _find_keys_problem(self) -> str:
-        """Why the client keys of the store are not known; "" if they are, or if there are none."""
-        if self._stored_keys is None or self._stored_keys.current is not None:
-            return ""
-        return self._stored_keys.problem
+    def _is_waiting_for_keys(self) -> bool:
+        return self._stored_keys is not None and self._stored_keys.current is None
 
     def _on_keys_loaded(self, changes: Sequence[KeyChange]) -> None:
         for one in changes:

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--client", metavar="PROTOCOL", help=f"protocol of the request: {', '.join(CODECS)}")
     add("--model", default="", metavar="M", help="the requested model (default: the one in the request)")
     add("--key", default="", metavar="NAME", help="the name of the client key that it is sent with")
+    add("--team", default="", metavar="TEAM", help="the team of the client key (default: that of --key in the file)")
     add("--agent", default="", metavar="A", help="the agent that sends it, by its name or its user agent")
     add("--provider", default="", metavar="X", help="the provider (default: the configured one for the model)")
     add("--preset", action="append", default=[], metavar="NAME", help="also apply this preset, after the file's rules")
@@ -105,7 +106,7 @@ def explain_request(config: Config, client: Codec, request: Request, args: argpa
     target = _find_target(config, args.provider, requested)
     agent, product = (args.agent, args.agent) if args.agent in load_agents() else recognise_agent(args.agent)
     provider, model = (target.provider.name, target.model) if target is not None else (args.provider, requested)
-    team = next((key.team for key in config.server.keys if key.name == args.key), "")
+    team = args.team or next((key.team for key in config.server.keys if key.name == args.key), "")
     subject = RuleSubject(client.name, agent, provider, model, requested, product, args.key, team)
     presets = [rule for name in args.preset for rule in _find_preset(name)]
     rules = Policy((*config.policy, *presets)).active_rules(subject)

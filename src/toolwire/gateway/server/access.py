@@ -20,6 +20,8 @@ from toolwire.protocols import CODECS
 GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
 ASK_FOR_KEY = f"ask the operator of this gateway for one (`{NEW_KEY_COMMAND}` makes it)"
+KEYS_RETRY_AFTER = 5.0
+"""Seconds, for clients whose key may be in a store that is down."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_CACHED = 256
 _FORWARDED_HEADERS = ("x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip")
@@ -40,8 +42,8 @@ class AccessControl:
 
     def __init__(self, server: ServerSettings) -> None:
         self._needs_keys = server.needs_keys
-        self.find_keys_problem: Callable[[], str] = lambda: ""
-        """Why the client keys of the store are not known, if they are not."""
+        self.is_waiting_for_keys: Callable[[], bool] = lambda: False
+        """Are the client keys of the store not known yet?"""
         self._blinding = secrets.token_bytes(32)
         self._client_keys = {self._blind(key.sha256.lower()): key for key in server.keys}
         self._keys_by_name = {key.name: key for key in server.keys}
@@ -122,10 +124,10 @@ class AccessControl:
         if replaced is not None:
             until = min(replaced.old_until_at, replaced.expires_at)
             return refuse_key(replaced, now, is_old=True) or Caller(replaced, own_credential, until)
-        problem = self.find_keys_problem() if sent else ""
-        if problem:
-            what = f"the client keys in the gateway's store cannot be read: {problem}; try again later"
-            return Failure("overloaded", what, 503, "store_unavailable")
+        if sent and self.is_waiting_for_keys():
+            # Anybody can get this: why the store is down, and where it is, is for the log only.
+            what = "the gateway cannot read its client keys at the moment; try again later"
+            return Failure("overloaded", what, 503, "store_unavailable", retry_after=KEYS_RETRY_AFTER)
         what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
         return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
 
