@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RESTRICTED = [sys.executable, str(Path(__file__).with_name("restricted.py"))]
-EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry", "yaml")
+EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry", "redis", "yaml")
 SECONDS = 60
 
 
@@ -37,8 +37,20 @@ def run_restricted(
     missing: Sequence[str], *arguments: str, cwd: Path = Path("/"), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """`toolwire ARGUMENT …` without these modules; see `restricted.py`."""
+    return _run_toolwire(",".join(missing), arguments, cwd, environ)
+
+
+def find_imported(packages: Sequence[str], *arguments: str, cwd: Path, **environ: str) -> list[str]:
+    """Those of the packages that `toolwire ARGUMENT …` looks for."""
+    done = _run_toolwire("?" + ",".join(packages), arguments, cwd, environ)
+    return [name for name in packages if f"looks for {name}\n" in done.stderr]
+
+
+def _run_toolwire(
+    restriction: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RESTRICTED, ",".join(missing), *arguments],
+        [*RESTRICTED, restriction, *arguments],
         cwd=cwd,
         env=clean_environment(cwd, **environ),
         stdin=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
     python restricted.py NAME,NAME [ARGUMENT …]      `toolwire ARGUMENT …` without these modules
     python restricted.py NAME,NAME --import-all      import every module of Toolwire, and print their number
+    python restricted.py ?NAME,NAME [ARGUMENT …]     `toolwire ARGUMENT …`, and a line on standard error for each of
+                                                     these modules that it looks for
 
 The name `windows` stands for all modules, functions and signals that Python lacks on Windows. An event loop of Windows
 knows no signals and no pipes either.
@@ -16,6 +18,7 @@ import select
 import signal
 import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 
 WINDOWS = "windows"
 POSIX_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "curses", "readline")
@@ -30,6 +33,9 @@ LACKING = {
 OF_EXTRAS = {
     "toolwire.gateway.store.postgres": "asyncpg",
     "toolwire.gateway.store.postgres_pool": "asyncpg",
+    "toolwire.gateway.usage.counters_postgres": "asyncpg",
+    "toolwire.gateway.usage.ledger_postgres": "asyncpg",
+    "toolwire.gateway.usage.counters_redis": "redis",
     "toolwire.gateway.mcp.server_connection": "mcp",
     "toolwire.gateway.telemetry.spans": "opentelemetry",
 }
@@ -59,6 +65,16 @@ def remove(names: set[str]) -> None:
         sys.modules[name] = None  # type: ignore[assignment]  # importing it fails from now on
 
 
+class ImportNoter(MetaPathFinder):
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname in self.names:
+            self.names.remove(fullname)
+            sys.stderr.write(f"looks for {fullname}\n")
+
+
 def import_all(missing: set[str]) -> int:
     import toolwire
 
@@ -70,8 +86,11 @@ def import_all(missing: set[str]) -> int:
 
 
 def main(given: str, *arguments: str) -> int:
-    names = set(given.split(","))
-    remove(names)
+    names = set(given.removeprefix("?").split(","))
+    if given.startswith("?"):
+        sys.meta_path.insert(0, ImportNoter(names))
+    else:
+        remove(names)
     if arguments == ("--import-all",):
         sys.stdout.write(f"{import_all(names)}\n")
         return 0

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from install.clean_runs import EXTRA_PACKAGES, run_restricted
+from install.clean_runs import EXTRA_PACKAGES, find_imported, run_restricted
 from toolwire.cli import COMMANDS
 from toolwire.core.packages import EXTRAS, describe_import_error
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NEEDED_TO_SERVE = ("httptools", "asyncpg", "cryptography", "mcp")
+NEEDED_TO_SERVE = ["httptools", "asyncpg", "cryptography", "mcp"]
 """With the configuration below, `toolwire serve` does not start without these."""
 EVERYTHING = """
 [store]
@@ -25,6 +26,7 @@ key_env = "STORE_KEY"
 [mcp.files]
 command = ["true"]
 """
+SETTINGS = {"STORE_KEY": "x" * 32, "OTEL_TRACES_EXPORTER": "otlp"}
 WORDS: dict[str, tuple[str, ...]] = {
     "serve": ("--port", "0"),
     "run": ("codex", "--print"),
@@ -69,13 +71,26 @@ def test_the_extras_are_those_of_the_project() -> None:
     assert PROJECT["optional-dependencies"]["gateway"] == [], "an old name, for commands that people have"
 
 
-@pytest.mark.parametrize("package", [*EXTRA_PACKAGES, "httptools"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_ends_with_a_traceback(command: str, package: str, folder: Path) -> None:
-    """With a configuration that uses every extra, so that each command meets what is missing."""
-    goes_on = command == "serve" and package not in NEEDED_TO_SERVE
-    arguments = ("--help",) if goes_on else WORDS.get(command, ())
-    done = run_restricted((package,), command, *arguments, cwd=folder, STORE_KEY="x" * 32, OTEL_TRACES_EXPORTER="otlp")
+def test_no_command_ends_with_a_traceback(command: str, folder: Path) -> None:
+    """With a configuration that uses every extra, so that each command meets what is missing. A package that a command
+    does not look for cannot be missed."""
+    arguments = (command, *WORDS.get(command, ()))
+    packages = NEEDED_TO_SERVE
+    if command != "serve":  # which goes on when it has all that it needs
+        packages = find_imported((*EXTRA_PACKAGES, "httptools"), *arguments, cwd=folder, **SETTINGS)
+    for package in packages:
+        check_missing_package(package, arguments, folder)
+
+
+def test_the_commands_look_for_packages(folder: Path) -> None:
+    found = find_imported((*EXTRA_PACKAGES, "httptools"), "store", "stats", cwd=folder, **SETTINGS)
+    assert {"asyncpg", "cryptography"} <= {*found}
+    assert "yaml" not in found
+
+
+def check_missing_package(package: str, arguments: Sequence[str], folder: Path) -> None:
+    done = run_restricted((package,), *arguments, cwd=folder, **SETTINGS)
     assert "Traceback" not in done.stderr, done.stderr
     if done.returncode and package in done.stderr:
         extra = EXTRAS.get(package)
