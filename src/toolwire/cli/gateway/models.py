@@ -133,13 +133,7 @@ def _align_numbers(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def model_document(model: ModelInfo) -> dict[str, object]:
-    facts = model.facts
-    return {
-        "id": model.id,
-        "provider": model.owner,
-        "context_window": facts.context_window,
-        "max_output_tokens": facts.max_output_tokens,
-    }
+    return {"id": model.id, "provider": model.owner, **msgspec.to_builtins(model.facts)}
 
 
 # --- one model ------------------------------------------------------------------------------------------------------

@@ -18,12 +18,16 @@ from toolwire.gateway.server.large_work import run_by_size
 WORDS_PER_TOKEN = 2
 MIN_WORD_BYTES = 2
 """A letter and a space."""
+MIN_BODY = 4096
+"""No model that takes tools has so small a window that a shorter body could not fit."""
 MAX_SHORTENED_WINDOW = 8192
 """OpenRouter shortens prompts by itself for models with windows up to this, so what its list says does not matter."""
 
 
 async def refuse_overflow(call: GatewayRequest, upstream: Upstream) -> AttemptFailed | None:
     """An error in the client's protocol if the prompt cannot fit; None if it may."""
+    if len(call.body) < MIN_BODY:
+        return None
     body, window = call.body, find_certain_window(call, upstream)
     if window is None or len(body) < window * WORDS_PER_TOKEN * MIN_WORD_BYTES:
         return None
