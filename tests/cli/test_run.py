@@ -231,6 +231,22 @@ def test_limits_of_the_model_are_passed(name: str, sandbox: Sandbox) -> None:
     assert ("123457" in plan) == (name != "gemini")
 
 
+WINDOWS_OF_GEMINI = {
+    "": 0.5,
+    "context_window = 262144": 0.125,
+    "context_window = 2000000": 0.5,
+    "context_window = 1": 0.5,
+}
+
+
+@pytest.mark.parametrize("line", WINDOWS_OF_GEMINI)
+def test_gemini_shortens_its_history_in_time(line: str, sandbox: Sandbox) -> None:
+    """It has no setting for the window, but one for the share of 1,048,576 tokens at which it does so."""
+    sandbox.configure(f"[server]\nport = 1\n[models.loopback.facts]\n{line}\n")
+    _, plan, _ = sandbox.run("gemini", "--model", "loopback", "--print")
+    assert f'"compressionThreshold": {WINDOWS_OF_GEMINI[line]}\n' in plan
+
+
 def test_limits_come_from_the_gateway(sandbox: Sandbox) -> None:
     """Also those that only the provider's list has."""
     sandbox.configure(f"[server]\nport = 1\n{LIMITS}")
@@ -757,6 +773,9 @@ export GEMINI_TELEMETRY_ENABLED=false
   "general": {
     "enableAutoUpdate": false,
     "enableAutoUpdateNotification": false
+  },
+  "model": {
+    "compressionThreshold": 0.5
   }
 }
 

@@ -2,8 +2,8 @@
 
 To support another agent, add a file. Its texts may contain `{origin}`, `{base}` (the origin plus the protocol's
 `path`), `{key}`, `{model}`, `{home}`, `{run}` and the keys of its protocol; `{model:quoted}` is the text in quotes, as
-JSON and TOML write it. The texts of its `limits` may also contain `{context_window}`, `{max_output_tokens}` and
-`{max_prompt_tokens}`; `{context_window:number}` is a number in JSON.
+JSON and TOML write it. The texts of its `limits` may also contain `{context_window}`, `{max_output_tokens}`,
+`{max_prompt_tokens}` and `{compression_threshold}`; `{context_window:number}` is a number in JSON.
 """
 
 from __future__ import annotations

@@ -72,11 +72,22 @@ def use_own_settings(agent: Agent) -> Agent:
     return _add_settings(homeless, agent.own_settings)
 
 
+LIMIT_NAMES = frozenset({"context_window", "max_output_tokens", "max_prompt_tokens", "compression_threshold"})
+GEMINI_WINDOW, GEMINI_THRESHOLD = 1_048_576, 0.5
+"""Gemini CLI takes this for the window of every model, and shortens its history when so much of it is used."""
+
+
 def limit_texts(facts: ModelFacts) -> dict[str, str]:
     """The limits of a model that are known. What an answer can take is kept free for it."""
     window, output = facts.context_window, facts.max_output_tokens
     prompt = window - output if window and output and output < window else window
-    limits = {"context_window": window, "max_output_tokens": output, "max_prompt_tokens": prompt}
+    threshold = round(GEMINI_THRESHOLD * min(1, window / GEMINI_WINDOW), 5) if window else None
+    limits = {
+        "context_window": window,
+        "max_output_tokens": output,
+        "max_prompt_tokens": prompt,
+        "compression_threshold": threshold or None,
+    }
     return {name: str(value) for name, value in limits.items() if value is not None}
 
 
@@ -109,7 +120,7 @@ def _join_values(old: Any, new: Any) -> Any:
 def _needed_limits(settings: AddedSettings) -> set[str]:
     texts = json.dumps([settings.arguments, dict(settings.environment), dict(settings.files)])
     names = {found[1] for found in PLACEHOLDER.finditer(texts)}
-    return names & {"context_window", "max_output_tokens", "max_prompt_tokens"}
+    return names & LIMIT_NAMES
 
 
 def plan_layout(
@@ -151,7 +162,7 @@ def _fill_placeholders(value: Any, texts: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
     if (number := PLACEHOLDER.fullmatch(value)) and number[2] == ":number":
-        return int(texts[number[1]])
+        return json.loads(texts[number[1]])
 
     def replacement(found: re.Match[str]) -> str:
         if found[1] not in texts:
