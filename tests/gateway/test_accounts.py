@@ -18,6 +18,7 @@ from gateway.conftest import served as serve
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     CLIENTS,
+    PATIENCE,
     PROVIDERS,
     RawAnswer,
     Scene,
@@ -146,15 +147,15 @@ def test_what_is_remembered_of_sessions_and_rests_is_bounded() -> None:
 
 
 def test_an_account_is_back_when_its_last_rest_has_ended() -> None:
-    changes: list[tuple[str, bool]] = []
-    health = ProviderHealth(lambda label, resting, _: changes.append((label, resting)))
+    changes: list[tuple[str, float, str]] = []
+    health = ProviderHealth(lambda *change: changes.append(change))
     health.start_rest("p/a", "m", 0.0, 10.0)
-    health.start_rest("p/a", "n", 0.0, 20.0)
+    health.start_rest("p/a", "n", 0.0, 20.0, "quota")
     health.end_expired(10.0)
-    assert changes == [("p/a", True), ("p/a", True)]
+    assert changes == [("p/a", 10.0, "rate"), ("p/a", 20.0, "quota")]
     assert not health.is_resting("p/a", "m", 10.0)
     health.end_expired(20.0)
-    assert changes[2:] == [("p/a", False)]
+    assert changes[2:] == [("p/a", 0.0, "")]
 
 
 def test_a_rest_is_never_shortened() -> None:
@@ -354,9 +355,15 @@ def test_the_other_account_is_asked_at_once_also_if_nobody_says_how_long(served:
     refused = closing(answer(429, refusal("anthropic", 429, kind, "Slow down.")))
     scene = served.scene("anthropic", refused, play_script("anthropic", False), provider=name)
     got = call(served, "openai-chat", scene.model, False)
-    first, second = (row[0] for row in served.line(got.id)["attempts"])
+    lines: list[dict[str, Any]] = []
+    while not lines or lines[-1].get("request_id") != got.id:
+        lines.append(json.loads(served.lines.get(timeout=PATIENCE)))
+    first, second = (row[0] for row in lines[-1]["attempts"])
     assert first != second
     assert len(scene.asked) == 2
+    event = [line for line in lines if line["event"] == "provider_cooldown_start"][-1]
+    assert f"{event['provider']}/{event['account']}" == first
+    assert (event["reason"], event["seconds"], event["level"]) == ("rate", 60.0, "warn")
 
 
 def test_a_limit_that_is_used_up_lets_the_account_rest_before_it_refuses(served: Served) -> None:

@@ -44,6 +44,13 @@ LINES: dict[str, ExchangeRecord] = {
     ),
     "an estimate": exchange(ended=100.1, losses=(), usage_estimated=True),
     "a fallback": exchange(ended=100.9, losses=(), attempts=[("openai", "429", 0.1), ("groq", "ok", 0.2)]),
+    "another account": exchange(
+        ended=100.9, losses=(), account="b", attempts=[("groq/a", "429", 0.1), ("groq/b", "ok", 0.2)],
+    ),
+    "an account that fails": exchange(
+        ended=100.2, status=429, failure="rate", losses=(), usage=None, account="a", attempts=[("groq/a", "429", 0.1)],
+        message="Slow down.",
+    ),
     "the client left": exchange(ended=100.9, losses=(), client_disconnected=True),
     "a failure": exchange(
         ended=100.2, status=401, failure="authentication", losses=(), usage=None, stream=False, message=REFUSED_KEY,

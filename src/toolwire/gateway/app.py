@@ -420,13 +420,14 @@ class Gateway:
             what = "the new configuration is refused: the old one stays in force"
             self._telemetry.log_event("config_refused", level="error", file=file, message=what)
 
-    def _on_provider_cooldown(self, label: str, is_cooling_down: bool, seconds: float) -> None:
+    def _on_provider_cooldown(self, label: str, seconds: float, reason: str) -> None:
         provider, _, account = label.partition("/")
-        self._telemetry.set_cooldown(provider, account, is_cooling_down)
-        level: LogLevel = "warn" if is_cooling_down else "info"
-        event = "provider_cooldown_start" if is_cooling_down else "provider_cooldown_end"
-        named = {"account": account} if account else {}
-        self._telemetry.log_event(event, level=level, provider=provider, **named, seconds=seconds)
+        self._telemetry.set_cooldown(provider, account, seconds > 0)
+        level: LogLevel = "warn" if seconds else "info"
+        event = "provider_cooldown_start" if seconds else "provider_cooldown_end"
+        named = {"account": account, "reason": reason}
+        shown = {name: value for name, value in named.items() if value}
+        self._telemetry.log_event(event, level=level, provider=provider, **shown, seconds=seconds)
 
     # --- start and stop ---
 

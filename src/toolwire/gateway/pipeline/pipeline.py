@@ -288,7 +288,7 @@ class Pipeline:
         if target.provider.account and failure.kind in ACCOUNT_FAILURES:
             model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model
             seconds = server.cooldown if failure.retry_after is None else min(failure.retry_after, MAX_REST)
-            health.start_rest(provider, model, now, seconds)
+            health.start_rest(provider, model, now, seconds, failure.kind)
         elif answer.can_fall_back:
             health.record_failure(provider, target.model, now, server.cooldown_after, server.cooldown)
 

@@ -21,7 +21,8 @@ class ProviderHealth:
     """Cooldown of providers that keep failing, counted for each model, and limits that they have reported. An account
     that is limited rests at once, for as long as its provider says. Callers pass the time in."""
 
-    def __init__(self, on_change: Callable[[str, bool, float], None]) -> None:
+    def __init__(self, on_change: Callable[[str, float, str], None]) -> None:
+        """`on_change` gets the name, the seconds that its cooldown lasts (0 if it has ended), and the reason."""
         self._failures: dict[tuple[str, str], int] = {}
         self._cooldown_until: dict[tuple[str, str], float] = {}
         self.token_limits: dict[tuple[str, str], int] = {}
@@ -49,7 +50,7 @@ class ProviderHealth:
     def _end_cooldown(self, provider: str, model: str) -> None:
         is_known = self._cooldown_until.pop((provider, model), None) is not None
         if is_known and all(name != provider for name, _ in self._cooldown_until):
-            self._on_change(provider, False, 0.0)
+            self._on_change(provider, 0.0, "")
 
     def list_cooldowns(self, provider: str, now: float) -> list[tuple[str, float]]:
         """The models of a provider that are cooling down, and for how many seconds."""
@@ -82,7 +83,7 @@ class ProviderHealth:
         self._failures[provider, model] = failures
         if failures >= failure_limit and cooldown:
             if (provider, model) not in self._cooldown_until:
-                self._on_change(provider, True, cooldown)
+                self._on_change(provider, cooldown, "failing")
             self._cooldown_until[provider, model] = now + cooldown
 
     # --- accounts ---
@@ -96,15 +97,16 @@ class ProviderHealth:
     def rests_until(self, label: str, model: str) -> float:
         return max(self._cooldown_until.get((label, one), 0.0) for one in (model, ALL_MODELS))
 
-    def start_rest(self, label: str, model: str, now: float, seconds: float) -> None:
-        """An account is limited: it rests for this time, or longer if that was said before."""
+    def start_rest(self, label: str, model: str, now: float, seconds: float, reason: str = "rate") -> None:
+        """An account is limited: it rests for this time, or longer if that was said before. The reason is a kind of
+        failure."""
         if seconds <= 0:
             return
         if len(self._cooldown_until) >= MAX_TRACKED_MODELS:
             self._cooldown_until = {name: until for name, until in self._cooldown_until.items() if until > now}
         known = self._cooldown_until.get((label, model), 0.0)
         if known <= now:
-            self._on_change(label, True, seconds)
+            self._on_change(label, seconds, reason)
         self._cooldown_until[label, model] = max(known, now + seconds)
 
     def record_session(self, provider: str, session: str, account: str, first_choice: str) -> None:

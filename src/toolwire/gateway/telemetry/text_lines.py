@@ -155,7 +155,7 @@ def _route_forms(record: ExchangeRecord) -> Forms:
     client = record.client_protocol or "-"
     short = _name(agent or product, 16) or client
     failed = [(name, outcome) for name, outcome, _ in record.attempts if outcome != "ok"]
-    provider = record.provider
+    provider = f"{record.provider}/{record.account}" if record.account else record.provider
     if failed and record.status >= 400 and failed[-1][0] == provider:
         failed.pop()  # the status of the line says it
     chain = [f"{name}:{printable_text(outcome)}" for name, outcome in failed] + ([provider] if provider else [])
