@@ -30,7 +30,7 @@ LITELLM: dict[str, Any] = {
         {
             "model_name": "best",
             "litellm_params": {"model": "azure/one", "api_base": "https://eu.openai.azure.com/", "api_key": SECRET + "1", "api_version": "2024"},
-            "model_info": {"mode": "chat", "max_input_tokens": 128000, "id": "x"},
+            "model_info": {"mode": "chat", "max_input_tokens": 128000, "id": "x", "input_cost_per_token": 2.5e-06, "output_cost_per_token": "0.00001"},
         },
         {"model_name": "best", "litellm_params": {"model": "azure/two", "api_base": "https://us.openai.azure.com", "api_key": SECRET + "2"}},
         {"model_name": "local", "litellm_params": {"model": "ollama_chat/qwen3", "api_base": "http://10.0.0.7:11434", "api_key": SECRET + "3"}},
@@ -139,7 +139,7 @@ def test_litellm_models() -> None:
             "provider": "azure",
             "model": "one",
             "fallbacks": ["azure-2/two", "fast"],
-            "facts": {"context_window": 128000},
+            "facts": {"context_window": 128000, "prices": {"input": 2.5, "output": 10.0}},
         },
         "local": {"provider": "ollama", "model": "qwen3"},
         "gpt-5.5": {"provider": "openai", "max_output_tokens": 900, "fallbacks": ["local"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -69,6 +70,13 @@ SAFE_HEADERS = (
     "x-title",
 )
 HEADER_TEXT = "a header can be a secret: if it is not, write it to [providers.NAME.headers]"
+TOKEN_COSTS = {
+    "input_cost_per_token": "input",
+    "output_cost_per_token": "output",
+    "cache_read_input_token_cost": "cache_read",
+    "cache_creation_input_token_cost": "cache_write",
+    "output_cost_per_reasoning_token": "reasoning",
+}
 RATES = ("rpm", "tpm", "max_parallel_requests", "weight", "order", "tags", "max_budget", "budget_duration")
 DEFAULTS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "n", "user")
 CLOUD = ("aws_", "vertex_", "azure_ad", "tenant_id", "client_id", "client_secret", "azure_username", "azure_password")
@@ -123,7 +131,7 @@ def _add_deployment(entry: InputTable, credentials: dict[str, InputTable], draft
     params, info = entry.table("litellm_params"), entry.table("model_info")
     entry.leave(RATES, "there are no rate limits, budgets or weights for a model")
     name = entry.text("model_name")
-    facts = _read_facts(info)
+    facts = _read_facts(info, params)
     limit = params.whole_number("max_tokens", 1) or params.whole_number("max_completion_tokens", 1)
     target = _read_target(params, credentials, draft)
     _leave_parameters(params)
@@ -163,13 +171,21 @@ def _add_rule(name: str, rule: dict[str, Toml], target: Target, entry: InputTabl
     draft.add_fallbacks(name, [other], entry.place("model_name"))
 
 
-def _read_facts(info: InputTable) -> dict[str, Toml]:
-    numbers = {
+def _read_facts(info: InputTable, params: InputTable) -> dict[str, Toml]:
+    prices = _read_prices(info) | _read_prices(params)
+    found: dict[str, Toml | None] = {
         "context_window": info.whole_number("max_input_tokens", 1),
         "max_output_tokens": info.whole_number("max_output_tokens", 1),
+        "prices": prices if {"input", "output"} <= prices.keys() else None,
     }
     info.leave_rest("not needed: Toolwire has a catalogue of prices, and asks the provider for its models")
-    return {key: value for key, value in numbers.items() if value}
+    return {key: value for key, value in found.items() if value}
+
+
+def _read_prices(table: InputTable) -> dict[str, Toml]:
+    """Prices of one token, which are for a million of them here."""
+    costs = {name: table.number(key, highest=1) for key, name in TOKEN_COSTS.items()}
+    return {name: float(Decimal(str(cost)).scaleb(6)) for name, cost in costs.items() if cost is not None}
 
 
 def _leave_parameters(params: InputTable) -> None:
