@@ -12,7 +12,7 @@ from bench.gateway.measure import DIRECT, Case, Cell
 OURS = "toolwire"
 WITHOUT_CONSOLE = "no-console"
 REPAIRING = "repairing"
-WITHOUT_COSTS, METERED = "no-costs", "metered"
+WITHOUT_COSTS, PRICED, LIMITED = "no-costs", "priced", "limited"
 FLOOR = "floor"
 
 
@@ -149,7 +149,8 @@ def targets(results: Results) -> list[Target]:
         _target("same protocol / floor", 2.5, True, "×", same, times(OURS, FLOOR)),
         _target("translated / floor", 5.5, True, "×", translated, times(OURS, FLOOR)),
         _target("with the console / without", 1.03, True, "×", everything, times(OURS, WITHOUT_CONSOLE)),
-        _target("with costs and limits / without", 1.10, True, "×", small, times(METERED, WITHOUT_COSTS)),
+        _target("with costs / without", 1.10, True, "×", small, times(PRICED, WITHOUT_COSTS)),
+        _target("with costs and limits / without", 1.10, True, "×", small, times(LIMITED, WITHOUT_COSTS)),
         _target("litellm / ours", 60, False, "×", small, times("litellm", OURS)),
         _target("llm-rosetta / ours", 10, False, "×", small, times("rosetta", OURS)),
         _target("stream event / floor's whole request", 0.9, True, "×", results.cases("stream"), event),

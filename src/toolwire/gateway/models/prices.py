@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from toolwire.core.ir import Usage
+from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.core.prices import Prices, Rates
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.catalogue import DatedPrices, load_catalogue
@@ -26,6 +26,7 @@ MAX_REMEMBERED_RATES = 1024
 DECIMALS_OF_UNIT = {"search": -3, "request": -3}
 """Prices are for a thousand of these, and for a million tokens."""
 _TOKENS = -6
+_NOTHING = Decimal(0)
 
 KINDS_BY_WHOLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -94,47 +95,44 @@ class UnitPrices(Struct, frozen=True):
     """By kind."""
     kinds_by_whole: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """Of `KINDS_BY_WHOLE`, those that have a price."""
+    decimals: int
+    """The most decimals of a price, and so of a cost."""
 
     def price(self, usage: Usage, source: str) -> Cost | None:
-        """What so much costs; None where the price of input or output is not known."""
+        """What so much costs; None where the price of input or output is not known.
+
+        Kinds of tokens that have a price of their own are taken out of input and output; the rest costs the usual
+        price. A count that is larger than the one that contains it is taken as it is: some servers count so."""
         prices = self.prices
         parts: list[CostPart] = []
-        unpriced: tuple[str, ...] = ()
-        total = Decimal(0)
-        for kind, count in self._split_usage(usage):
-            price = prices.get(kind)
-            if price is not None:
-                amount = price * count
-                total += amount
-                parts.append(CostPart(kind, count, amount))
-            elif kind in ("input", "output"):
-                return None
-            else:
-                unpriced += (kind,)
-        return Cost(total, tuple(parts), source, unpriced)
-
-    def _split_usage(self, usage: Usage) -> Iterator[tuple[str, int]]:
-        """How much there is of each kind that has a price of its own. The rest of input and output costs the usual
-        price. A count that is larger than the one that contains it is taken as it is: some servers count so."""
         for whole, kinds in self.kinds_by_whole:
-            rest = _bound_count(getattr(usage, whole))
-            inner: dict[str, int] = {}
+            rest = getattr(usage, whole)
+            inner = EMPTY_MAPPING
             for kind, container in kinds:
                 given = getattr(usage, kind)
-                if not given:
-                    continue
-                count = _bound_count(given) - inner.get(kind, 0)
-                if count > 0:
+                if given and (count := _bound_count(given) - inner.get(kind, 0)) > 0:
                     if container:
-                        inner[container] = count
+                        inner = {container: count}
                     rest -= count
-                    yield kind, count
+                    parts.append(CostPart(kind, count, prices[kind] * count))
             if rest > 0:
-                yield whole, rest
-        if usage.searches:
-            yield "search", _bound_count(usage.searches)
-        if "request" in self.prices:
-            yield "request", 1
+                if whole not in prices:
+                    return None
+                rest = min(rest, MAX_COUNT)
+                parts.append(CostPart(whole, rest, prices[whole] * rest))
+        unpriced = self._price_units(usage, parts) if usage.searches or "request" in prices else ()
+        total = _NOTHING
+        for part in parts:
+            total += part.amount
+        return Cost(total, tuple(parts), source, unpriced)
+
+    def _price_units(self, usage: Usage, parts: list[CostPart]) -> tuple[str, ...]:
+        """Add what is not paid by tokens: searches and the request itself. Returns the kinds without a price."""
+        searches = _bound_count(usage.searches or 0)
+        for kind, count in (("search", searches), ("request", 1)):
+            if count and kind in self.prices:
+                parts.append(CostPart(kind, count, self.prices[kind] * count))
+        return ("search",) if searches and "search" not in self.prices else ()
 
 
 @lru_cache(MAX_REMEMBERED_RATES)
@@ -144,7 +142,8 @@ def _collect_unit_prices(finder: PriceFinder, reached_tier: int) -> UnitPrices:
         kind: rate.scaleb(DECIMALS_OF_UNIT.get(kind, _TOKENS)) for kind, rate in rates.items() if rate is not None
     }
     kinds = tuple((whole, tuple(one for one in kinds if one[0] in prices)) for whole, kinds in KINDS_BY_WHOLE)
-    return UnitPrices(prices, kinds)
+    decimals = max((-int(price.as_tuple().exponent) for price in prices.values()), default=0)
+    return UnitPrices(prices, kinds, decimals)
 
 
 def price_usage(provider: Provider, model: str, usage: Usage, at: float) -> Cost | None:

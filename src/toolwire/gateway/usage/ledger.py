@@ -188,10 +188,9 @@ def _clean_names(*names: str) -> Names:
 
 def _read_counts(usage: Usage) -> Counts:
     counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
-    known = [count for count in counts if count]
-    if known and (min(known) < 0 or max(known) > MAX_COUNT):
-        return tuple(count and min(max(count, 0), MAX_COUNT) for count in counts)  # type: ignore[return-value]
-    return counts
+    if min(filter(None, counts), default=0) >= 0 and max(filter(None, counts), default=0) <= MAX_COUNT:
+        return counts
+    return tuple(count and min(max(count, 0), MAX_COUNT) for count in counts)  # type: ignore[return-value]
 
 
 MAX_ROWS = 2_000_000
