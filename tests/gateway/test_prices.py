@@ -14,7 +14,14 @@ from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.models.prices import Cost, estimate_cost, price_usage
 
-KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "DEEPSEEK_API_KEY": "d"}
+KEYS = {
+    "A": "k1",
+    "B": "k2",
+    "ANTHROPIC_API_KEY": "a",
+    "OPENAI_API_KEY": "o",
+    "GEMINI_API_KEY": "g",
+    "DEEPSEEK_API_KEY": "d",
+}
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC).timestamp()
 MILLION = 1_000_000
 
@@ -26,6 +33,10 @@ models = ["lab-*"]
 [providers.other]
 protocols = ["openai-chat"]
 base_url = "http://127.0.0.1:2/v1"
+[providers.pool]
+protocols = ["openai-chat"]
+base_url = "http://127.0.0.1:3/v1"
+accounts = [{ name = "a", api_key_env = "A" }, { name = "b", api_key_env = "B" }]
 [models]
 fast = "lab/lab-small"
 [models.cheap]
@@ -111,6 +122,14 @@ def test_usage_has_a_price(config: Config, name: str, usage: Usage, total: str |
     assert cost.total == Decimal(total) == sum(part.amount for part in cost.parts)
     if kinds != "*":
         assert " ".join(part.kind for part in cost.parts) == kinds
+
+
+def test_all_accounts_of_a_provider_have_its_prices(config: Config) -> None:
+    costs = {
+        price_usage(account, "lab-small", Usage(MILLION, 0), NOW) for account in config.providers["pool"].each_account
+    }
+    assert len(config.providers["pool"].accounts) == 2
+    assert [cost.total for cost in costs if cost is not None] == [Decimal("0.1")]
 
 
 def test_the_source_and_what_has_no_price_are_told(config: Config) -> None:

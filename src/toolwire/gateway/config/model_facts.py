@@ -72,5 +72,6 @@ def add_prices(
         full = {name.removeprefix(prefix): given for name, given in prices.items() if name.startswith(prefix)}
         found = {**shared, **own, **full}
         longest_first = {name: found[name] for name in sorted(found, key=len, reverse=True)}
-        priced[provider.name] = replace(provider, prices=longest_first)
+        accounts = tuple(replace(account, prices=longest_first) for account in provider.accounts)
+        priced[provider.name] = replace(provider, prices=longest_first, accounts=accounts)
     return priced
