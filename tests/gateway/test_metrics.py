@@ -153,7 +153,7 @@ def test_every_family_is_told() -> None:
     metrics.count_cache(exchange(), report)
     metrics.count_config_reload("accepted")
     metrics.count_store_failure("write")
-    metrics.set_limit_use("team app", "tokens_per_day", "", 10, 100)
+    metrics.add_limit("team app", "tokens_per_day", "", 100)
     metrics.count_limit_refusal("team app", "tokens_per_day")
     metrics.count_limit_warning("team app", "tokens_per_day")
     assert {line.split()[2] for line in metrics.write_text().decode().splitlines() if line.startswith("# TYPE")} == set(

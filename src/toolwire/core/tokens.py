@@ -68,7 +68,7 @@ _is_blob_piece = re.compile(rb"[A-Za-z0-9+/_=-]{64}").fullmatch
 def estimate_body_tokens(body: bytes) -> int:
     """For a request that is not read: less exact than `estimate_tokens`. Base64 counts as an image."""
     # A search through a long body takes milliseconds. Of two such points in a blob, one has 64 of its bytes before it.
-    if not any(_is_blob_piece(body, end - 64, end) for end in range(2048, len(body), 2048)):
+    if len(body) < 4096 or not any(_is_blob_piece(body, end - 64, end) for end in range(2048, len(body), 2048)):
         return REQUEST_TOKENS + estimate_text_tokens(len(body))
     rest, blobs = _find_blobs(b"", body)
     return REQUEST_TOKENS + estimate_text_tokens(len(rest)) + blobs * MEDIA_TOKENS["image"][0]

@@ -214,10 +214,13 @@ class Pipeline:
             is_cooling_down = self.runtime.health.is_cooling_down
             awake = [one for one in targets if not is_cooling_down(one.provider.name, one.model, started)]
             available = tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
-        deadline = started + self._max_seconds
+        deadline, limits = started + self._max_seconds, self.runtime.limits
         first_failure: AttemptFailed | None = None
         for number, target in enumerate(available, 1):
-            answer = await self.reserve_limits(call, target) or await self._try_target(call, target)
+            refused = None
+            if limits is not None and not limits.is_reserved(call.record, target.provider, target.model):
+                refused = await self.reserve_limits(call, target)
+            answer = refused or await self._try_target(call, target)
             if type(answer) is AttemptFailed:
                 following = available[number] if number < len(available) else None
                 answer = await self._retry_target(call, target, answer, following, deadline)

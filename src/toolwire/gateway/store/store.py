@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, final, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,6 +68,7 @@ def owner_excess(sizes: Mapping[str, int], excess: int) -> dict[str, int]:
     return {owner: sizes[owner] - level for owner in largest if sizes[owner] > level}
 
 
+@final
 class StoreDown(Struct, frozen=True):
     """The store cannot be reached or read; `reason` says why and contains no secret."""
 

@@ -348,7 +348,7 @@ class _SeriesCells(dict[tuple[str, ...], int]):
 class Metrics:
     def __init__(self, directory: Path | None = None) -> None:
         self._counters = SharedCounters(directory)
-        self._values = self._counters.values
+        self._values = self.values = self._counters.values
         self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
         self._attempt_cells = self._series_cells[ATTEMPTS.name]
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
@@ -502,10 +502,11 @@ class Metrics:
     def count_store_failure(self, action: str) -> None:
         self._values[self._cell_of(STORE_FAILURES, (action,))] += 1.0
 
-    def set_limit_use(self, limit: str, amount: str, group: str, used: float, maximum: float) -> None:
+    def add_limit(self, limit: str, amount: str, group: str, maximum: float) -> int:
+        """Show a limit. Returns its cell in `values`, because every request sets what is used of it."""
         labels = (limit, amount, printable_text(group, 100))
-        self._values[self._cell_of(LIMIT_USED, labels)] = used
         self._values[self._cell_of(LIMIT_MAXIMUM, labels)] = maximum
+        return self._cell_of(LIMIT_USED, labels)
 
     def count_limit_refusal(self, limit: str, amount: str) -> None:
         self._values[self._cell_of(LIMIT_REFUSALS, (limit, amount))] += 1.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, final
 
 from msgspec import Struct
 
@@ -59,6 +59,7 @@ class CounterState(Struct, frozen=True, gc=False):
     """Seconds until its window ends."""
 
 
+@final
 class Reserved(Struct, frozen=True, gc=False):
     """The result of a reservation: the counters in the order of the charges. If one refuses, nothing is reserved."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -27,7 +28,7 @@ from toolwire.gateway.usage.counters_sqlite import CounterFile, UsedAmount
 WRITE_RETRY_SECONDS = 1.0
 
 
-class _Cell(Struct, eq=False):
+class _Cell(Struct, eq=False, gc=False):
     """One window of one counter."""
 
     counter: str
@@ -41,9 +42,9 @@ class _Cell(Struct, eq=False):
     is_loaded: bool = True
 
 
-class _Hold(Struct, eq=False):
-    cells: tuple[_Cell, ...]
-    amounts: tuple[int, ...]
+class _Hold(Struct, eq=False, gc=False):
+    cells: Sequence[_Cell]
+    charges: Sequence[Charge]
     expires: float
     is_released: bool = False
 
@@ -53,39 +54,44 @@ class MemoryCounters:
         self._file, self._clock = file, clock
         self._cells: dict[str, _Cell] = {}
         self._holds: dict[str, _Hold] = {}
+        self._next_expiry = inf
+        """Until then no lease ends."""
         self._unwritten: dict[tuple[str, int], _Cell] = {}
         self._write_task: asyncio.Task[None] | None = None
 
     async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
         now = self._clock()
-        cells = [self._find_cell(charge.counter, charge.unit, now) for charge in charges]
-        while self._file is not None and not all(cell.is_loaded for cell in cells):
-            failed = await self._load_cells(self._file, cells)
-            if failed is not None:
-                return failed
-            now = self._clock()  # a window may have ended while the file was read
-            cells = [self._find_cell(charge.counter, charge.unit, now) for charge in charges]
-        self._release_expired(now)
+        if now >= self._next_expiry:
+            self._release_expired(now)
+        cells: list[_Cell] = []
+        states: list[CounterState] = []
         refused: tuple[int, ...] = ()
-        states = []
-        for index, (charge, cell) in enumerate(zip(charges, cells, strict=True)):
+        for charge in charges:
+            cell = self._cells.get(charge.counter)
+            if cell is None or not cell.start <= now < cell.end:
+                cell = self._open_cell(charge, now)
             taken = cell.used + cell.held
+            if taken + charge.amount > charge.limit >= 0:
+                refused = (*refused, len(states))
+            cells.append(cell)
             states.append(CounterState(taken, cell.end - now))
-            if 0 <= charge.limit < taken + charge.amount:
-                refused = (*refused, index)
+        if self._file is not None and (unknown := [cell for cell in cells if not cell.is_loaded]):
+            failed = await self._load_cells(self._file, unknown)
+            return failed if failed is not None else await self.reserve(id, charges, lease)
         if not refused:
             for charge, cell in zip(charges, cells, strict=True):
                 cell.held += charge.amount
-            self._holds[id] = _Hold(tuple(cells), tuple([charge.amount for charge in charges]), now + lease)
+            self._holds[id] = _Hold(cells, charges, now + lease)
+            self._next_expiry = min(self._next_expiry, now + lease)
         return Reserved(tuple(states), refused)
 
     def settle_now(self, settlement: Settlement) -> bool:
         hold = self._holds.pop(settlement.id, None)
         if hold is None:
             return True
-        for cell, held, amount in zip(hold.cells, hold.amounts, settlement.amounts, strict=True):
+        for cell, charge, amount in zip(hold.cells, hold.charges, settlement.amounts, strict=True):
             if not hold.is_released:
-                cell.held -= held
+                cell.held -= charge.amount
             if amount:
                 cell.used += amount
                 if self._file is not None:
@@ -110,6 +116,7 @@ class MemoryCounters:
             if hold.is_released:
                 self._hold_again(hold)
             hold.expires = now + lease
+            self._next_expiry = min(self._next_expiry, hold.expires)
             self._holds[id] = hold  # at the end, so that those that expire first are first
         return None
 
@@ -142,36 +149,37 @@ class MemoryCounters:
             await self._write_batch(self._file)
             await self._file.close()
 
-    def _find_cell(self, counter: str, unit: str, now: float) -> _Cell:
-        cell = self._cells.get(counter)
-        if cell is None or not cell.start <= now < cell.end:
-            cell = _Cell(counter, unit, *find_window(unit, now), is_loaded=self._file is None or unit == "none")
-            self._cells[counter] = cell
+    def _open_cell(self, charge: Charge, now: float) -> _Cell:
+        """The cell of a window that has just begun."""
+        is_loaded = self._file is None or charge.unit == "none"
+        cell = _Cell(charge.counter, charge.unit, *find_window(charge.unit, now), is_loaded=is_loaded)
+        self._cells[charge.counter] = cell
         return cell
 
     def _release_expired(self, now: float) -> None:
         """All leases are equally long, so those that end first are first."""
+        self._next_expiry = inf
         for hold in self._holds.values():
             if hold.is_released:
                 continue
             if hold.expires > now:
+                self._next_expiry = hold.expires
                 return
             hold.is_released = True
-            for cell, amount in zip(hold.cells, hold.amounts, strict=True):
-                cell.held -= amount
+            for cell, charge in zip(hold.cells, hold.charges, strict=True):
+                cell.held -= charge.amount
 
     @staticmethod
     def _hold_again(hold: _Hold) -> None:
         hold.is_released = False
-        for cell, amount in zip(hold.cells, hold.amounts, strict=True):
-            cell.held += amount
+        for cell, charge in zip(hold.cells, hold.charges, strict=True):
+            cell.held += charge.amount
 
     # --- the file ---
 
     @staticmethod
-    async def _load_cells(file: CounterFile, cells: Sequence[_Cell]) -> StoreDown | None:
+    async def _load_cells(file: CounterFile, unknown: Sequence[_Cell]) -> StoreDown | None:
         """Read what was used before this process began, or by another one."""
-        unknown = [cell for cell in cells if not cell.is_loaded]
         found = await file.read_used([(cell.counter, cell.start) for cell in unknown])
         if isinstance(found, StoreDown):
             return found

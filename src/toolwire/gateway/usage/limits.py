@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from time import monotonic
-from typing import Literal
+from typing import Literal, TypeAlias, final
 
 from msgspec import Struct
 
@@ -37,6 +37,8 @@ MAX_RESERVED_OUTPUT = 4096
 """Output tokens that a request reserves at most. Clients ask for as many as the model can give, and few use them."""
 DEFAULT_RESERVED_OUTPUT = 1024
 """For requests that set no limit."""
+TOKEN_STEP = 64
+PRICE_SECONDS = 3600
 MAX_SETTLED = 2**48
 """Providers can count nonsense, and counters have an end."""
 PARALLEL_RETRY_AFTER = 2.0
@@ -51,8 +53,9 @@ INNER_OPERATIONS = frozenset({"describe_image"})
 _MAX_CACHED = 4096
 _MAX_GROUP = 100
 _MAX_NOTED = 10_000
-_OUTPUT_LIMIT = re.compile(rb'"(?:max_tokens|max_completion_tokens|max_output_tokens|maxOutputTokens)"\s*:\s*(\d{1,9})')
-_OUTPUT_LIMIT_STARTS = (b'"max_', b'"maxO')
+_find_output_limit = re.compile(
+    rb'"max(?:_tokens|_completion_tokens|_output_tokens|OutputTokens)"\s*:\s*(\d{1,9})'
+).match
 _MAX_STARTS = 16
 
 Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
@@ -73,6 +76,15 @@ class LimitRule(Struct, frozen=True, eq=False):
     """In the units of the counter."""
     depends_on_target: bool
     """Does it matter which provider and model are asked?"""
+    gauge: int
+    """Its cell in the metrics."""
+    hard_maximum: int
+    """The same as `maximum`, or -1 for a soft limit."""
+
+    @property
+    def needs_price(self) -> bool:
+        """Are models without a known price refused?"""
+        return self.measure == "dollars" and self.limit.on_unknown_price == "closed" and not self.limit.soft
 
     @property
     def is_closed(self) -> bool:
@@ -81,31 +93,37 @@ class LimitRule(Struct, frozen=True, eq=False):
         return not self.limit.soft and (self.limit.on_store_down or default) == "closed"
 
 
-class Estimate(Struct, frozen=True):
-    """What a request will probably use."""
+class RuleSet(Struct, frozen=True, eq=False):
+    """All rules that apply to a request."""
 
-    input_tokens: int
-    output_tokens: int
-    cost: Decimal | None = None
-    """None if it is not known, or if no limit asks for it."""
-
-    def amount(self, measure: Measure) -> int:
-        if measure == "tokens":
-            return self.input_tokens + self.output_tokens
-        return count_dollars(self.cost) if measure == "dollars" else 1
+    rules: tuple[LimitRule, ...]
+    counts_tokens: bool
+    counts_dollars: bool
+    plain_charges: tuple[Charge, ...] = ()
+    """The charges, if they are the same for every request: none of tokens and dollars."""
+    plain_amounts: tuple[int, ...] = ()
+    """What every request settles then."""
 
 
-class Reservation(Struct, eq=False):
+Amounts: TypeAlias = Mapping[str, int]
+"""What a request will probably use, by measure, in the units of the counters."""
+
+
+@final
+class Reservation(Struct, eq=False, gc=False):
     """What a running request holds of its limits."""
 
     id: str
-    rules: tuple[LimitRule, ...]
+    rules: RuleSet
     limits: Limits
-    estimate: Estimate
+    estimate: Amounts
     first_call: int
     """The calls of providers before this one are settled already."""
+    provider: Provider
+    model: str
 
 
+@final
 class LimitRefusal(Struct, frozen=True):
     failure: Failure
     rate_limits: tuple[RateLimit, ...] = ()
@@ -130,7 +148,8 @@ class Limits:
         self._limits, self._pricer = limits, CallPricer(providers)
         self._reservations, self._metrics, self._log_event = reservations, metrics, log_event
         self._find_rules = lru_cache(_MAX_CACHED)(self._build_rules)
-        self._rules_by_counters: dict[tuple[str, ...], tuple[LimitRule, ...]] = {}
+        self._estimate_cost = lru_cache(_MAX_CACHED)(_estimate_dollars)
+        self._rules_by_counters: dict[tuple[str, ...], RuleSet] = {}
         """Requests with the same counters have the same rules, whichever provider they go to."""
         self._warned_until: dict[str, float] = {}
         """Counters of soft limits that were logged, and until when that is enough."""
@@ -143,47 +162,53 @@ class Limits:
         is_inner = record.operation in INNER_OPERATIONS
         rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
         held = record.reservation
-        if isinstance(held, Reservation):
+        if type(held) is Reservation:
             if held.rules is rules:
                 return None  # another attempt at the same provider, or at one with the same limits
             self.settle(record, held, requests=0)
-        if not rules:
+        if not rules.rules:
             return None
-        estimate = self._estimate_use(record, rules, provider, model, body)
-        if isinstance(estimate, LimitRefusal):
-            return estimate
-        charges = [
-            Charge(rule.counter, rule.unit, estimate.amount(rule.measure), -1 if rule.limit.soft else rule.maximum)
-            for rule in rules
-        ]
+        estimate, charges = _ONE_REQUEST, rules.plain_charges
+        if not charges:
+            found = self._estimate_use(record, rules, provider, model, body)
+            if type(found) is LimitRefusal:  # `isinstance` is slow for a Struct that is not one
+                return found
+            estimate, charges = found, _make_charges(rules.rules, found)
         result = await self._reservations.reserve(charges)
-        if isinstance(result, StoreDown):
-            return self._refuse_unreachable(rules)
+        if type(result) is StoreDown:
+            return self._refuse_unreachable(rules.rules)
         id, reserved = result
-        self._note_states(rules, charges, reserved)
+        self._note_states(rules.rules, charges, reserved)
         if reserved.refused:
-            return self._refuse(rules, charges, reserved, record.started_at)
-        record.reservation = Reservation(id, rules, self, estimate, len(record.call_usages))
+            return self._refuse(rules.rules, charges, reserved, record.started_at)
+        record.reservation = Reservation(id, rules, self, estimate, len(record.call_usages), provider, model)
         return None
+
+    @staticmethod
+    def is_reserved(record: ExchangeRecord, provider: Provider, model: str) -> bool:
+        """Has the request reserved what it needs of this provider?"""
+        held = record.reservation
+        return type(held) is Reservation and held.provider is provider and held.model == model
 
     def settle(self, record: ExchangeRecord, reservation: Reservation, requests: int) -> None:
         """Count what the exchange has used since its reservation."""
         record.reservation = None
+        rules = reservation.rules
+        if rules.plain_charges and requests:
+            self._reservations.settle(reservation.id, rules.plain_amounts)
+            return
         calls = record.call_usages[reservation.first_call :]
-        measures = {rule.measure for rule in reservation.rules}
-        used: dict[str, int] = {"requests": requests, "parallel_requests": 0}
-        if "tokens" in measures:
+        used = {"requests": requests, "parallel_requests": 0}
+        if rules.counts_tokens:
             used["tokens"] = _count_tokens(record, calls, reservation.estimate)
-        if "dollars" in measures:
+        if rules.counts_dollars:
             used["dollars"] = self._count_cost(record, calls, reservation.estimate)
-        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in reservation.rules]
+        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
 
     # --- which limits apply ---
 
-    def _build_rules(
-        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool
-    ) -> tuple[LimitRule, ...]:
+    def _build_rules(self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool) -> RuleSet:
         values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model}
         rules: list[LimitRule] = []
         for limit in self._limits:
@@ -192,42 +217,60 @@ class Limits:
             group = ", ".join(values[name] for name in limit.per)
             chosen = {"provider", "model"}.intersection(limit.per)
             for field in AMOUNT_FIELDS:
-                rule = _build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
+                rule = self._build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
                 if rule is not None and not (is_inner and rule.measure in ("requests", "parallel_requests")):
                     rules.append(rule)
         if len(self._rules_by_counters) >= _MAX_CACHED:
             self._rules_by_counters.clear()
-        return self._rules_by_counters.setdefault(tuple(rule.counter for rule in rules), tuple(rules))
+        return self._rules_by_counters.setdefault(tuple(rule.counter for rule in rules), _make_rule_set(tuple(rules)))
+
+    def _build_rule(self, limit: Limit, field: str, group: str, depends_on_target: bool) -> LimitRule | None:
+        amount = getattr(limit, field)
+        if amount is None:
+            return None
+        measure, _, unit = field.partition("_per_")
+        maximum = count_dollars(Decimal(str(amount))) if measure == "dollars" else int(amount)
+        name = f"{limit.name}/{field}"
+        if group:
+            is_plain = len(group) <= _MAX_GROUP and group.isprintable()
+            name += f"/{group if is_plain else hex_digest(group, 32)}"
+        gauge = self._metrics.add_limit(limit.name, field, group, amount)
+        hard = -1 if limit.soft else maximum
+        return LimitRule(limit, field, measure, unit or "none", name, group, maximum, depends_on_target, gauge, hard)  # type: ignore[arg-type]
 
     # --- estimates and counts ---
 
     def _estimate_use(
-        self, record: ExchangeRecord, rules: Sequence[LimitRule], provider: Provider, model: str, body: bytes
-    ) -> Estimate | LimitRefusal:
-        priced = [rule for rule in rules if rule.measure == "dollars"]
-        if not priced and not any(rule.measure == "tokens" for rule in rules):
-            return _NO_ESTIMATE
+        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, body: bytes
+    ) -> Amounts | LimitRefusal:
         input_tokens, output_tokens = estimate_body_tokens(body), estimate_output(body)
-        if not priced:
-            return Estimate(input_tokens, output_tokens)
-        cost = estimate_cost(provider, model, input_tokens, output_tokens, record.started_at)
-        if provider.embedded:
-            cost = Decimal(0)
+        tokens = input_tokens + output_tokens
+        if not rules.counts_dollars:
+            return {"requests": 1, "parallel_requests": 1, "tokens": tokens}
+        # Rounded, so that the same small requests need not be priced again and again.
+        input_tokens, output_tokens = _round_up(input_tokens), _round_up(output_tokens)
+        hour = record.started_at // PRICE_SECONDS * PRICE_SECONDS
+        cost = self._estimate_cost(provider, model, input_tokens, output_tokens, hour)
         if cost is None:
-            closed = [rule for rule in priced if rule.limit.on_unknown_price == "closed" and not rule.limit.soft]
-            if closed:
-                return _refuse_unpriced(closed[0], provider, model)
+            closed = next((rule for rule in rules.rules if rule.needs_price), None)
+            if closed is not None:
+                return _refuse_unpriced(closed, provider, model)
             self._note_unpriced(provider.name, model)
-        return Estimate(input_tokens, output_tokens, cost)
+        return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
 
-    def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Estimate) -> int:
+    def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
+        if not calls:
+            return _count_unread(record, estimate["dollars"])
         total = 0
         for call in calls:
-            cost = estimate.cost if call.usage is None else call.cost or self._find_cost(call, record.started_at)
+            if call.usage is None:
+                total += estimate["dollars"]
+                continue
+            cost = self._find_cost(call, record.started_at) if call.cost is None else call.cost
             if cost is None:
                 self._note_unpriced(call.provider, call.model)
             total += count_dollars(cost)
-        return total if calls else _count_unread(record, count_dollars(estimate.cost))
+        return total
 
     def _find_cost(self, call: CallUsage, at: float) -> Decimal | None:
         """For a gateway that does not look up costs otherwise ([costs])."""
@@ -267,12 +310,11 @@ class Limits:
     # --- logs and metrics ---
 
     def _note_states(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved) -> None:
+        gauges = self._metrics.values
         for rule, charge, state in zip(rules, charges, reserved.states, strict=True):
             taken = state.taken + (0 if reserved.refused else charge.amount)
-            self._metrics.set_limit_use(
-                rule.limit.name, rule.field, rule.group, _file_amount(rule, taken), _file_amount(rule, rule.maximum)
-            )
-            if rule.limit.soft and taken > rule.maximum:
+            gauges[rule.gauge] = taken / UNITS_PER_DOLLAR if rule.measure == "dollars" else taken
+            if taken > rule.maximum and rule.limit.soft:
                 self._warn_soft(rule, taken, state)
 
     def _warn_soft(self, rule: LimitRule, taken: int, state: CounterState) -> None:
@@ -300,31 +342,43 @@ class Limits:
 
 def settle_reservation(record: ExchangeRecord) -> None:
     """The exchange has ended."""
-    if isinstance(record.reservation, Reservation):
-        record.reservation.limits.settle(record, record.reservation, requests=1)
+    held = record.reservation
+    if type(held) is Reservation:
+        held.limits.settle(record, held, requests=1)
 
 
-_NO_ESTIMATE = Estimate(0, 0)
+_ONE_REQUEST: Amounts = {"requests": 1, "parallel_requests": 1}
+
+
+def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
+    measures = {rule.measure for rule in rules}
+    if measures <= _ONE_REQUEST.keys():
+        amounts = tuple(int(rule.measure == "requests") for rule in rules)
+        return RuleSet(rules, False, False, _make_charges(rules, _ONE_REQUEST), amounts)
+    return RuleSet(rules, "tokens" in measures, "dollars" in measures)
+
+
+def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
+    return tuple([Charge(rule.counter, rule.unit, amounts[rule.measure], rule.hard_maximum) for rule in rules])
 
 
 def _matches(value: str, globs: tuple[str, ...]) -> bool:
     return not globs or (bool(value) and matches_globs(value, globs))
 
 
-def _build_rule(limit: Limit, field: str, group: str, depends_on_target: bool) -> LimitRule | None:
-    amount = getattr(limit, field)
-    if amount is None:
-        return None
-    measure, _, unit = field.partition("_per_")
-    maximum = count_dollars(Decimal(str(amount))) if measure == "dollars" else int(amount)
-    name = f"{limit.name}/{field}"
-    if group:
-        is_plain = len(group) <= _MAX_GROUP and group.isprintable()
-        name += f"/{group if is_plain else hex_digest(group, 32)}"
-    return LimitRule(limit, field, measure, unit or "none", name, group, maximum, depends_on_target)  # type: ignore[arg-type]
-
-
 # --- amounts ---
+
+
+def _round_up(tokens: int) -> int:
+    return -(-tokens // TOKEN_STEP) * TOKEN_STEP
+
+
+def _estimate_dollars(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> int | None:
+    """In the units of the counters; None if no price is known."""
+    if provider.embedded:
+        return 0
+    cost = estimate_cost(provider, model, input_tokens, output_tokens, at)
+    return None if cost is None else count_dollars(cost)
 
 
 def count_dollars(amount: Decimal | None) -> int:
@@ -334,20 +388,19 @@ def count_dollars(amount: Decimal | None) -> int:
 
 def estimate_output(body: bytes) -> int:
     """How many output tokens a request will probably get, from the limit that it sets. Its body is not parsed."""
-    for start in _OUTPUT_LIMIT_STARTS:
-        position = body.find(start)
-        for _ in range(_MAX_STARTS):
-            if position < 0:
-                break
-            found = _OUTPUT_LIMIT.match(body, position)
-            if found is not None:
-                return min(int(found[1]), MAX_RESERVED_OUTPUT)
-            position = body.find(start, position + 1)
+    position = body.find(b'"max')
+    for _ in range(_MAX_STARTS):
+        if position < 0:
+            break
+        found = _find_output_limit(body, position)
+        if found is not None:
+            return min(int(found[1]), MAX_RESERVED_OUTPUT)
+        position = body.find(b'"max', position + 1)
     return DEFAULT_RESERVED_OUTPUT
 
 
-def _count_tokens(record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Estimate) -> int:
-    estimated = estimate.amount("tokens")
+def _count_tokens(record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
+    estimated = estimate["tokens"]
     if not calls:
         return _count_unread(record, estimated)
     return sum(estimated if call.usage is None else call.usage.input + call.usage.output for call in calls)
