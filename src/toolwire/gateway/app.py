@@ -28,9 +28,11 @@ from toolwire.gateway.config.problems import ReportLine
 from toolwire.gateway.config.times import format_time
 from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
+from toolwire.gateway.models.catalogue import load_catalogue, load_known_models
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.error_replies import error_reply
 from toolwire.gateway.pipeline.gateway_request import Runtime
+from toolwire.gateway.pipeline.headers import load_agents
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.provider_health import ProviderHealth
 from toolwire.gateway.responses_state.service import ResponsesService
@@ -444,6 +446,9 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._telemetry.batch_on_loop(loop)
         self._current_routes(loop.time)
+        # No request reads a file: none waits for a disk, or fails because all descriptors are in use.
+        for load in (load_catalogue, load_known_models, load_agents):
+            load()
         if self._waits_for_shared_key and self._shared_key is not None:
             self._shared_key.start()
         if self._stored_keys is not None:

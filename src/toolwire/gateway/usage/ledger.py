@@ -250,7 +250,11 @@ class LedgerWriter:
                 else:
                     queue.append(make_row(f"{writer}-{next(numbers)}", record, call))
         if queue and self._task is None and not self._is_closing:
-            self._task = asyncio.get_running_loop().create_task(self._write())
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                return  # a reload in another thread logs, too; the next records of the loop start the writing
+            self._task = loop.create_task(self._write())
 
     @property
     def queued_rows(self) -> int:
