@@ -174,8 +174,13 @@ def read_client_keys(tables: object, place: ProblemCollector) -> tuple[ClientKey
         place.add("`server.keys` must be a list of tables", "write `[[server.keys]]`")
         return ()
     seen = SeenKeys()
-    found = [_read_key(table, seen, place.at(number)) for number, table in enumerate(tables)]
-    return tuple({key.name: key for key in found if key is not None}.values())
+    keys: dict[str, ClientKey] = {}
+    for number, table in enumerate(tables):
+        key = _read_key(table, seen, place.at(number))
+        if key is not None:
+            keys[key.name] = key
+            seen.add(key)
+    return tuple(keys.values())
 
 
 def read_stored_keys(
@@ -190,13 +195,10 @@ def read_stored_keys(
         seen.add(one)
     for table in tables:
         collector = ProblemCollector(None)
-        place = collector.at(str(table.get("name", "")))
-        before = SeenKeys({*seen.names}, {*seen.hashes}, {*seen.owners})
-        key = _read_key(table, seen, place)
+        key = _read_key(table, seen, collector.at(str(table.get("name", ""))))
         if key is not None and not collector.has_errors:
             keys.append(key)
-        else:
-            seen = before
+            seen.add(key)
         problems += collector.problems
     return tuple(keys), tuple(problems)
 
@@ -219,7 +221,6 @@ def _read_key(table: object, seen: SeenKeys, place: ProblemCollector) -> ClientK
     if key.name in seen.names:
         hint = "the log identifies clients by these names"
         place.at("name").add(f"two keys have the name `{key.name}`", hint)
-    seen.add(key)
     return key
 
 
