@@ -216,6 +216,27 @@ def test_calls_within_one_protocol(name: str | None, protocol: str, size: int) -
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
+def test_what_a_reader_mends_in_frames_stays_mended(size: int) -> None:
+    """Some servers repeat the id and the name of a call in every delta (case 21), others cut characters in halves."""
+    data = write_stream(
+        "1 \N{SLIGHTLY SMILING FACE} 2", [("get_weather", '{"city": "Oslo", "days": 12}')], "tool_calls", 3
+    )
+    first = b'"id": "call_0", "type": "function", "function": {"name": "get_weather", "arguments"'
+    repeated = data.replace(b'"function": {"arguments"', first).replace(b"\\ude42", b'"}}]}\n\nHALF\\ude42')
+    frames = [frame for frame in repeated.split(b"\n\n") if frame]
+    at = next(number for number, frame in enumerate(frames) if frame.startswith(b"HALF"))
+    head, _, rest = frames[at - 1].partition(b'{"content": "')
+    frames[at] = head + b'{"content": "' + frames[at].removeprefix(b"HALF")
+    frames[at - 1] = head + b'{"content": "' + rest.removesuffix(b'"}}]}') + frames[at].partition(b"\\ude42")[2]
+    data = b"\n\n".join(frames) + b"\n\n"
+    untouched = Stream(source="openai-chat", target="openai-chat")
+    written, stream = repair_within("openai-chat", data, size)
+    assert read_frames(written) == read_frames(untouched.feed(data) + untouched.close())
+    assert written.count(b"call_0") == 1
+    assert stream.failure is None
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
 @pytest.mark.parametrize("protocol", NAMES)
 def test_a_stream_that_ends_early_still_fails(protocol: str, size: int) -> None:
     data = write_stream_of(protocol, "Let me look < there <tool", [], "stop")

@@ -141,6 +141,8 @@ class StreamReader(Protocol):
 
     replaced_halves: list[Path]
     """The places of texts in which U+FFFD replaced half of a surrogate pair."""
+    is_frame_changed: bool
+    """Was something mended in the JSON of the last frame?"""
 
     def feed(self, data: bytes) -> list[Event]: ...
 

@@ -176,7 +176,7 @@ class StreamTranslation:
             start, last = self._unchanged_start, events[-1] if events else None
             last_delta = last if isinstance(last, (TextDelta, ArgumentsDelta)) else None
             self._repeated_index = -1 if last_delta is None else last_delta.index
-            if start is not None and start.is_whole_frame(piece) and last_delta is not None and self._is_repeat(events):
+            if start is not None and start.is_whole_frame(piece) and last_delta and self._is_repeat(events, piece):
                 return self._pass_repeat(start, last_delta, last_delta.text, piece)
             repaired = repair.repair_events(events)
             if start is not None:
@@ -200,12 +200,14 @@ class StreamTranslation:
 
     # --- an answer that is not repaired, or not yet ---
 
-    def _is_repeat(self, events: list[Event]) -> bool:
-        """Is this one more text of the same part, and nothing else?"""
+    def _is_repeat(self, events: list[Event], frame: bytes) -> bool:
+        """Is this one more text of the same part, and nothing else, and does the frame say it as it is?"""
         event, delta = events[0], self._last_delta
-        if len(events) > 1 or delta is None or type(event) is not type(delta):
+        if len(events) > 1 or delta is None or type(event) is not type(delta) or event.index != delta.index:
             return False
-        return event.index == delta.index and not (isinstance(event, TextDelta) and event.logprobs)
+        if self._reader.is_frame_changed or frame.find(b"\\u") >= 0:  # perhaps half of a character
+            return False
+        return not (isinstance(event, TextDelta) and event.logprobs)
 
     def _pass_frames(self, start: UnchangedStart, last_delta: Delta | None) -> bytes:
         """Send the frames that came, if nothing is repaired. `last_delta` is the last event, if it is a delta."""

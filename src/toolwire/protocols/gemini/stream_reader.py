@@ -106,6 +106,7 @@ class StreamReader:
     def __init__(self) -> None:
         self._splitter = ChunkSplitter()
         self.replaced_halves: list[Path] = []
+        self.is_frame_changed = False
         self._reading = PartReadContext()
         self._noted_keys: set[tuple[KnownKeys, str]] = set()
         self._events: list[Event] = []

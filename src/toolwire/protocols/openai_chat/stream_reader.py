@@ -80,7 +80,7 @@ class StreamReader:
         self._unknown_fields = UnknownFields()
         self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
-        self._chunk_changed = False
+        self.is_frame_changed = False
         """Was the last chunk repaired?"""
         self._template: sse.FrameTemplate | None = None
         """Recognises the next frame, if the last one was a delta and only the text differs."""
@@ -149,7 +149,7 @@ class StreamReader:
         try:
             chunk = decode(data, path, replaced=self.replaced_halves)
             self._frame = ev.SourceFrame(NAME, raw.event, chunk)
-            self._chunk_changed = False
+            self.is_frame_changed = False
             self._read_chunk(expect_object(chunk, path), path)
         except Malformed as error:
             # The failure replaces the events of the part of the frame that could be read.
@@ -158,7 +158,7 @@ class StreamReader:
             return
         if len(out) == before:
             out.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
-        elif not self._chunk_changed and raw.event is None and self._failed_templates < sse.MAX_FAILED_TEMPLATES:
+        elif not self.is_frame_changed and raw.event is None and self._failed_templates < sse.MAX_FAILED_TEMPLATES:
             self._make_template(raw, chunk, out[before:])
 
     def _make_template(self, raw: sse.Frame, chunk: Object, events: list[ev.Event]) -> None:
@@ -251,7 +251,7 @@ class StreamReader:
                 choice.finish = finish
             elif choice.finish.kind != finish.kind:
                 node["finish_reason"] = None
-                self._chunk_changed = True
+                self.is_frame_changed = True
 
     # --- deltas ---
 
@@ -394,10 +394,10 @@ class StreamReader:
         elif id or name:
             open_call.drop_repeated_names(delta, inner)
             open_call.id, open_call.name = open_call.id or id, open_call.name or name
-            self._chunk_changed = True
+            self.is_frame_changed = True
         if index != _LEGACY_CALL_KEY and delta.get("index") is not open_call.call_index:
             delta["index"] = open_call.call_index
-            self._chunk_changed = True
+            self.is_frame_changed = True
         given = inner.get(key)
         added = read_arguments(given)
         if open_call.is_closed:
@@ -405,11 +405,11 @@ class StreamReader:
                 what = f"more arguments for the call of `{open_call.name}`, whose arguments are complete"
                 raise Malformed(path, what)
             inner[key] = ""
-            self._chunk_changed = True
+            self.is_frame_changed = True
             return
         text = open_call.read_arguments_delta(inner, key, added)
         choice.changed_calls[open_call.call_index] = open_call
-        self._chunk_changed = self._chunk_changed or text is not given
+        self.is_frame_changed = self.is_frame_changed or text is not given
         if open_call.part_index >= 0:
             if text:
                 self._events.append(ev.ArgumentsDelta(open_call.part_index, text, self._frame))

@@ -114,6 +114,7 @@ class StreamReader:
     def __init__(self) -> None:
         self._splitter = SseSplitter()
         self.replaced_halves: list[Path] = []
+        self.is_frame_changed = False
         self._reading = ReadContext(NAME)
         self._events: list[Event] = []
         self._frame = _SILENT_FRAME

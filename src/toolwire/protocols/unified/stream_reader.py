@@ -63,6 +63,7 @@ class StreamReader:
     def __init__(self) -> None:
         self._splitter = sse.SseSplitter()
         self.replaced_halves: list[Path] = []
+        self.is_frame_changed = False
         self._reading = LenientReadContext(NAME)
         self._frame_count = 0
         self._started = False
