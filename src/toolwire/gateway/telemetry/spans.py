@@ -125,6 +125,7 @@ class SpanTracer:
             "toolwire.losses": tuple(dict.fromkeys(record.losses)),
             "toolwire.attempts": attempts if len(attempts) > 1 else (),
             "toolwire.usage_estimated": record.usage_estimated or None,
+            "toolwire.cost_usd": float(record.cost) if record.cost is not None else None,
             "toolwire.passthrough": record.is_passthrough or None,
             "toolwire.client_disconnected": record.client_disconnected or None,
         }
