@@ -23,9 +23,11 @@ import trustme
 from cli.terminal_golden import check_golden, make_environ, run_in_pipe
 from cli.test_models import closed_port
 from forked_commands import TOOLWIRE, run_command, run_program
+from gateway.counter_stores import NEEDS_REDIS
 from gateway.list_server import list_server, openai_list
 from gateway.postgres import PASSWORD, schema_of, server
 from gateway.process import serving
+from gateway.redis_server import own_server
 from toolwire import __version__
 from toolwire.agents import load_agents
 from toolwire.cli.gateway.doctor.finding import Check, Finding, run_checks
@@ -529,3 +531,16 @@ def test_a_refused_configuration_on_a_terminal(doctor: Doctor) -> None:
 
 def test_the_help(folder: Path) -> None:
     check_golden("help-doctor", ["doctor", "--help"], folder)
+
+
+# --- the counters of limits -------------------------------------------------------------------------------------------
+
+
+@NEEDS_REDIS
+def test_the_server_of_counters(doctor: Doctor) -> None:
+    with own_server() as redis:
+        doctor.configure(f'{ANY_PORT}[counters]\nurl = "{redis.url()}"\n')
+        doctor.run().check("counters", "ok", f"redis://127.0.0.1:{redis.port}/0: 0 counters are in use")
+        redis.stop()
+        doctor.run().check("counters", "problem", f"redis://127.0.0.1:{redis.port}/0 cannot be used", "see [counters]")
+        redis.start()

@@ -35,6 +35,11 @@ from gateway.raw_exchange import (
 from gateway.replicas import until
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.rate_limits import read_timestamp
+from toolwire.gateway.config.config import Limit
+from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.usage.counters_memory import MemoryCounters
+from toolwire.gateway.usage.limits import Limits
+from toolwire.gateway.usage.reservations import Reservations
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 KEYS = {"ana": "app", "ben": "app", "ci": "infra"}
@@ -454,3 +459,34 @@ def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) 
         served.gateway.start_reload()
         until(lambda: served.gateway.config.limits[0].tokens_per_day == 1050)
         assert asked(served, scene, "ana", max_tokens=100) == 429
+
+
+def test_what_the_gateway_asks_itself_counts_its_tokens_and_is_no_request(tmp_path: Path) -> None:
+    """Another model describes an image: the client has made one request, and only one may run."""
+    rules = '[models."blind"]\nprovider = "chat"\nmodel = "blind-s901x"\ndescribe_images = "anthropic/eyes-s902x"\n'
+    limits = '[[limits]]\nname = "x"\nparallel_requests = 1\nrequests_per_minute = 1000\ntokens_per_day = 100000\n'
+    with limited(tmp_path, limits + rules) as served:
+        blind = served.scene("openai-chat", huge_use("openai-chat", 100, 10))
+        eyes = served.scene("anthropic", play_script("anthropic", False))
+        served.wire._scenes |= {b"s901x": blind, b"s902x": eyes}
+        pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}}
+        turns = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]
+        assert call(served, "openai-chat", "blind", False, sent_key("ana"), messages=turns).status == 200
+        assert len(eyes.asked) == 1
+        found = used(served)
+        assert found["x/requests_per_minute"] == 1
+        assert found["x/tokens_per_day"] > 110
+
+
+def test_two_limits_with_one_name_are_counted_once() -> None:
+    """`[server.keys]` can have limits, whose names nobody checks against `[[limits]]`."""
+    limits = Limits(
+        [Limit(name="x", tokens_per_day=5), Limit(name="x", tokens_per_day=7)],
+        {},
+        Reservations(MemoryCounters(), 30),
+        Metrics(),
+        lambda *_, **__: None,
+    )
+    (rule,) = limits._find_rules("", "", "", "p", "m", False).rules
+    assert (rule.counter, rule.maximum) == ("x/tokens_per_day", 5)

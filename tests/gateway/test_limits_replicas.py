@@ -139,9 +139,9 @@ def send(process: Process, model: str, **more: Any) -> RawAnswer:
     return ask(process.port, "POST", path_of("openai-chat", model, False), body)
 
 
-def held(process: Process, model: str) -> RawConnection:
+def held(process: Process, model: str, **more: Any) -> RawConnection:
     line = RawConnection(process.port)
-    body = encode_json(request_of("openai-chat", model, False)).encode()
+    body = encode_json(request_of("openai-chat", model, False, **more)).encode()
     line.send("POST", path_of("openai-chat", model, False), body)
     return line
 
@@ -251,6 +251,27 @@ def test_a_store_that_is_down_closes_dollars_and_opens_the_rest(kind: str, tmp_p
         until(lambda: send(process, priced.name).status == 200)
         assert "counters_available" in process.says("counters_available")
         until(lambda: shared.use().get("rate/tokens_per_month") == (500, 0))
+
+
+def test_a_single_gateway_that_is_killed_knows_what_it_has_used(tmp_path: Path) -> None:
+    """It counts in memory, and writes to its store in the background."""
+    file = tmp_path / "state" / "store.db"
+    limits = (
+        f'[store]\nurl = "sqlite://{file}"\n[[limits]]\nname = "x"\nparallel_requests = 1\ntokens_per_month = 1200\n'
+    )
+    with fleet(tmp_path, limits, size=1) as one, ExitStack() as lines:
+        (process,) = one.processes
+        shared = CounterServer("", lambda: SqliteCounters(file), lambda: 0.0)
+        scene = one.wire.scene("openai-chat", huge_use("openai-chat", 900, 100), waits, huge_use("openai-chat", 1, 1))
+        assert send(process, scene.model, max_tokens=100).status == 200
+        until(lambda: shared.use() == {"x/tokens_per_month": (1000, 0)})
+        lines.callback(held(process, scene.model, max_tokens=10).disconnect)
+        until(lambda: len(scene.asked) == 2)
+        one.kill(process)
+        again = one.start()
+        assert send(again, scene.model, max_tokens=400).status == 429  # tokens
+        assert send(again, scene.model, max_tokens=10).status == 200  # what was running is given back
+        scene.go.set()
 
 
 def test_the_workers_of_one_gateway_share_their_limits(tmp_path: Path) -> None:

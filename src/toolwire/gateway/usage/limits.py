@@ -218,7 +218,9 @@ class Limits:
             chosen = {"provider", "model"}.intersection(limit.per)
             for field in AMOUNT_FIELDS:
                 rule = self._build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
-                if rule is not None and not (is_inner and rule.measure in ("requests", "parallel_requests")):
+                if rule is None or (is_inner and rule.measure in ("requests", "parallel_requests")):
+                    continue
+                if all(rule.counter != other.counter for other in rules):  # two limits may have one name
                     rules.append(rule)
         if len(self._rules_by_counters) >= _MAX_CACHED:
             self._rules_by_counters.clear()

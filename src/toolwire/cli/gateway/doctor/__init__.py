@@ -24,7 +24,7 @@ from toolwire.cli.gateway.doctor.installation import (
     find_agents,
 )
 from toolwire.cli.gateway.doctor.network import check_any_provider, check_port, check_provider
-from toolwire.cli.gateway.doctor.services import check_mcp_servers, check_store
+from toolwire.cli.gateway.doctor.services import check_counters, check_mcp_servers, check_store
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import config_file_places, load_config
 from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
@@ -102,6 +102,7 @@ def list_checks(config: Config | None, limits: Limits) -> Iterator[Check]:
             if not provider.embedded:
                 yield Check("provider", provider.name, check_provider(provider, config, limits))
         yield Check("store", "", check_store(config, environ, limits))
+        yield Check("counters", "", check_counters(config, environ, limits))
         if config.mcp:
             yield Check("mcp", "", check_mcp_servers(config, limits), CLOSE_SECONDS)
         yield Check("port", "", check_port(config))

@@ -1,4 +1,4 @@
-"""Checks of what the gateway works with: the store and the MCP servers."""
+"""Checks of what the gateway works with: the store, the counters of limits, and the MCP servers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from toolwire.cli.gateway.doctor.finding import Finding, Limits, split_advice
 from toolwire.cli.gateway.mcp import connect_servers, down_hint
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.config.config import Config, McpServer, StoreSettings
+from toolwire.gateway.config.limits import counters_url, is_redis_url
 from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
 from toolwire.gateway.mcp.servers import ServerStatus
 from toolwire.gateway.store import open_store
@@ -25,11 +26,12 @@ from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
 from toolwire.gateway.upstream.address import Address, is_loopback
 from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.usage.open_counters import open_counters
 
 TEST_KIND = "doctor"
 TEST_SECONDS = 60.0
 """After these the entry of the test expires, should it be left behind."""
-POSTGRES_PORT = 5432
+POSTGRES_PORT, REDIS_PORT = 5432, 6379
 
 
 # --- the store --------------------------------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ async def check_store(config: Config, environ: Mapping[str, str], limits: Limits
     if path is not None:
         finding = await asyncio.to_thread(check_file, path)
     else:
-        finding = None if limits.tries_keys else await check_database_address(url, config)
+        finding = None if limits.tries_keys else await check_address("store", url, config)
     return [finding or await check_entries(config.store, environ)]
 
 
@@ -65,22 +67,23 @@ def check_file(path: Path) -> Finding | None:
     return None
 
 
-async def check_database_address(url: str, config: Config) -> Finding | None:
+async def check_address(subject: str, url: str, config: Config) -> Finding | None:
     """A database on another machine is only connected to. None if it is on this machine: then it can be opened."""
+    name, port = ("Redis", REDIS_PORT) if is_redis_url(url) else ("PostgreSQL", POSTGRES_PORT)
     hosts = [urlsplit(f"//{host}") for host in urlsplit(url).netloc.rpartition("@")[2].split(",")]
     remote = [host for host in hosts if host.hostname and not is_loopback(host.hostname)]
     if not remote:
         return None
     client = UpstreamClient(config.server.timeouts)
     try:
-        addresses = [Address("http", host.hostname or "", host.port or POSTGRES_PORT) for host in remote]
+        addresses = [Address("http", host.hostname or "", host.port or port) for host in remote]
         failures = [await client.try_connection(address) for address in addresses]
     finally:
         await client.close()
     places = ", ".join(address.label for address in addresses)
     if all(failure is not None for failure in failures):
-        return Finding("problem", "store", "", *split_advice(failures[0].detail if failures[0] else places))
-    return Finding("ok", "store", "", f"PostgreSQL at {places} can be reached; --try-keys opens it")
+        return Finding("problem", subject, "", *split_advice(failures[0].detail if failures[0] else places))
+    return Finding("ok", subject, "", f"{name} at {places} can be reached; --try-keys opens it")
 
 
 async def check_entries(settings: StoreSettings, environ: Mapping[str, str]) -> Finding:
@@ -114,6 +117,30 @@ async def use_store(store: Store) -> StoreStats | StoreDown:
                 return first
             break
     return await store.stats()
+
+
+# --- the counters of limits -------------------------------------------------------------------------------------------
+
+
+async def check_counters(config: Config, environ: Mapping[str, str], limits: Limits) -> Sequence[Finding]:
+    """The server of `[counters]`, if there is one; otherwise they are in the store."""
+    url = counters_url(config.counters, environ)
+    if not url:
+        return []
+    finding = None if limits.tries_keys else await check_address("counters", url, config)
+    if finding is not None:
+        return [finding]
+    counters = open_counters(config, environ)
+    try:
+        found = await counters.list_counters()
+    finally:
+        await counters.close()
+    if isinstance(found, StoreDown):
+        hint = "start it, or see [counters]; limits in dollars refuse requests without it"
+        return [Finding("problem", "counters", "", found.reason, hint)]
+    place = urlsplit(url)
+    what = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}: {len(found)} counters are in use"
+    return [Finding("ok", "counters", "", what)]
 
 
 # --- MCP servers ------------------------------------------------------------------------------------------------------
