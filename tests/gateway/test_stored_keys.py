@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.mcp_gateway import COMMAND
-from gateway.postgres import schema_of, server
+from gateway.postgres import own_server, schema_of, server
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     PATIENCE,
@@ -271,6 +271,32 @@ def test_known_keys_outlast_the_store(tmp_path: Path, capsys: pytest.CaptureFixt
         assert ask_with(served, made["key"]).status == 401
 
 
+def test_a_database_that_crashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gateway that knows its keys goes on. One that starts meanwhile lets nobody in, until the database is back."""
+    with own_server() as database:
+        url = database.fresh(schema_of(tmp_path))
+        with open_stage(tmp_path / "one", url) as first:
+            play([first])
+            wait_until_loaded(first)
+            operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)
+            key = operator.run("new", "ana", "--store")["key"]
+            wait_for_change([first], "ana", "new")
+            database.stop("immediate")
+            event(first, "client_keys_unavailable")
+            assert [ask_with(first, one).status for one in (key, make_key(), "")] == [200, 401, 401]
+            operator.run("disable", "ana", code=1)
+            with open_stage(tmp_path / "two", url) as second:
+                play([second])
+                assert [ask_with(second, one).status for one in (key, make_key(), "")] == [503, 503, 401]
+                database.start()
+                event(first, "client_keys_available")
+                event(second, "client_keys_available")
+                assert [ask_with(served, key).status for served in (first, second)] == [200, 200]
+                operator.run("disable", "ana")
+                wait_for_change([first, second], "ana", "disable")
+                assert [ask_with(served, key).status for served in (first, second)] == [401, 401]
+
+
 def test_an_emptied_store_takes_all_keys_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A new, empty database in place of the old one: nobody has a key any more, and everybody still needs one."""
     file = tmp_path / "store.db"
@@ -303,6 +329,21 @@ def test_a_file_that_was_emptied_changes_nothing(tmp_path: Path) -> None:
     live = LiveConfig(file, {"HOME": str(tmp_path)}, lambda found: None)
     file.write_text("[server]\nkeys = []\n")
     assert live.reload_if_changed(force=True)
+
+
+def test_a_gateway_that_does_not_use_the_keys_of_its_store_says_so(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+
+    async def add() -> None:
+        store = open_key_store(url)
+        await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
+        await store.close()
+
+    asyncio.run(add())
+    with stage(tmp_path, more=f'[store]\nurl = "{url}"\n') as served:
+        served.gateway._last_store_sweep = -1e9
+        found = event(served, "config_problem")
+        assert found["message"].startswith("the store has client keys, but this gateway serves everybody")
 
 
 @pytest.mark.parametrize(

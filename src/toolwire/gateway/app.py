@@ -292,6 +292,16 @@ class Gateway:
     def _is_waiting_for_keys(self) -> bool:
         return self._stored_keys is not None and self._stored_keys.current is None
 
+    async def _warn_of_unused_keys(self) -> None:
+        """The file may have lost `store_keys` before this gateway started."""
+        if self.config.server.needs_keys or self._key_records is None:
+            return
+        found = await self._key_records.load(None)
+        if isinstance(found, StoredKeyList) and found.tables:
+            what = "the store has client keys, but this gateway serves everybody on this machine without a key"
+            hint = "write `store_keys = true` in [server], or use another store"
+            self._telemetry.log_event("config_problem", level="warn", message=what, hint=hint)
+
     def _on_keys_loaded(self, changes: Sequence[KeyChange]) -> None:
         for one in changes:
             at = format_time(one.at)
@@ -481,6 +491,7 @@ class Gateway:
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
                 await self._responses_service.repository.sweep()
+                await self._warn_of_unused_keys()
                 if self._ledger is not None:
                     await sweep_ledger(self._ledger.tables, self.config.costs, self.config.store)
 
