@@ -184,7 +184,7 @@ class ProviderObjects:
         if isinstance(entries, StoreDown):
             return store_unavailable_failure(entries)
         await self._repository.extend_expiring("", OBJECT, [(entry.id, entry.expires) for entry in entries])
-        owners = {entry.id: entry.body.decode() for entry in entries}
+        owners = {entry.id: _read_note(entry)[0] for entry in entries}
         return {name: owners[id] for name in names if (id := _entry_id(provider, name)) in owners}
 
     # --- accounts ---
@@ -211,7 +211,7 @@ class ProviderObjects:
     async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
         """The account that has one of these objects, as far as that was noted."""
         entries = await self._repository.get("", OBJECT, [_entry_id(provider, name) for name in names])
-        noted = [entry.parent for entry in entries] if not isinstance(entries, StoreDown) else []
+        noted = [_read_note(entry)[1] for entry in entries] if not isinstance(entries, StoreDown) else []
         accounts = (find_account(provider, name) for name in noted if name)
         return next((account for account in accounts if account is not None), None)
 
@@ -239,12 +239,9 @@ class ProviderObjects:
         owners = await self._find_owners(provider, names)
         if isinstance(owners, Failure):
             return owners
-        owner = owner_of(call.caller.key).encode()
+        note = _write_note(owner_of(call.caller.key), provider.account)
         new = [name for name in names if name not in owners]  # what has an owner keeps it
-        entries = [
-            Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=owner, parent=provider.account)
-            for name in new
-        ]
+        entries = [Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=note) for name in new]
         result = await self._repository.put(*entries) if entries else True
         return store_unavailable_failure(result) if isinstance(result, StoreDown) else None
 
@@ -256,6 +253,17 @@ class ProviderObjects:
 
 def _entry_id(provider: Provider, name: str) -> str:
     return f"{provider.name}/{name}"
+
+
+def _write_note(owner: str, account: str) -> bytes:
+    """What is stored about an object: who has created it, and in which account if there are several."""
+    return f"{owner}\n{account}".encode() if account else owner.encode()
+
+
+def _read_note(entry: Entry) -> tuple[str, str]:
+    """The owner of an object, and its account."""
+    owner, _, account = entry.body.decode().partition("\n")
+    return owner, account
 
 
 # --- names in paths and responses ---
