@@ -164,6 +164,20 @@ def test_every_family_is_told() -> None:
 # --- labels ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_was_used_of_a_limit_is_0_when_its_window_has_ended() -> None:
+    metrics = Metrics()
+    cells = [metrics.add_limit("team app", amount, "", 100) for amount in ("tokens_per_minute", "tokens_per_day")]
+    for cell, end in zip(cells, (60.0, 86400.0), strict=True):
+        metrics.values[cell], metrics.limit_ends[cell] = 50.0, end
+    for now, expected in ((59.9, [50, 50]), (60.0, [0, 50]), (61.0, [0, 50])):
+        metrics.reset_limits(now)
+        found = [
+            sample(metrics, "toolwire_limit_used", limit="team app", amount=amount, group="")
+            for amount in ("tokens_per_minute", "tokens_per_day")
+        ]
+        assert found == expected
+
+
 def test_labels_are_escaped() -> None:
     metrics = Metrics()
     name = 'a"} 1\\'

@@ -385,7 +385,12 @@ class Gateway:
             self._counter_settings = config.counters
             settings = replace(config, store=self._store_settings or config.store)
             counters = open_counters(settings, os.environ)
-            self._reservations = Reservations(counters, config.counters.lease, self._on_counters_event)
+            self._reservations = Reservations(
+                counters,
+                config.counters.lease,
+                self._on_counters_event,
+                on_renewal=lambda: self._telemetry.metrics.reset_limits(time.monotonic()),
+            )
         elif self._reservations is not None and self._counter_settings != config.counters:
             what = "[counters] has changed: restart the gateway to use it"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint="")

@@ -351,6 +351,8 @@ class Metrics:
         self._values = self.values = self._counters.values
         self._series_cells = {name: _SeriesCells(self._counters, metric) for name, metric in METRICS.items()}
         self._attempt_cells = self._series_cells[ATTEMPTS.name]
+        self.limit_ends: dict[int, float] = {}
+        """When the windows of limits end, by their cells."""
         self._exchange_cells: dict[ExchangeKind, ExchangeCells] = {}
         self._cost_cells: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._labelled_models: set[str] = set()
@@ -507,6 +509,12 @@ class Metrics:
         labels = (limit, amount, printable_text(group, 100))
         self._values[self._cell_of(LIMIT_MAXIMUM, labels)] = maximum
         return self._cell_of(LIMIT_USED, labels)
+
+    def reset_limits(self, now: float) -> None:
+        """What was used in a window that has ended is 0, also if no request has come since."""
+        for cell in [cell for cell, end in self.limit_ends.items() if end <= now]:
+            self.values[cell] = 0.0
+            del self.limit_ends[cell]
 
     def count_limit_refusal(self, limit: str, amount: str) -> None:
         self._values[self._cell_of(LIMIT_REFUSALS, (limit, amount))] += 1.0

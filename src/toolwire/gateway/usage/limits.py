@@ -43,6 +43,8 @@ MAX_SETTLED = 2**48
 """Providers can count nonsense, and counters have an end."""
 PARALLEL_RETRY_AFTER = 2.0
 """Seconds. Nobody knows when a running request ends."""
+PARALLEL_SHOWN_SECONDS = 60.0
+"""How long the metrics show how many requests ran at the same time when one was last started."""
 STORE_RETRY_AFTER = 2.0
 MAX_WAIT = 60.0
 """Seconds. A client that has to wait longer should tell its user instead of trying again."""
@@ -312,10 +314,11 @@ class Limits:
     # --- logs and metrics ---
 
     def _note_states(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved) -> None:
-        gauges = self._metrics.values
+        gauges, ends, now = self._metrics.values, self._metrics.limit_ends, monotonic()
         for rule, charge, state in zip(rules, charges, reserved.states, strict=True):
             taken = state.taken + (0 if reserved.refused else charge.amount)
             gauges[rule.gauge] = taken / UNITS_PER_DOLLAR if rule.measure == "dollars" else taken
+            ends[rule.gauge] = now + (PARALLEL_SHOWN_SECONDS if rule.unit == "none" else state.opens_after)
             if taken > rule.maximum and rule.limit.soft:
                 self._warn_soft(rule, taken, state)
 

@@ -34,10 +34,15 @@ ReservationProblem = Literal["counters_unavailable", "counters_available", "sett
 
 class Reservations:
     def __init__(
-        self, counters: Counters, lease: float, report: Callable[[ReservationProblem, str], None] = lambda *_: None
+        self,
+        counters: Counters,
+        lease: float,
+        report: Callable[[ReservationProblem, str], None] = lambda *_: None,
+        on_renewal: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_renewal` is called several times in each lease."""
         self.counters = counters
-        self._lease, self._report = lease, report
+        self._lease, self._report, self._on_renewal = lease, report, on_renewal
         self._id_prefix, self._numbers = secrets.token_hex(8), itertools.count()
         self._open: dict[str, None] = {}
         """The reservations of requests that run."""
@@ -103,6 +108,7 @@ class Reservations:
                 self._has_work.set()
             if monotonic() >= self._next_renewal:
                 self._next_renewal = monotonic() + seconds
+                self._on_renewal()
                 await self._renew_all()
             if monotonic() >= self._next_sweep:
                 self._next_sweep = monotonic() + SWEEP_SECONDS
