@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from toolwire.gateway.usage.counters import (
     Settlement,
     find_window,
 )
+from toolwire.gateway.usage.counters_memory import MemoryCounters
+from toolwire.gateway.usage.reservations import Reservations
 
 LEASE = 30.0
 UNITS = ("minute", "hour", "day", "month", "none")
@@ -323,4 +325,36 @@ def test_a_redis_that_is_down_is_an_answer_without_its_password(tmp_path: Path) 
             assert isinstance(await counters.reserve("t", [Charge("tokens", "day", 1)], LEASE), Reserved)
             await counters.close()
 
+    asyncio.run(run())
+
+
+def test_a_bug_does_not_end_the_renewals_for_good() -> None:
+    class Faulty(MemoryCounters):
+        renewals = 0
+
+        async def renew(self, ids: Sequence[str], lease: float) -> StoreDown | None:
+            self.renewals += 1
+            renewed.set()
+            if self.renewals == 1:
+                raise ZeroDivisionError("a bug")
+            return await super().renew(ids, lease)
+
+    async def run() -> None:
+        nonlocal renewed
+        renewed = asyncio.Event()
+        reports: list[tuple[str, str]] = []
+        counters = Faulty()
+        reservations = Reservations(counters, 0.03, lambda kind, what: reports.append((kind, what)))
+        for _ in range(2):
+            renewed.clear()
+            assert not isinstance(await reservations.reserve([Charge("parallel", "none", 1)]), StoreDown)
+            async with asyncio.timeout(10):
+                await renewed.wait()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert reports == [("counters_unavailable", "internal error: ZeroDivisionError: a bug")]
+        assert counters.renewals >= 2
+        await reservations.close()
+
+    renewed: asyncio.Event
     asyncio.run(run())

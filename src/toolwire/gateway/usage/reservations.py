@@ -68,6 +68,7 @@ class Reservations:
             self._open[id] = None
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._work())
+                self._task.add_done_callback(self._on_work_ended)
         return id, result
 
     def settle(self, id: str, amounts: tuple[int, ...]) -> None:
@@ -113,6 +114,13 @@ class Reservations:
             if monotonic() >= self._next_sweep:
                 self._next_sweep = monotonic() + SWEEP_SECONDS
                 self._note_result(await self.counters.sweep())
+
+    def _on_work_ended(self, task: asyncio.Task[None]) -> None:
+        """A bug must not end the work for good: the next reservation starts it again."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._task = None
+            self._report("counters_unavailable", f"internal error: {type(error).__name__}: {error}")
 
     async def _settle_batch(self) -> bool:
         async with self._settling:
