@@ -25,6 +25,8 @@ from toolwire.gateway.usage.counters import (
 )
 from toolwire.gateway.usage.counters_sqlite import CounterFile, UsedAmount
 
+WRITE_DELAY = 0.1
+"""Seconds that a used amount may wait, so that many are written at once: a transaction costs more than a request."""
 WRITE_RETRY_SECONDS = 1.0
 
 
@@ -191,6 +193,7 @@ class MemoryCounters:
 
     async def _write_used(self) -> None:
         while self._unwritten and self._file is not None:
+            await asyncio.sleep(WRITE_DELAY)
             if await self._write_batch(self._file) is not None:
                 await asyncio.sleep(WRITE_RETRY_SECONDS)
 
