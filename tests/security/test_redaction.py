@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
@@ -79,12 +79,16 @@ USERS = st.text(string.ascii_letters + string.digits + "_-.%", max_size=12)
 PASSWORDS = st.text(string.ascii_letters + string.digits + "@:/?#%!$&+=-_", max_size=20).map(lambda t: f"hu5h{t}hu5h")
 
 
-@given(st.sampled_from(["https", "postgresql", "redis", "mongodb+srv", "amqp"]), USERS, PASSWORDS, st.booleans())
+@given(
+    st.sampled_from(["https", "postgresql", "redis", "mongodb+srv", "amqp"]), USERS | NAMES, PASSWORDS, st.booleans()
+)
+@example("https", "TOKEN", "hu5hhu5h", False)
 def test_passwords_in_urls_are_hidden(scheme: str, user: str, password: str, is_escaped: bool) -> None:
     text = f"cannot reach {scheme}://{user}:{password}@db.example:5432/x today"
     shown = redact(text.replace("/", "\\/") if is_escaped else text)
     assert "hu5h" not in shown
-    assert "db.example" in shown
+    if "cookie" not in user.lower():  # that may be a header: all of its line is hidden
+        assert "db.example" in shown
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,13 @@ _URL_PASSWORD_PATTERN = re.compile(
 )
 """The password in `https://user:password@host`, also if it has a `/` or `@`; not a port."""
 _PATTERNS = (
+    _URL_PASSWORD_PATTERN,  # first, because a user of a URL may have a name such as `token`
     _QUOTED_FIELD_PATTERN,
     _WHOLE_LINE_PATTERN,
     _FIELD_PATTERN,
     _MENTION_PATTERN,
     _ARGUMENT_PATTERN,
     _KEY_PATTERN,
-    _URL_PASSWORD_PATTERN,
 )
 
 
