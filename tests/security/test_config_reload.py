@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from forked_commands import run_command
 from gateway.process import Process, serving
 from gateway.raw_exchange import CLIENT_KEY, PATIENCE, Served, ask, stage
-from toolwire.gateway.app import Gateway
+from toolwire.gateway.app import Gateway, WorkerConfig, app
 from toolwire.gateway.config import load
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import LiveConfig, load_config
@@ -279,6 +279,43 @@ def test_a_worker_that_is_replaced_starts_with_what_was_in_force(tmp_path: Path,
         for _ in range(4):
             assert ask(process.port, "GET", "/v1/models").status == 401
             assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 401
+
+
+@pytest.mark.parametrize("calls_before_the_end", [0, 1])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_worker_that_is_killed_while_it_hands_on_its_configuration_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_before_the_end: int, share: float
+) -> None:
+    file = tmp_path / "toolwire.toml"
+    file.write_text(f"[server]\n{KEYS}")
+    handed_on = WorkerConfig(app(file), {}, {})
+    for number in range(4):  # what was kept before is larger or smaller
+        file.write_text(f"[server]\n{KEYS}# {number}{'x' * (number % 2) * 1000}\n")
+        handed_on._save(LiveConfig(file, {}, lambda _: None))
+    before = handed_on._load()
+    file.write_text(f"[server]\n{KEYS.replace(HASH, 'ab' * 32)}")
+    write, calls = os.pwrite, 0
+
+    def write_and_end(descriptor: int, data: bytes, place: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls <= calls_before_the_end:
+            return write(descriptor, data, place)
+        if place:  # the kernel does not stop within a few bytes
+            write(descriptor, data[: int(len(data) * share)], place)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write_and_end)
+        with pytest.raises(SystemExit):
+            handed_on._save(LiveConfig(file, {}, lambda _: None))
+    assert handed_on._load() == before
+    assert before is not None
+    assert "# 3x" in before.text
+    handed_on._save(LiveConfig(file, {}, lambda _: None))
+    after = handed_on._load()
+    assert after is not None
+    assert "ab" * 32 in after.text
 
 
 # --- the cost of reading ---

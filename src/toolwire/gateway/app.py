@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import secrets
+import struct
 import tempfile
 import time
 import traceback
@@ -602,15 +603,28 @@ class WorkerConfig:
         return gateway
 
     def _save(self, live: LiveConfig) -> None:
+        """A worker can be killed in the middle of this: the old configuration stays, until the new one is whole."""
         data = msgspec.msgpack.encode(live.accepted_file)
         with _lock_file(self._descriptor):
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, data, 0)
+            start, size = self._find_saved()
+            free = _HEADER.size if start >= _HEADER.size + len(data) else max(start + size, _HEADER.size)
+            os.pwrite(self._descriptor, data, free)
+            os.pwrite(self._descriptor, _HEADER.pack(free, len(data)), 0)
 
     def _load(self) -> AcceptedFile | None:
         with _lock_file(self._descriptor):
-            data = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
-        return msgspec.msgpack.decode(data, type=AcceptedFile | None)
+            start, size = self._find_saved()
+            data = os.pread(self._descriptor, size, start)
+        return msgspec.msgpack.decode(data, type=AcceptedFile | None) if data else None
+
+    def _find_saved(self) -> tuple[int, int]:
+        """Where the configuration begins in the memory, and its size; (0, 0) for none."""
+        header = os.pread(self._descriptor, _HEADER.size, 0)
+        start, size = _HEADER.unpack(header) if header else (0, 0)
+        return start, size
+
+
+_HEADER = struct.Struct("QQ")
 
 
 @contextmanager
