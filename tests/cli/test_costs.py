@@ -7,17 +7,16 @@ import csv
 import io
 import json
 import os
-import sys
 import time
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.postgres import PASSWORD, schema_of, server
-from toolwire.cli import main
+from gateway.postgres import schema_of, server
 from toolwire.core.ir import Usage
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.store import open_store
@@ -57,21 +56,8 @@ def rows() -> list[LedgerRow]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TOOLWIRE_CONFIG", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(("costs", *words))
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        assert PASSWORD.encode() not in out + err
-        return code, out.decode(), err.decode()
-
-    return run
+def run(run_alone: Any) -> Any:
+    return partial(run_alone, "costs")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

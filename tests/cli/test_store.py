@@ -8,13 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.postgres import PASSWORD, free_port, schema_of, server
-from toolwire.cli import main
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.store import open_store, postgres_pool, sqlite_worker
@@ -40,21 +40,8 @@ def store_url(backend: str, folder: Path) -> str:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TOOLWIRE_CONFIG", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(("store", *words))
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        assert PASSWORD.encode() not in out + err
-        return code, out.decode(), err.decode()
-
-    return run
+def run(run_alone: Any) -> Any:
+    return partial(run_alone, "store")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
