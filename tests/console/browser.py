@@ -133,6 +133,13 @@ class Locator:
     def wait(self, state: str = "visible") -> None:
         self.call("waitFor", {"state": state})
 
+    def wait_for_text(self, *words: str) -> None:
+        """Until it shows all of them, whatever white space is between. What is loading may show some of them first."""
+        self._browser.send("waitForText", page=self._page, selector=self.selector, words=words)
+
+    def wait_for_count(self, count: int) -> None:
+        self._browser.send("waitForCount", page=self._page, selector=self.selector, count=count)
+
     def click(self, **options: Any) -> None:
         self.call("click", options)
 
@@ -147,16 +154,13 @@ class Locator:
 
     @property
     def text(self) -> str:
+        """What it shows now; for words that are expected there is `wait_for_text`."""
         found: str = self.call("innerText")
         return found
 
     @property
-    def texts(self) -> list[str]:
-        found: list[str] = self.call("allInnerTexts")
-        return found
-
-    @property
     def count(self) -> int:
+        """As many as there are now; for a number that is expected there is `wait_for_count`."""
         found: int = self.call("count")
         return found
 

@@ -63,12 +63,23 @@ async function runAxe(page) {
 }
 
 /** Playwright's own `waitForFunction` makes code of a text in the page, which its Content-Security-Policy forbids. */
-async function waitUntil(page, expression) {
+async function waitUntil(page, holds, says) {
   const end = Date.now() + Number(patience);
-  while (!(await page.evaluate(expression))) {
-    if (Date.now() > end) throw new Error(`in vain: ${expression}`);
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`in vain: ${await says()}`);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(done)));
   }
+}
+
+async function waitForText(page, selector, words) {
+  const read = async () => (await page.locator(selector).innerText()).replace(/\s+/g, " ");
+  const missing = (text) => words.filter((word) => !text.includes(word));
+  await waitUntil(page, async () => missing(await read()).length === 0, async () => `${missing(await read()).join(", ")} in ${await read()}`);
+}
+
+async function waitForCount(page, selector, count) {
+  const read = () => page.locator(selector).count();
+  await waitUntil(page, async () => (await read()) === count, async () => `${count} of ${selector}: ${await read()}`);
 }
 
 const COMMANDS = {
@@ -80,7 +91,12 @@ const COMMANDS = {
   },
   seen: ({ page }) => pages.get(page).seen,
   axe: ({ page }) => runAxe(pages.get(page).page),
-  waitUntil: ({ page, expression }) => waitUntil(pages.get(page).page, expression),
+  waitUntil: ({ page, expression }) => {
+    const target = pages.get(page).page;
+    return waitUntil(target, () => target.evaluate(expression), () => expression);
+  },
+  waitForText: ({ page, selector, words }) => waitForText(pages.get(page).page, selector, words),
+  waitForCount: ({ page, selector, count }) => waitForCount(pages.get(page).page, selector, count),
   // Any method of playwright's Page, Keyboard or Locator whose arguments and answer are JSON.
   page: ({ page, method, args }) => pages.get(page).page[method](...args),
   keyboard: ({ page, method, args }) => pages.get(page).page.keyboard[method](...args),

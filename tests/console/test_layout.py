@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.browser import Browser, Page
+from console.browser import Browser, Page, quote
 from console.conftest import Gallery, Open
 from console.test_views import TABS
 
@@ -103,7 +103,7 @@ def test_themes(page: Page) -> None:
     assert len(set(colours)) == 2
     page.find("[aria-label^='Theme:']").click()  # always light, whatever the system says
     page.use(1280, "dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == colours[0]
+    page.wait_until(f"getComputedStyle(document.body).backgroundColor === {quote(colours[0])}")
     page.press("t", "t")
 
 
@@ -118,7 +118,7 @@ def test_the_keyboard_is_enough(gallery: Gallery, open_page: Open) -> None:
     page.find(f"#row-{newest['id']}:focus").wait()
     page.press("j", "Enter")
     page.find("#tab-overview").wait()
-    assert page.evaluate("location.hash") == f"#/exchange/{second['id']}"
+    page.wait_until(f"location.hash === '#/exchange/{second['id']}'")
     page.find("#tab-overview").focus()
     page.press("ArrowRight")
     page.find("#tab-request:focus[aria-selected=true]").wait()

@@ -108,7 +108,7 @@ def test_many_exchanges(tmp_path: Path, gateways: ExitStack, open_page: Open) ->
     assert page.find(ROW).count < 80
     page.find("input[type=search]").fill("nobody/nothing")
     page.wait_until("document.querySelectorAll('.exchange-rows a').length === 1")
-    assert "1 of 550" in page.find(".row-count").text
+    page.find(".row-count").wait_for_text("1 of 550")
     page.find("input[type=search]").fill("")
     wait_for_rows(page, 550)
 
@@ -130,7 +130,7 @@ def test_the_page_comes_back_after_a_restart(tmp_path: Path, gateways: ExitStack
         process.signal(signal.SIGKILL)
         process.ended()
         page.text("The gateway is gone.").wait()
-        assert page.find(ROW).count == 1  # what was seen stays
+        page.find(ROW).wait_for_count(1)  # what was seen stays
     gateways.enter_context(serving(tmp_path, "--port", str(port)))
     page.text("Connected").wait()
     page.text("No exchanges yet").wait()
@@ -200,7 +200,7 @@ def test_a_real_agent(provider: Provider, tmp_path: Path, gateways: ExitStack, o
     page.find(f"{ROW}:has-text('codex') >> nth=0").wait()
     page.show("#/sessions")
     page.find(".session-row:has-text('2 turns') >> nth=0").click()
-    assert page.find(".turn").count == 2
+    page.find(".turn").wait_for_count(2)
     page.find(".turn >> nth=1 >> a").click()
     page.find("#tab-calls").click()
     page.find(".call-side:has-text('made-42') >> nth=0").wait()

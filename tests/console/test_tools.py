@@ -86,9 +86,9 @@ def test_calls_are_answered_by_hand(gallery: Gallery, open_page: Open, protocol:
     page.find("label:has-text('Stream the answer') input").click()
     page.find(".composer textarea").fill("How is the weather?")
     page.button("Send").click()
-    cards = page.find(".call-card")
-    page.wait_until("document.querySelectorAll('.call-card textarea').length === 2")
-    assert ["Paris" in cards.texts[0], "Oslo" in cards.texts[1]] == [True, True]
+    page.find(".call-card textarea").wait_for_count(2)
+    for at, city in enumerate(("Paris", "Oslo")):
+        page.find(f".call-card >> nth={at}").wait_for_text(city)
     page.find(".call-card >> nth=0 >> textarea").fill("15 degrees")
     page.find(".call-card >> nth=1 >> textarea").fill("3 degrees")
     page.button("Send the results").click()
@@ -96,7 +96,7 @@ def test_calls_are_answered_by_hand(gallery: Gallery, open_page: Open, protocol:
     for language, word in (("Python", "import"), ("TypeScript", "await"), ("curl", "curl ")):
         page.find(f".try-code >> role=button[name={quote(language)}]").click()
         page.find(f".try-code pre:has-text({quote(word)})").wait()
-    assert gallery.served.url in page.find(".try-code pre").text
+    page.find(".try-code pre").wait_for_text(gallery.served.url)
     page.find("text=See this exchange >> nth=-1").click()
     page.find("#tab-calls").click()
     page.find(".call-side:has-text('15 degrees') >> nth=0").wait()
@@ -131,8 +131,7 @@ def test_providers_are_checked(tmp_path: Path, gateways: ExitStack, open_page: O
     page = open_page(served)
     page.show("#/providers")
     card = "li.card:has(h2:text-is('{}'))"
-    assert "key missing" in page.find(card.format("keyless")).text
-    assert "NO_SUCH_VARIABLE_HERE" in page.find(card.format("keyless")).text
+    page.find(card.format("keyless")).wait_for_text("key missing", "NO_SUCH_VARIABLE_HERE")
     page.button("Check listed").click()
     page.find(card.format("listed") + " >> text=large-s1x").wait()
     page.find(card.format("listed") + " >> text=reachable").wait()
@@ -149,9 +148,8 @@ def test_connect_has_the_real_address(gallery: Gallery, open_page: Open) -> None
         for language in ("Python", "TypeScript", "Environment", "curl"):
             page.find(f"#panel >> role=button[name={quote(language)}]").click()
             page.find(f"#panel pre:has-text({quote(gallery.served.url)})").wait()
-    agents = page.find(".agents").text
-    for agent in ("claude", "codex", "opencode", "gemini", "qwen"):
-        assert f"toolwire run {agent} --model openai/gpt-5.5" in agents
+    agents = ("claude", "codex", "opencode", "gemini", "qwen")
+    page.find(".agents").wait_for_text(*(f"toolwire run {agent} --model openai/gpt-5.5" for agent in agents))
 
 
 # --- the login ---
