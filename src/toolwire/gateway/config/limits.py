@@ -11,7 +11,7 @@ from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.config.client_keys import ClientNames, check_globs
 from toolwire.gateway.config.config import ClientKey, Config, CounterSettings, Limit, LimitAmounts
 from toolwire.gateway.config.problems import ProblemCollector, suggest_name
-from toolwire.gateway.config.store import NO_STORE, POSTGRES_SCHEMES, check_postgres_url, store_url
+from toolwire.gateway.config.store import NO_STORE, POSTGRES_SCHEMES, check_postgres_url, find_url, read_url, store_url
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 SELECTORS = ("key", "team", "provider", "model", "agent")
@@ -98,21 +98,9 @@ def describe_amount(field: str, amount: float) -> str:
 
 def read_counters(table: object, environ: Mapping[str, str], place: ProblemCollector) -> CounterSettings:
     settings = CounterSettings(**place.read_fields(table, CounterSettings) or {})
-    if settings.url and settings.url_env:
-        place.at("url_env").add("url and url_env cannot be combined", "remove one of them")
-        return settings
-    url = counters_url(settings, environ)
-    if settings.url_env and not url:
-        hint = f"set {settings.url_env}; otherwise limits would be counted in another place"
-        place.at("url_env").add(f"the environment variable {settings.url_env} is not set", hint)
-    elif url:
+    if url := read_url(settings, environ, place, "limits would be counted in another place"):
         _check_url(url, place.at("url_env" if settings.url_env else "url"))
     return settings
-
-
-def counters_url(settings: CounterSettings, environ: Mapping[str, str]) -> str:
-    """The URL from the file or the environment; "" if the counters are in the store."""
-    return environ.get(settings.url_env, "").strip() if settings.url_env else settings.url.strip()
 
 
 def is_redis_url(url: str) -> bool:
@@ -145,7 +133,7 @@ def _is_redis_address(url: str, rest: str) -> bool:
 
 def check_counters(config: Config, environ: Mapping[str, str], collector: ProblemCollector) -> None:
     """Several workers must share their counters, or each would allow as much as all of them together may use."""
-    has_place = counters_url(config.counters, environ) or store_url(config.store, environ) != NO_STORE
+    has_place = find_url(config.counters, environ) or store_url(config.store, environ) != NO_STORE
     if config.limits and config.server.workers > 1 and not has_place:
         what = f"{config.server.workers} workers cannot share limits without a store"
         collector.at("limits").add(what, 'remove `url = "none"` from [store], or add [counters] with a `url`')

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from toolwire.core.packages import describe_missing_package, is_installed
-from toolwire.gateway.config.config import ServerSettings, StoreSettings
+from toolwire.gateway.config.config import CounterSettings, ServerSettings, StoreSettings
 from toolwire.gateway.config.problems import ProblemCollector, suggest_name
 
 NO_STORE = "none"
@@ -22,27 +22,38 @@ _GIB, _DAY = 1024**3, 24 * 3600
 def read_store(table: object, environ: Mapping[str, str], place: ProblemCollector) -> StoreSettings:
     """The section, checked together with the environment variables that it names."""
     settings = StoreSettings(**place.read_fields(table, StoreSettings) or {})
-    if settings.url and settings.url_env:
-        place.at("url_env").add("url and url_env cannot be combined", "remove one of them")
-        return settings
-    url = store_url(settings, environ)
-    if settings.url_env and not url:
-        hint = f"set {settings.url_env}; otherwise data would be kept in another store"
-        place.at("url_env").add(f"the environment variable {settings.url_env} is not set", hint)
-    else:
-        _check_url(url, place.at("url_env" if settings.url_env else "url"))
+    if read_url(settings, environ, place, "data would be kept in another store") or not settings.url_env:
+        _check_url(store_url(settings, environ), place.at("url_env" if settings.url_env else "url"))
     if settings.key_env:
         _check_keys(settings, environ, place.at("key_env"))
     return settings
 
 
+def read_url(
+    settings: StoreSettings | CounterSettings, environ: Mapping[str, str], place: ProblemCollector, otherwise: str
+) -> str:
+    """The URL that is set, from one place only; "" if there is none, or a problem. `otherwise` says what would happen
+    without the environment variable."""
+    if settings.url and settings.url_env:
+        place.at("url_env").add("url and url_env cannot be combined", "remove one of them")
+        return ""
+    url = find_url(settings, environ)
+    if settings.url_env and not url:
+        hint = f"set {settings.url_env}; otherwise {otherwise}"
+        place.at("url_env").add(f"the environment variable {settings.url_env} is not set", hint)
+    return url
+
+
+def find_url(settings: StoreSettings | CounterSettings, environ: Mapping[str, str]) -> str:
+    """The URL from the file or the environment; "" if there is none."""
+    return environ.get(settings.url_env, "").strip() if settings.url_env else settings.url.strip()
+
+
 def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
-    """The URL from the file or the environment, or that of the default file."""
+    """The URL of the store, or that of the default file."""
     if settings.url_env:
-        return environ.get(settings.url_env, "").strip()
-    if settings.url.strip():
-        return settings.url.strip()
-    return f"{SQLITE_PREFIX}{state_folder(environ) / 'store.db'}"
+        return find_url(settings, environ)
+    return find_url(settings, environ) or f"{SQLITE_PREFIX}{state_folder(environ) / 'store.db'}"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:

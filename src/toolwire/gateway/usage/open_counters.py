@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.limits import counters_url, is_redis_url
-from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
+from toolwire.gateway.config.limits import is_redis_url
+from toolwire.gateway.config.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.usage.counters import Counters
 from toolwire.gateway.usage.counters_memory import MemoryCounters
 from toolwire.gateway.usage.counters_sqlite import CounterFile, SqliteCounters
@@ -14,7 +14,7 @@ from toolwire.gateway.usage.counters_sqlite import CounterFile, SqliteCounters
 
 def open_counters(config: Config, environ: Mapping[str, str]) -> Counters:
     """They connect on first use only, so that processes can be forked."""
-    url = counters_url(config.counters, environ) or store_url(config.store, environ)
+    url = find_url(config.counters, environ) or store_url(config.store, environ)
     if url == NO_STORE:
         return MemoryCounters()
     path = sqlite_path(url)

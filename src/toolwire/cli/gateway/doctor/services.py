@@ -18,8 +18,8 @@ from toolwire.cli.gateway.doctor.finding import Finding, Limits, split_advice
 from toolwire.cli.gateway.mcp import connect_servers, down_hint
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.config.config import Config, McpServer, StoreSettings
-from toolwire.gateway.config.limits import counters_url, is_redis_url
-from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
+from toolwire.gateway.config.limits import is_redis_url
+from toolwire.gateway.config.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.mcp.servers import ServerStatus
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
@@ -124,7 +124,7 @@ async def use_store(store: Store) -> StoreStats | StoreDown:
 
 async def check_counters(config: Config, environ: Mapping[str, str], limits: Limits) -> Sequence[Finding]:
     """The server of `[counters]`, if there is one; otherwise they are in the store."""
-    url = counters_url(config.counters, environ)
+    url = find_url(config.counters, environ)
     if not url:
         return []
     finding = None if limits.tries_keys else await check_address("counters", url, config)

@@ -17,8 +17,8 @@ from toolwire.cli.gateway.check_config import add_config_argument, load_or_repor
 from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.core.rate_limits import write_duration
 from toolwire.gateway.config.config import Config, Limit
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, counters_url, describe_amount, limits_of_keys
-from toolwire.gateway.config.store import NO_STORE, sqlite_path, store_url
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, describe_amount, limits_of_keys
+from toolwire.gateway.config.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.amounts import format_dollars, write_amount
@@ -82,7 +82,7 @@ async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
 
 def _open_shared_counters(config: Config) -> Counters:
     """The counters outside of the gateway's memory."""
-    url = counters_url(config.counters, os.environ) or store_url(config.store, os.environ)
+    url = find_url(config.counters, os.environ) or store_url(config.store, os.environ)
     if url == NO_STORE:
         hint = "ask it: /metrics has toolwire_limit_used; with a store they outlive it"
         raise CommandError("the counters are in the memory of the gateway: `url` in [store] is `none`", hint)
