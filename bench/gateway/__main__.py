@@ -1,6 +1,6 @@
 """`make bench-gateway`: the gateway over real sockets, beside a floor, a direct call and other gateways.
 
-python -m bench.gateway [--quick] [--only small|agent|stream|burst|start] [--systems NAME] [--json FILE] [--logs DIR]
+python -m bench.gateway [--quick] [--only PART] [--systems NAME] [--json FILE] [--logs DIR]
 
 CPU is that of a gateway's whole process tree. Systems take turns, and ratios are of the same round.
 All of it takes a quarter of an hour, --quick a third of that.
@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.gateway import report
-from bench.gateway.measure import DIRECT, Case, Site, rounds
+from bench.gateway.measure import DIRECT, STREAMS, Case, Site, rounds
 from bench.gateway.processes import DidNotStart
 from bench.gateway.systems import SYSTEMS
 
-PARTS = ("small", "agent", "stream", "burst", "start")
+PARTS = ("small", "agent", *STREAMS, "start")
 PAIRS = (
     ("openai-chat", "openai-chat"),
     ("anthropic", "anthropic"),
@@ -28,7 +28,7 @@ PAIRS = (
     ("openai-responses", "gemini"),
 )
 
-ROUNDS = {"small": 9, "stream": 15}
+ROUNDS = {"small": 9, "stream": 15, "text": 15, "text-burst": 15}
 """More than the other parts have, which have no target that is close; and a stream's round has few streams."""
 
 

@@ -17,7 +17,8 @@ Object = dict[str, Any]
 
 DELTAS = 100
 TOOL = "tool_0"
-TEXT = "".join(f" word{number:02d}" for number in range(DELTAS // 2))
+TEXT_DELTAS = {"call": DELTAS // 2, "text": DELTAS - 1}
+"""The streams, and how many of their deltas are text; the others are arguments."""
 ARGUMENTS: Object = {"path": "/src/file.py", "old": "a = 1", "new": "b = 2\n" * 40, "count": 1}
 PATHS = {
     "openai-chat": "/v1/chat/completions",
@@ -59,10 +60,12 @@ def whole(protocol: str) -> bytes:
     return encode_json(PEERS[protocol].complete_answer(made[protocol], MODELS[protocol])).encode()
 
 
-def events(protocol: str) -> tuple[bytes, ...]:
-    """The same as a stream of `DELTAS` deltas, half of them text and half arguments, and what frames them."""
+def events(protocol: str, stream: str = "call") -> tuple[bytes, ...]:
+    """The same as a stream of `DELTAS` deltas, and what frames them."""
     makers = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _messages, "gemini": _gemini}
-    frames = PEERS[protocol].complete_frames(makers[protocol](), MODELS[protocol])
+    words = [f" word{number:02d}" for number in range(TEXT_DELTAS[stream])]
+    arguments = _pieces(encode_json(ARGUMENTS), DELTAS - len(words))
+    frames = PEERS[protocol].complete_frames(makers[protocol](words, arguments), MODELS[protocol])
     if protocol == "openai-chat":
         frames.append(write_frame(None, "[DONE]"))
     return tuple(frame.encode() for frame in frames)
@@ -91,21 +94,21 @@ def _asked() -> Object:
     return {"functionCall": {"name": TOOL, "args": ARGUMENTS}}
 
 
-def _chat() -> list[Any]:
+def _chat(words: list[str], arguments: list[str]) -> list[Any]:
     first = {"index": 0, "id": "call_bench0001", "type": "function", "function": {"name": TOOL, "arguments": ""}}
     deltas: list[Object] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": piece} for piece in _pieces(TEXT, DELTAS // 2)]
+    deltas += [{"content": word} for word in words]
     deltas.append({"tool_calls": [first]})
-    for piece in _pieces(encode_json(ARGUMENTS), DELTAS // 2):
+    for piece in arguments:
         deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
     ending = [{"delta": {}, "finish_reason": "tool_calls"}]
     usage = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
     return [*({"delta": delta} for delta in deltas), *ending, {"usage": usage}]
 
 
-def _responses() -> list[Any]:
-    spelled = encode_json(ARGUMENTS)
-    said, called = _said(TEXT), _called(spelled)
+def _responses(words: list[str], arguments: list[str]) -> list[Any]:
+    whole, spelled = "".join(words), "".join(arguments)
+    said, called = _said(whole), _called(spelled)
     text = {"output_index": 0, "item_id": said["id"], "content_index": 0}
     call = {"output_index": 1, "item_id": called["id"]}
     part = said["content"][0]
@@ -115,42 +118,38 @@ def _responses() -> list[Any]:
         {"type": "response.in_progress"},
         {"type": "response.output_item.added", "output_index": 0, "item": _said("", "in_progress")},
         {"type": "response.content_part.added", **text, "part": {**part, "text": ""}},
-        *(
-            {"type": "response.output_text.delta", **text, "delta": piece, "logprobs": []}
-            for piece in _pieces(TEXT, DELTAS // 2)
-        ),
-        {"type": "response.output_text.done", **text, "text": TEXT, "logprobs": []},
+        *({"type": "response.output_text.delta", **text, "delta": word, "logprobs": []} for word in words),
+        {"type": "response.output_text.done", **text, "text": whole, "logprobs": []},
         {"type": "response.content_part.done", **text, "part": part},
         {"type": "response.output_item.done", "output_index": 0, "item": said},
         {"type": "response.output_item.added", "output_index": 1, "item": _called("", "in_progress")},
-        *({"type": f"{name}.delta", **call, "delta": piece} for piece in _pieces(spelled, DELTAS // 2)),
+        *({"type": f"{name}.delta", **call, "delta": piece} for piece in arguments),
         {"type": f"{name}.done", **call, "arguments": spelled, "name": TOOL},
         {"type": "response.output_item.done", "output_index": 1, "item": called},
         {"type": "response.completed"},
     ]
 
 
-def _messages() -> list[Any]:
+def _messages(words: list[str], arguments: list[str]) -> list[Any]:
     def block(index: int, begun: Object, deltas: list[Object]) -> list[Object]:
         inside = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         start = {"type": "content_block_start", "index": index, "content_block": begun}
         return [start, *inside, {"type": "content_block_stop", "index": index}]
 
-    text = [{"type": "text_delta", "text": piece} for piece in _pieces(TEXT, DELTAS // 2)]
-    pieces = _pieces(encode_json(ARGUMENTS), DELTAS // 2)
-    arguments = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    text = [{"type": "text_delta", "text": word} for word in words]
+    call = [{"type": "input_json_delta", "partial_json": piece} for piece in arguments]
     return [
         {"type": "message_start"},
         *block(0, {"type": "text", "text": ""}, text),
-        *block(1, _used({}), arguments),
+        *block(1, _used({}), call),
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
         {"type": "message_stop"},
     ]
 
 
-def _gemini() -> list[Any]:
+def _gemini(words: list[str], arguments: list[str]) -> list[Any]:
     """Arguments come in one piece here, so all deltas but one are text."""
-    parts: list[Object] = [*({"text": piece} for piece in _pieces(TEXT * 2, DELTAS - 1)), _asked()]
+    parts: list[Object] = [*({"text": text} for text in _pieces("".join(words), DELTAS - 1)), _asked()]
     chunks: list[Any] = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
     return [*chunks, {"candidates": [{"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}]}]
 

@@ -20,7 +20,8 @@ from bench.gateway.processes import DidNotStart, Process, ask, free_port
 from bench.gateway.systems import SYSTEMS, System, environment
 
 ROOT = Path(__file__).parents[2]
-PACE_MS = 4
+STREAMS = {"stream": ("call", 4), "burst": ("call", 0), "text": ("text", 4), "text-burst": ("text", 0)}
+"""The canned stream of a part, and the milliseconds between its events."""
 CONNECTIONS = 16
 DIRECT = "direct"
 HEADERS = {
@@ -34,13 +35,13 @@ PLAIN = {"content-type": "application/json", "accept": "*/*", "user-agent": "ben
 
 class Case(Struct, frozen=True):
     part: str
-    """`small` and `agent` are whole answers; `stream` and `burst` are streamed answers to the small request."""
+    """`small` and `agent` are whole answers; those of `STREAMS` are streamed answers to the small request."""
     client: str
     target: str
 
     @property
     def streamed(self) -> bool:
-        return self.part in ("stream", "burst")
+        return self.part in STREAMS
 
     @property
     def size(self) -> str:
@@ -51,7 +52,7 @@ class Case(Struct, frozen=True):
         return f"{self.client} → {self.target}"
 
     def events(self, translates: bool) -> int:
-        return len(canned.events(self.target if translates else self.client))
+        return len(canned.events(self.target if translates else self.client, STREAMS[self.part][0]))
 
 
 class Sample(Struct, frozen=True):
@@ -117,8 +118,9 @@ class Site:
     def seen(self) -> dict[str, int]:
         return msgspec.json.decode(ask(self.provider, "GET", "/seen", {}, b"")[1], type=dict[str, int])
 
-    def pace(self, milliseconds: int) -> None:
-        ask(self.provider, "GET", f"/pace/{milliseconds}", {}, b"")
+    def set_stream(self, part: str) -> None:
+        stream, milliseconds = STREAMS.get(part, ("call", 0))
+        ask(self.provider, "GET", f"/stream/{stream}/{milliseconds}", {}, b"")
 
     @contextmanager
     def _started(self, system: System) -> Iterator[tuple[Process, int, float]]:
@@ -246,7 +248,7 @@ def rounds(
     site: Site, case: Case, names: list[str], count: int, seconds: float, progress: Callable[[str], None]
 ) -> list[Cell]:
     """All systems on one case, in turns; one that answers wrong is marked and not asked again."""
-    site.pace(PACE_MS if case.part == "stream" else 0)
+    site.set_stream(case.part)
     cells = [Cell(name, case) for name in names]
     for cell in cells:
         progress(f"{case.part} {case.pair}: {cell.system}")

@@ -1,7 +1,8 @@
 """A provider that answers every request of the four protocols with the same tool call: `python -m … PORT`.
 
-An event of a stream is a chunk and a write of its own. `GET /pace/4` puts 4 ms between two, as a model does; without a
-pace (`/pace/0`) they come as fast as they can be written, and a gateway reads several at once. `GET /seen` counts.
+An event of a stream is a chunk and a write of its own. `GET /stream/call/4` puts 4 ms between two, as a model does;
+without a pace (`/stream/call/0`) they come as fast as they can be written, and a gateway reads several at once. The
+stream `text` has one delta of arguments, in `call` it is every second. `GET /seen` counts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def _whole(body: bytes, status: bytes = b"200 OK") -> bytes:
 
 ANSWERS = {name: _whole(canned.whole(name)) for name in canned.PATHS}
 OPENING = _head(b"200 OK", b"text/event-stream", b"transfer-encoding: chunked")
-STREAMS = {name: tuple(b"%x\r\n%b\r\n" % (len(event), event) for event in canned.events(name)) for name in canned.PATHS}
+STREAMS = {
+    (name, stream): tuple(b"%x\r\n%b\r\n" % (len(event), event) for event in canned.events(name, stream))
+    for name in canned.PATHS
+    for stream in canned.TEXT_DELTAS
+}
 DONE = _whole(b"{}")
 UNKNOWN = _whole(b'{"error":{"message":"no such path"}}', b"404 Not Found")
 
@@ -42,14 +47,15 @@ class State:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.seen: Counter[str] = Counter()
-        self.pace = 0.0
+        self.stream, self.pace = "call", 0.0
 
     def told(self, path: str) -> bytes | None:
         """The answer to what the bench itself asks."""
         if path == "/seen":
             return _whole(json.dumps(self.seen).encode())
-        if path.startswith("/pace/"):
-            self.pace = float(path.removeprefix("/pace/")) / 1000
+        if path.startswith("/stream/"):
+            self.stream, _, pace = path.removeprefix("/stream/").partition("/")
+            self.pace = float(pace) / 1000
             return DONE
         return None
 
@@ -92,7 +98,7 @@ class Provider(asyncio.Protocol):
         elif ":streamGenerateContent" in path or STREAM.search(b"".join(self._body)):
             self._state.seen[f"{name} stream"] += 1
             self._transport.write(OPENING)
-            self._next(iter(STREAMS[name]))
+            self._next(iter(STREAMS[name, self._state.stream]))
         else:
             self._state.seen[f"{name} whole"] += 1
             self._transport.write(ANSWERS[name])

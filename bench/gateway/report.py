@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from bench.gateway.measure import DIRECT, Case, Cell
+from bench.gateway.measure import DIRECT, STREAMS, Case, Cell
 
 OURS = "toolwire"
 WITHOUT_CONSOLE = "no-console"
@@ -86,6 +86,8 @@ TITLES = {
     "agent": "agent's request (250 kB), whole answer",
     "stream": "small request, streamed answer, events 4 ms apart; µs an event = (streamed − whole) / events",
     "burst": "small request, streamed answer, events as fast as they can be written; µs an event likewise",
+    "text": "small request, streamed answer of plain text and a short call, events 4 ms apart",
+    "text-burst": "the same, events as fast as they can be written",
 }
 
 
@@ -117,7 +119,7 @@ def _compared(results: Results, name: str, case: Case) -> str:
 
 def heading(part: str) -> str:
     line = f"  {'':10}{'req/s':>10}{'p50 ms':>10}{'p99 ms':>10}{'CPU µs/req':>12}{'× floor':>9}"
-    return line + (f"{'µs/event':>12}{'× whole':>9}{'ev/read':>9}" if part in ("stream", "burst") else "")
+    return line + (f"{'µs/event':>12}{'× whole':>9}{'ev/read':>9}" if part in STREAMS else "")
 
 
 def footing(results: Results) -> list[str]:
@@ -155,7 +157,8 @@ def targets(results: Results) -> list[Target]:
         _target("llm-rosetta / ours", 10, False, "×", small, times("rosetta", OURS)),
         _target("stream event / floor's whole request", 0.9, True, "×", results.cases("stream"), event),
         _target("the same, events in bursts", 0.4, True, "×", results.cases("burst"), event),
-        _target("event with repairs / without", 1.15, True, "×", results.cases("stream"), repaired_event),
+        _target("event of plain text, repairs / none", 1.15, True, "×", results.cases("text"), repaired_event),
+        _target("the same, events in bursts", 1.15, True, "×", results.cases("text-burst"), repaired_event),
     ]
     if OURS in results.starts:
         found.append(Target("cold start", 0.4, True, "s", {"best": results.starts[OURS]}))
