@@ -1,6 +1,6 @@
 """How much the interpreter does for an exchange: bytecodes of our own code, counted, so that no clock is needed.
 
-python -m bench.gateway.bytecodes [--pair CLIENT TARGET] [--functions N]
+python -m bench.gateway.bytecodes [--pair CLIENT TARGET] [--system NAME] [--functions N]
 
 Provider, gateway and client run in one process and talk over real sockets. What the gateway spends beside its own
 bytecode (C calls, the system) is not seen: a change that counts less here is measured by `make bench-gateway` too.
@@ -29,12 +29,14 @@ import toolwire
 from bench.gateway import canned, load, provider, systems
 from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
+from bench.gateway.report import LIMITED, OURS, PRICED, REPAIRING, WITHOUT_CONSOLE, WITHOUT_COSTS
 from toolwire.gateway.app import app
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
-OURS = str(Path(toolwire.__file__).parent)
+SOURCE = str(Path(toolwire.__file__).parent)
 TIMES = 10
+SYSTEMS = (OURS, WITHOUT_CONSOLE, REPAIRING, WITHOUT_COSTS, PRICED, LIMITED)
 
 
 class Count(Struct):
@@ -44,21 +46,21 @@ class Count(Struct):
     functions: list[tuple[float, str]]
 
 
-def exchanges(client: str, target: str, stream: bool = False, times: int = TIMES) -> Count:
+def exchanges(client: str, target: str, stream: bool = False, times: int = TIMES, system: str = OURS) -> Count:
     """The bytecodes of one small exchange. The events of a stream come one by one."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         os.environ.setdefault("BENCH_KEY", "bench")
-        found = uvloop.run(_counted(Path(folder), client, target, stream, times))
+        found = uvloop.run(_counted(Path(folder), client, target, stream, times, system))
     rows = [(count / times, _named(code)) for code, count in found.most_common()]
     return Count(sum(count for count, _ in rows), rows)
 
 
-def an_event(client: str, target: str, whole: Count, times: int = 2) -> float:
+def an_event(client: str, target: str, whole: Count, times: int = 2, system: str = OURS) -> float:
     """What an event of a stream adds to the exchange."""
-    return (exchanges(client, target, True, times).total - whole.total) / len(canned.events(target))
+    return (exchanges(client, target, True, times, system).total - whole.total) / len(canned.events(target))
 
 
-async def _counted(folder: Path, client: str, target: str, stream: bool, times: int) -> Counter[CodeType]:
+async def _counted(folder: Path, client: str, target: str, stream: bool, times: int, system: str) -> Counter[CodeType]:
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
     port: int = bound.getsockname()[1]
@@ -73,7 +75,7 @@ async def _counted(folder: Path, client: str, target: str, stream: bool, times: 
         needle=canned.TOOL,
     )
     async with await provider.start(0) as behind:
-        systems.toolwire(port, behind.sockets[0].getsockname()[1], folder)
+        systems.SYSTEMS[system].command(port, behind.sockets[0].getsockname()[1], folder)
         gateway = app(folder / "toolwire.toml")
         server = HttpServer(gateway.handle_request, gateway.answer_internal_error)
         gateway.open()
@@ -97,7 +99,7 @@ def _counting() -> Iterator[Counter[CodeType]]:
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         code = frame.f_code
         if event == "call":
-            if not code.co_filename.startswith(OURS):
+            if not code.co_filename.startswith(SOURCE):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event == "opcode":
@@ -113,19 +115,21 @@ def _counting() -> Iterator[Counter[CodeType]]:
 
 
 def _named(code: CodeType) -> str:
-    return f"{code.co_filename[len(OURS) + 1 :]} {code.co_qualname}"
+    return f"{code.co_filename[len(SOURCE) + 1 :]} {code.co_qualname}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.gateway.bytecodes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pair", nargs=2, metavar=("CLIENT", "TARGET"), help="this pair only")
+    parser.add_argument("--system", choices=SYSTEMS, default=OURS, help="toolwire with other settings")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="show the dearest functions as well")
     chosen = parser.parse_args()
     pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else PAIRS
     print(f"{'bytecodes':36}{'exchange':>10}{'an event':>10}")
     for client, target in pairs:
-        whole = exchanges(client, target)
-        print(f"{f'{client} → {target}':36}{whole.total:10,.0f}{an_event(client, target, whole):10,.0f}", flush=True)
+        whole = exchanges(client, target, system=chosen.system)
+        event = an_event(client, target, whole, system=chosen.system)
+        print(f"{f'{client} → {target}':36}{whole.total:10,.0f}{event:10,.0f}", flush=True)
         for count, name in whole.functions[: chosen.functions]:
             print(f"{count:10,.0f}  {name}")
     return 0
