@@ -15,7 +15,8 @@ from cli.terminal_golden import check_golden
 from toolwire.cli import main
 from toolwire.gateway.config.config import ClientKey, LimitAmounts
 from toolwire.gateway.config.key_file import append_table, replace_file
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 
 HASHES = {name: hashlib.sha256(f"tw-key-of-{name}".encode()).hexdigest() for name in ("ann", "ben")}
 TWO_KEYS = f"""\

@@ -39,7 +39,8 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import Gateway, app
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.telemetry.telemetry import Telemetry
 

@@ -25,7 +25,8 @@ from gateway.test_prefixes import prefix
 from gateway.test_tool_search import MODELS
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.pipeline import describe_images
 from toolwire.gateway.telemetry.telemetry import Telemetry

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from toolwire import translate
 from toolwire.core.ir import Failure
 from toolwire.gateway.config.config import ClientKey, Config, Provider
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import known_servers
 from toolwire.gateway.pipeline.gateway_request import Runtime

@@ -39,7 +39,8 @@ from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
 from toolwire.gateway.config.client_keys import hash_key, make_key, read_stored_keys
 from toolwire.gateway.config.config import ClientKey, StoreSettings
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.store import key_edits, open_store
 from toolwire.gateway.store.key_records import KeyEdit, KeyRefused, StoredKeyList

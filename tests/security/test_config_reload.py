@@ -20,11 +20,13 @@ from hypothesis import strategies as st
 from forked_commands import run_command
 from gateway.process import Process, serving
 from gateway.raw_exchange import CLIENT_KEY, PATIENCE, Served, ask, stage
-from toolwire.gateway.app import Gateway, WorkerConfig, app
+from toolwire.gateway.app import Gateway
 from toolwire.gateway.config import load
 from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import LiveConfig, load_config
+from toolwire.gateway.config.live_config import LiveConfig
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 HASH = hashlib.sha256(CLIENT_KEY.encode()).hexdigest()
@@ -84,9 +86,9 @@ def test_a_file_that_is_cut_off_anywhere_gives_nobody_more(length: int) -> None:
     cut = KEYED[:length]
     live = LiveConfig.__new__(LiveConfig)  # no file for each of hundreds of lengths
     live._text, live._path = KEYED, Path("toolwire.toml")
-    live.current = load._read_config(KEYED, live._path, {}, {}, {})
+    live.current = load.read_config(KEYED, live._path, {}, {}, {})
     try:
-        fresh = load._read_config(cut, live._path, {}, {}, {})
+        fresh = load.read_config(cut, live._path, {}, {}, {})
     except ConfigError:
         return
     if live._find_danger(cut, fresh) is None:
@@ -288,11 +290,11 @@ def test_a_worker_that_is_killed_while_it_hands_on_its_configuration_leaves_the_
 ) -> None:
     file = tmp_path / "toolwire.toml"
     file.write_text(f"[server]\n{KEYS}")
-    handed_on = WorkerConfig(app(file), {}, {})
+    shared = SharedConfig(LiveConfig(file, {}, lambda _: None).accepted_file)
     for number in range(4):  # what was kept before is larger or smaller
         file.write_text(f"[server]\n{KEYS}# {number}{'x' * (number % 2) * 1000}\n")
-        handed_on._save(LiveConfig(file, {}, lambda _: None))
-    before = handed_on._load()
+        shared.save(LiveConfig(file, {}, lambda _: None).accepted_file)
+    before = shared.load()
     file.write_text(f"[server]\n{KEYS.replace(HASH, 'ab' * 32)}")
     write, calls = os.pwrite, 0
 
@@ -308,12 +310,12 @@ def test_a_worker_that_is_killed_while_it_hands_on_its_configuration_leaves_the_
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", write_and_end)
         with pytest.raises(SystemExit):
-            handed_on._save(LiveConfig(file, {}, lambda _: None))
-    assert handed_on._load() == before
+            shared.save(LiveConfig(file, {}, lambda _: None).accepted_file)
+    assert shared.load() == before
     assert before is not None
     assert "# 3x" in before.text
-    handed_on._save(LiveConfig(file, {}, lambda _: None))
-    after = handed_on._load()
+    shared.save(LiveConfig(file, {}, lambda _: None).accepted_file)
+    after = shared.load()
     assert after is not None
     assert "ab" * 32 in after.text
 

@@ -38,7 +38,8 @@ from toolwire.gateway.config.client_keys import (
     make_key,
 )
 from toolwire.gateway.config.config import ClientKey, Config
-from toolwire.gateway.config.load import ROUTE_OPTION, load_config
+from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.model_rules import ROUTE_OPTION
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
 from toolwire.gateway.models.facts import find_facts

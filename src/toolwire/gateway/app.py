@@ -6,17 +6,14 @@ import asyncio
 import itertools
 import os
 import secrets
-import struct
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
@@ -24,8 +21,9 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.config.config import Config, CounterSettings, StoreSettings
 from toolwire.gateway.config.limits import limits_of_keys
-from toolwire.gateway.config.load import AcceptedFile, FileStamp, LiveConfig, Reload
+from toolwire.gateway.config.live_config import AcceptedFile, FileStamp, LiveConfig, Reload
 from toolwire.gateway.config.problems import ReportLine
+from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.config.times import format_time
 from toolwire.gateway.console.endpoints import Console
 from toolwire.gateway.mcp.servers import McpServers
@@ -131,6 +129,12 @@ class Gateway:
     @property
     def config(self) -> Config:
         return self._config_source.current
+
+    @property
+    def accepted_file(self) -> AcceptedFile | None:
+        """The file that is in force; None for a configuration without one."""
+        source = self._config_source
+        return source.accepted_file if isinstance(source, LiveConfig) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -582,68 +586,13 @@ def app(
     return _make_gateway(LiveConfig(config, os.environ, reporter.report_lines, server, routes), reporter)
 
 
-class WorkerConfig:
-    """Hands the configuration in force from a worker that ends to the one that replaces it, so that a file that has
-    been damaged since cannot switch off what it protected. It is in memory that all workers share."""
-
-    def __init__(self, gateway: Gateway, server: Mapping[str, object], routes: Mapping[str, str]) -> None:
-        """`gateway` is the supervisor's: its configuration is the first one."""
-        self._overrides = (server, routes)
-        self._descriptor = _open_shared_memory()
-        if isinstance(gateway._config_source, LiveConfig):
-            self._save(gateway._config_source)
-
-    def open_gateway(self) -> Gateway:
-        """The gateway of a new worker. Raises `ConfigError`."""
-        reporter = _StartupReporter()
-        accepted = self._load()
-        live = LiveConfig(None, os.environ, reporter.report_lines, *self._overrides, accepted)
-        gateway = _make_gateway(live, reporter, lambda: self._save(live))
-        self._save(live)
-        return gateway
-
-    def _save(self, live: LiveConfig) -> None:
-        """A worker can be killed in the middle of this: the old configuration stays, until the new one is whole."""
-        data = msgspec.msgpack.encode(live.accepted_file)
-        with _lock_file(self._descriptor):
-            start, size = self._find_saved()
-            free = _HEADER.size if start >= _HEADER.size + len(data) else max(start + size, _HEADER.size)
-            os.pwrite(self._descriptor, data, free)
-            os.pwrite(self._descriptor, _HEADER.pack(free, len(data)), 0)
-
-    def _load(self) -> AcceptedFile | None:
-        with _lock_file(self._descriptor):
-            start, size = self._find_saved()
-            data = os.pread(self._descriptor, size, start)
-        return msgspec.msgpack.decode(data, type=AcceptedFile | None) if data else None
-
-    def _find_saved(self) -> tuple[int, int]:
-        """Where the configuration begins in the memory, and its size; (0, 0) for none."""
-        header = os.pread(self._descriptor, _HEADER.size, 0)
-        start, size = _HEADER.unpack(header) if header else (0, 0)
-        return start, size
-
-
-_HEADER = struct.Struct("QQ")
-
-
-@contextmanager
-def _lock_file(descriptor: int) -> Iterator[None]:
-    import fcntl  # noqa: PLC0415 — Windows lacks it, and has only one worker
-
-    fcntl.lockf(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN)
-
-
-def _open_shared_memory() -> int:
-    """A file without a name: the configuration may contain keys."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("toolwire-config")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def open_worker(shared: SharedConfig, server: Mapping[str, object], routes: Mapping[str, str]) -> Gateway:
+    """The gateway of a worker, with the configuration that is in force. Raises `ConfigError`."""
+    reporter = _StartupReporter()
+    live = LiveConfig(None, os.environ, reporter.report_lines, server, routes, shared.load())
+    gateway = _make_gateway(live, reporter, lambda: shared.save(live.accepted_file))
+    shared.save(live.accepted_file)
+    return gateway
 
 
 def _make_gateway(

@@ -6,12 +6,11 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
@@ -29,7 +28,6 @@ from toolwire.gateway.config.config import (
     Config,
     ConsoleSettings,
     CostSettings,
-    ModelRule,
     ServerSettings,
     Timeouts,
     TranslateSettings,
@@ -37,37 +35,34 @@ from toolwire.gateway.config.config import (
 from toolwire.gateway.config.limits import check_counters, limits_of_keys, read_counters, read_limits
 from toolwire.gateway.config.mcp_servers import read_mcp_servers
 from toolwire.gateway.config.model_facts import add_prices, read_facts, read_prices
+from toolwire.gateway.config.model_rules import (
+    ROUTE_OPTION,
+    add_routes,
+    check_fallbacks,
+    check_image_models,
+    check_rule,
+    read_model_rules,
+)
 from toolwire.gateway.config.policies import preset_rules, read_policies
 from toolwire.gateway.config.problems import (
     ConfigError,
     KeyPath,
     Problem,
     ProblemCollector,
-    ReportLine,
     TomlLines,
     TomlTable,
-    report_problems,
     suggest_name,
 )
 from toolwire.gateway.config.providers import (
     ProviderBuilder,
-    check_tool_format,
     embedded_providers,
-    known_servers,
 )
 from toolwire.gateway.config.store import check_secret, read_store
-from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.address import is_loopback, is_private
-from toolwire.protocols import CODECS
 
 CONFIG_FILE_NAME = "toolwire.toml"
-ROUTE_OPTION = "--route"
-MAX_PROBLEMS = 200
-"""After these, fallbacks are not checked any more."""
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
-MAX_FALLBACK_CHAIN = 50
-"""Rules whose fallbacks lead from one to the next. Requests follow the whole chain."""
 SECTIONS = (
     "server",
     "providers",
@@ -114,18 +109,18 @@ def load_config(
     line and win over the file.
     """
     path = Path(file) if file else find_config_file(environ)
-    return _read_config(_read_file(path) if path is not None else "", path, environ, server_overrides, routes)
+    return read_config(read_config_file(path) if path is not None else "", path, environ, server_overrides, routes)
 
 
 def find_problems(text: str, environ: Mapping[str, str], path: Path | None = None) -> tuple[Problem, ...]:
     """The errors and warnings of a configuration that is not in a file yet; `path` is where it will be."""
     try:
-        return _read_config(text, path, environ, EMPTY_MAPPING, EMPTY_MAPPING).warnings
+        return read_config(text, path, environ, EMPTY_MAPPING, EMPTY_MAPPING).warnings
     except ConfigError as error:
         return error.problems
 
 
-def _read_config(
+def read_config(
     text: str,
     path: Path | None,
     environ: Mapping[str, str],
@@ -172,7 +167,7 @@ def config_file_places(environ: Mapping[str, str]) -> list[Path]:
     return places
 
 
-def _read_file(path: Path) -> str:
+def read_config_file(path: Path) -> str:
     return decode_file(read_file_bytes(path), path)
 
 
@@ -248,8 +243,8 @@ def _read_sections(
     builder.add_from_file(sections["providers"])
     facts = read_facts(sections["models"], collector)
     prices = read_prices(sections["models"], collector)
-    rules = _read_model_rules(sections["models"], collector)
-    rules = [rule for rule in rules if _check_rule(rule, builder, collector.at("models", rule.name), server)]
+    rules = read_model_rules(sections["models"], collector)
+    rules = [rule for rule in rules if check_rule(rule, builder, collector.at("models", rule.name), server)]
     for model in routes.values():
         if "/" in model:
             builder.ensure_provider(model.partition("/")[0], collector.at(ROUTE_OPTION))
@@ -288,9 +283,9 @@ def _read_sections(
     check_secrets(config, environ, collector)
     check_rights(config, environ, collector.at("server"))
     if all(rule.provider in providers for rule in rules):
-        _check_fallbacks(config, collector)
-        _check_image_models(config, collector)
-        return _add_routes(config, routes, collector)
+        check_fallbacks(config, collector)
+        check_image_models(config, collector)
+        return add_routes(config, routes, collector)
     return config
 
 
@@ -416,275 +411,3 @@ def _is_exposed(url: str) -> bool:
         return parts.scheme == "http" and not is_loopback(parts.hostname or "") and not is_private(parts.hostname or "")
     except ValueError:
         return False  # has its own error
-
-
-# --- models -------------------------------------------------------------------------------------------------------
-
-
-def _read_model_rules(tables: TomlTable, collector: ProblemCollector) -> list[ModelRule]:
-    rules: list[ModelRule] = []
-    for name, table in tables.items():
-        place = collector.at("models", name)
-        if isinstance(table, str):  # the short form: name = "provider/model"
-            provider, _, model = table.partition("/")
-            rules.append(ModelRule(name=name, provider=provider, model=model))
-            continue
-        if not isinstance(table, dict):
-            place.add(f'`{name}` must be a table or "provider/model"')
-            continue
-        if table.keys() == {"facts"}:  # says something about the model, and leaves its provider as it is
-            continue
-        given = place.read_fields(table, ModelRule, ("name", "facts"))
-        if "name" in table:
-            place.at("name").add("unknown key `name`", "the name is in the brackets: [models.NAME]")
-        if given is not None:
-            model = "" if given.get("model") == "*" else given.get("model", "")
-            protocol = given.get("protocol", "").replace("_", "-")
-            rules.append(ModelRule(**{**given, "name": name, "model": model, "protocol": protocol}))
-    return rules
-
-
-def _check_rule(rule: ModelRule, providers: ProviderBuilder, place: ProblemCollector, server: ServerSettings) -> bool:
-    """Check the provider and the protocol of a rule; create the known servers that it uses."""
-    for key, used in (*(("fallbacks", name) for name in rule.fallbacks), ("describe_images", rule.describe_images)):
-        name, slash, _ = (used or "").partition("/")
-        if slash:
-            providers.ensure_provider(name, place.at(key))
-    embedded = embedded_providers(()) if server.loopback else {}
-    if rule.provider not in embedded and not providers.ensure_provider(rule.provider, place.at("provider")):
-        hint = suggest_name(rule.provider, [*providers.names, *embedded])
-        place.at("provider").add(f"unknown provider `{rule.provider}`", hint)
-        return False
-    provider = providers.providers.get(rule.provider) or embedded.get(rule.provider)
-    protocols = provider.protocols if provider is not None else tuple(CODECS)
-    if rule.tool_format is not None:
-        check_tool_format(rule.tool_format, place.at("tool_format"))
-    if rule.protocol and rule.protocol not in protocols:
-        wrong = f"`{rule.provider}` does not speak `{rule.protocol}`"
-        place.at("protocol").add(wrong, f"it speaks: {', '.join(protocols)}")
-    return True
-
-
-def _add_routes(config: Config, routes: Mapping[str, str], collector: ProblemCollector) -> Config:
-    """Add the routes of the command line. Each is resolved with the file's rules alone, so none can be circular; they
-    win over rules of the same name."""
-    router = Router(config)
-    rules = {rule.name: rule for rule in config.models}
-    for name, model in routes.items():
-        found = router.resolve_name(model, is_fallback=True)
-        if isinstance(found, ModelRule):
-            rules[name] = replace(found, name=name, model=found.model or model)
-        elif found is not None:
-            rules[name] = ModelRule(name=name, provider=found.provider.name, model=found.model)
-        else:
-            first, slash, _ = model.partition("/")
-            if slash:
-                wrong, hint = (
-                    f"unknown provider `{first}`",
-                    suggest_name(first, {**config.providers, **known_servers()}),
-                )
-            else:
-                served = [known for provider in config.providers.values() for known in provider.models]
-                wrong, hint = f"no provider serves the model `{model}`", suggest_name(model, [*rules, *served])
-            collector.at(ROUTE_OPTION).add(wrong if name == model else f"`{name}={model}`: {wrong}", hint)
-    return replace(config, models=tuple(rules.values()))
-
-
-def _check_fallbacks(config: Config, collector: ProblemCollector) -> None:
-    """Check that every fallback exists, that none leads back to its own rule, and that chains of them are short."""
-    router = Router(config)
-    onward = {
-        rule.name: [
-            found.name
-            for fallback in rule.fallbacks
-            if isinstance(found := router.resolve_name(fallback, is_fallback=True), ModelRule)
-        ]
-        for rule in config.models
-    }
-    chains = _chain_lengths(onward)
-    for rule in config.models:
-        if chains.get(rule.name, 0) > MAX_FALLBACK_CHAIN:
-            wrong = f"more than {MAX_FALLBACK_CHAIN} fallbacks follow one another"
-            collector.at("models", rule.name, "fallbacks").add(wrong, "list the fallbacks in one rule instead")
-            break
-    for rule in config.models:
-        if len(collector.problems) > MAX_PROBLEMS:  # each takes a search for a similar name
-            break
-        for number, fallback in enumerate(rule.fallbacks):
-            place = collector.at("models", rule.name, "fallbacks", number)
-            found = router.resolve_name(fallback, is_fallback=True)
-            if found is None:
-                name, slash, _ = fallback.partition("/")
-                names = [other.name for other in config.models if other is not rule]
-                if slash:
-                    place.add(f"unknown provider `{name}`", suggest_name(name, config.providers))
-                else:
-                    place.add(f"the fallback `{fallback}` does not exist", suggest_name(fallback, names))
-            elif (
-                isinstance(found, ModelRule) and rule.name not in chains and _leads_back(onward, found.name, rule.name)
-            ):
-                wrong = f"the fallback `{fallback}` leads back to `{rule.name}`"
-                place.add(wrong, "a chain of fallbacks must end; `provider/model` skips [models]")
-
-
-def _check_image_models(config: Config, collector: ProblemCollector) -> None:
-    """Check that the models exist that describe images."""
-    router = Router(config)
-    places = [
-        *((collector.at("providers", name), provider.calls) for name, provider in config.providers.items()),
-        *((collector.at("models", rule.name), rule) for rule in config.models),
-    ]
-    for place, settings in places:
-        model = settings.describe_images
-        if model is not None and model != "off" and router.find_target(model) is None:
-            name = model.partition("/")[0]
-            wrong = f"no provider serves the model `{model}`, which should describe images"
-            place.at("describe_images").add(wrong, suggest_name(name, config.providers) or 'write "PROVIDER/MODEL"')
-
-
-def _chain_lengths(onward: Mapping[str, Sequence[str]]) -> Mapping[str, int]:
-    """How many rules follow each rule; without the rules from which a circle can be reached. From the ends of the
-    chains back to their starts, so that each rule is visited once."""
-    open_ends = {name: len(followers) for name, followers in onward.items()}
-    before: dict[str, list[str]] = {}
-    for name, followers in onward.items():
-        for follower in followers:
-            before.setdefault(follower, []).append(name)
-    lengths = {name: 0 for name, count in open_ends.items() if not count}
-    ready = [*lengths]
-    while ready:
-        name = ready.pop()
-        for earlier in before.get(name, ()):
-            lengths[earlier] = max(lengths.get(earlier, 0), lengths[name] + 1)
-            open_ends[earlier] -= 1
-            if not open_ends[earlier]:
-                ready.append(earlier)
-    return {name: length for name, length in lengths.items() if not open_ends[name]}
-
-
-def _leads_back(onward: Mapping[str, Sequence[str]], first: str, start: str) -> bool:
-    waiting, seen = [first], {first}
-    while waiting and start not in seen:
-        followers = [name for name in onward.get(waiting.pop(), ()) if name not in seen]
-        seen.update(followers)
-        waiting += followers
-    return start in seen
-
-
-# --- the current configuration ------------------------------------------------------------------------------------
-
-FileStamp = tuple[int, int, int] | None
-"""Changes whenever the file changes; None without a file."""
-_TABLE_OR_END = re.compile(r"(?:[ \t\r\n]|#[^\n]*(?:\n|\Z))*(?:\[|\Z)")
-"""A text that begins with a table, after blank lines and comments."""
-
-
-class AcceptedFile(Struct, frozen=True):
-    """A configuration file that is in force, as it was read. A worker that is replaced leaves it to the next one."""
-
-    file: str
-    stamp: FileStamp
-    text: str
-
-    def __repr__(self) -> str:  # the text may contain keys
-        return f"AcceptedFile({self.file!r})"
-
-
-class Reload(Struct, frozen=True):
-    """A changed file, as a new configuration or with the reasons why it is refused."""
-
-    stamp: FileStamp
-    text: str = ""
-    config: Config | None = None
-    problems: tuple[Problem, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"Reload({'accepted' if self.config is not None else 'refused'})"
-
-
-class LiveConfig:
-    """The current configuration. The server calls `reload_if_changed` from time to time; or `read_if_changed`, which a
-    thread can run because it changes nothing, and then `apply`."""
-
-    def __init__(
-        self,
-        file: str | Path | None,
-        environ: Mapping[str, str],
-        report: Callable[[Sequence[ReportLine]], None],
-        server: Mapping[str, object] = EMPTY_MAPPING,
-        routes: Mapping[str, str] = EMPTY_MAPPING,
-        accepted: AcceptedFile | None = None,
-    ) -> None:
-        """Raises ConfigError. `server` and `routes` are from the command line. `accepted` was in force in the process
-        that this one replaces: it stays in force if the file has become unusable since."""
-        self._environ, self._report, self._overrides = environ, report, (server, routes)
-        self._path = Path(accepted.file) if accepted else Path(file) if file else find_config_file(environ)
-        self._stamp = self._accepted_stamp = accepted.stamp if accepted is not None else self.file_stamp()
-        self._text = accepted.text if accepted else _read_file(self._path) if self._path is not None else ""
-        self.current: Config = _read_config(self._text, self._path, environ, server, routes)
-        self._report_problems(self.current.warnings)
-        if accepted is not None:
-            self.reload_if_changed()
-
-    @property
-    def accepted_file(self) -> AcceptedFile | None:
-        """What is in force; None without a file."""
-        return AcceptedFile(str(self._path), self._accepted_stamp, self._text) if self._path is not None else None
-
-    def file_stamp(self) -> FileStamp:
-        """Changes whenever the file changes; None without a file."""
-        try:
-            found = self._path.stat() if self._path is not None else None
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
-
-    def reload_if_changed(self, force: bool = False) -> bool:
-        """Read the file again if it has changed; True if there is a new configuration."""
-        reload = self.read_if_changed(force)
-        return reload is not None and self.apply(reload)
-
-    def read_if_changed(self, force: bool = False) -> Reload | None:
-        stamp = self.file_stamp()
-        if self._path is None or (stamp == self._stamp and not force):
-            return None
-        try:
-            text = _read_file(self._path)
-            config = _read_config(text, self._path, self._environ, *self._overrides)
-        except ConfigError as error:
-            return Reload(stamp, problems=error.problems)
-        problem = self._find_danger(text, config)
-        return Reload(stamp, text, config) if problem is None else Reload(stamp, problems=(problem,))
-
-    def apply(self, reload: Reload) -> bool:
-        """Use the new configuration; a refused file leaves the old one in force."""
-        self._stamp = reload.stamp
-        if reload.config is None:
-            self._report_problems(reload.problems)
-            return False
-        self.current, self._text, self._accepted_stamp = reload.config, reload.text, reload.stamp
-        self._report_problems(self.current.warnings)
-        return True
-
-    def _report_problems(self, problems: Sequence[Problem]) -> None:
-        if problems:
-            self._report(report_problems(problems, str(self._path or "")))
-
-    def _find_danger(self, text: str, fresh: Config) -> Problem | None:
-        """Why a valid file must not replace the current one: it seems to be damaged, or it would let everybody in. That
-        takes a restart, or words that nobody writes by accident."""
-        what = hint = ""
-        if not self.current.server.needs_keys:
-            return None
-        if not text.strip():
-            what, hint = "the file is empty", "restore it"
-        elif not fresh.server.needs_keys and not (fresh.has_key_list and is_loopback(self.current.server.host)):
-            what = "all client keys are gone"
-            hint = (
-                "restore [[server.keys]] or store_keys."
-                " To serve without keys, write `keys = []` in [server] with a local host"
-            )
-        elif self._text.startswith(text) and not _TABLE_OR_END.match(self._text, len(text)):
-            what = "the file has been cut off in the middle of a table"
-            hint = "restore it; if this is what you want, add a comment at its end"
-        return Problem(location=str(self._path), message=what, hint=hint) if what else None

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.app import Gateway, WorkerConfig, app
+from toolwire.gateway.app import Gateway, app, open_worker
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.server.hangup import LogTerminal
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.server.workers import WorkerContext, WorkerSupervisor
@@ -49,7 +50,7 @@ def serve(
     raise_descriptor_limit()
     gateway = app(file, server_settings, routes)
     config = gateway.config
-    shared_config = WorkerConfig(gateway, server_settings, routes) if config.server.workers > 1 else None
+    shared_config = SharedConfig(gateway.accepted_file) if config.server.workers > 1 else None
     address = parse_listen_address(config.server.metrics_listen)
     metrics = open_socket(*address) if address is not None else nullcontext()
     with open_socket(config.server.host, config.server.port) as bound, metrics as metrics_bound, queue_stderr():
@@ -68,7 +69,7 @@ def serve(
         if shared_config is not None:
 
             def serve_worker(context: WorkerContext) -> None:
-                gateway = shared_config.open_gateway()
+                gateway = open_worker(shared_config, server_settings, routes)
                 run_server(gateway, bound, context.on_ready, context.lifeline, metrics_bound, context, directory)
 
             with _share_metrics(), tempfile.TemporaryDirectory(prefix="toolwire-console-") as directory:
