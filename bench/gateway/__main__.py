@@ -1,6 +1,6 @@
 """`make bench-gateway`: the gateway over real sockets, beside a floor, a direct call and other gateways.
 
-python -m bench.gateway [--quick] [--only PART] [--systems NAME] [--json FILE] [--logs DIR]
+python -m bench.gateway [--quick] [--only PART] [--pair CLIENT TARGET] [--systems NAME] [--json FILE] [--logs DIR]
 
 CPU is that of a gateway's whole process tree. Systems take turns, and ratios are of the same round.
 All of it takes a quarter of an hour, --quick a third of that.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, one start")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part only; may be repeated")
     parser.add_argument("--systems", choices=list(SYSTEMS), action="append", help="this one only; may be repeated")
+    parser.add_argument("--pair", nargs=2, metavar=("CLIENT", "TARGET"), help="this pair only")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file as well")
     parser.add_argument("--logs", metavar="DIR", type=Path, help="keep what the gateways say (else it goes nowhere)")
     chosen = parser.parse_args()
@@ -48,7 +50,9 @@ def main() -> int:
     with ExitStack() as stack:
         site = Site(stack, chosen.logs)
         names = [DIRECT, *_start(site, results, chosen.systems or list(SYSTEMS), 1 if chosen.quick else 3)]
-        _measure(site, results, names, [part for part in PARTS if part in (chosen.only or PARTS)], chosen.quick)
+        parts = [part for part in PARTS if part in (chosen.only or PARTS)]
+        pairs = [(chosen.pair[0], chosen.pair[1])] if chosen.pair else PAIRS
+        _measure(site, results, names, parts, pairs, chosen.quick)
         results.resident = {name: site.processes[name].resident() for name in names if name != DIRECT}
         progress("stopping")
     progress("")
@@ -71,7 +75,14 @@ def _start(site: Site, results: report.Results, names: list[str], times: int) ->
     return running
 
 
-def _measure(site: Site, results: report.Results, names: list[str], parts: list[str], quick: bool) -> None:
+def _measure(
+    site: Site,
+    results: report.Results,
+    names: list[str],
+    parts: list[str],
+    pairs: Sequence[tuple[str, str]],
+    quick: bool,
+) -> None:
     seconds = 0.3 if quick else 0.6
     for part in parts:
         if part not in report.TITLES:
@@ -80,7 +91,7 @@ def _measure(site: Site, results: report.Results, names: list[str], parts: list[
         progress("")
         out(f"\n{report.TITLES[part]}")
         out(report.heading(part))
-        for pair in PAIRS:
+        for pair in pairs:
             case = Case(part, *pair)
             results.add(rounds(site, case, names, count, seconds, progress))
             progress("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from msgspec.structs import astuple
@@ -13,8 +14,9 @@ from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS, LedgerQuery, LedgerRow, UsageSum
 
 _ROW_COLUMNS = LedgerRow.__struct_fields__
-_ADD_ROW = f"""INSERT INTO usage_rows ({", ".join(_ROW_COLUMNS)}) VALUES ({", ".join("?" * len(_ROW_COLUMNS))})
-    ON CONFLICT (id) DO NOTHING"""
+_ROWS_AT_ONCE = 40
+"""Rows of one statement. Each statement waits for the interpreter, which the requests need, so there should be few; but
+older versions of SQLite take at most 999 values in one."""
 _ROW_NUMBERS = {
     "calls": "1",
     "unknown_calls": "input IS NULL",
@@ -42,12 +44,14 @@ class SqliteLedger:
         self._worker = worker
 
     async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
-        values = [astuple(row) for row in rows]
+        parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
+        statements = [(_write_insert(len(part)), [value for row in part for value in astuple(row)]) for part in parts]
 
         def work(file: sqlite3.Connection, _now: float) -> None:
             # Only rows that are new get a number, and only they are added to the sums.
             last = file.execute(_LAST_ROW).fetchone()
-            file.executemany(_ADD_ROW, values)
+            for statement, values in statements:
+                file.execute(statement, values)
             file.execute(_ADD_HOURS, last)
 
         return await self._worker.run_work(work)
@@ -79,6 +83,13 @@ class SqliteLedger:
             lambda file, _: file.execute("DELETE FROM usage_hours WHERE hour < ?", (hours_before - HOUR,)).rowcount
         )
         return hours if isinstance(hours, StoreDown) else total
+
+
+@cache
+def _write_insert(rows: int) -> str:
+    values = f"({', '.join('?' * len(_ROW_COLUMNS))})"
+    return f"""INSERT INTO usage_rows ({", ".join(_ROW_COLUMNS)}) VALUES {", ".join([values] * rows)}
+    ON CONFLICT (id) DO NOTHING"""
 
 
 def _write_query(query: LedgerQuery) -> tuple[str, list[object]]:
