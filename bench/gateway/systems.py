@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,7 +32,8 @@ def floor(port: int, provider: int, folder: Path) -> Sequence[str]:
     return [sys.executable, "-P", str(Path(__file__).with_name("floor.py")), str(port), str(provider)]
 
 
-def toolwire(port: int, provider: int, folder: Path) -> Sequence[str]:
+def toolwire(port: int, provider: int, folder: Path, settings: str = "", of_each_provider: str = "") -> Sequence[str]:
+    """Toolwire with its defaults, and with more settings for the file, or for each provider in it."""
     lines = []
     for number, name in enumerate(TARGETS):
         lines += [
@@ -39,54 +41,21 @@ def toolwire(port: int, provider: int, folder: Path) -> Sequence[str]:
             f'protocols = ["{name}"]',
             f'base_url = "http://127.0.0.1:{provider}"',
             'api_key_env = "BENCH_KEY"',
+            of_each_provider,
             f'[models."{canned.MODELS[name]}"]',
             f'provider = "canned{number}"',
         ]
     file = folder / "toolwire.toml"
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join([*lines, settings]) + "\n")
     return [str(BIN / "toolwire"), "serve", "--config", str(file), "--port", str(port)]
 
 
-def without_console(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that keeps nothing for its console, which is on here by default."""
-    command = toolwire(port, provider, folder)
-    with (folder / "toolwire.toml").open("a") as file:
-        file.write("[console]\nenabled = false\n")
-    return command
-
-
-def repairing(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that searches every answer for calls in text, and repairs names and arguments."""
-    command = toolwire(port, provider, folder)
-    file = folder / "toolwire.toml"
-    file.write_text(file.read_text().replace("[models.", 'tool_format = "auto"\n[models.'))
-    return command
-
-
-def without_costs(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that looks up no prices, and writes no ledger; it has no limits either."""
-    command = toolwire(port, provider, folder)
-    with (folder / "toolwire.toml").open("a") as file:
-        file.write("[costs]\nenabled = false\n")
-    return command
-
-
-def priced(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """Toolwire that knows the prices of all models, and writes what every call costs into its ledger."""
-    command = toolwire(port, provider, folder)
-    prices = "input = 1.25\noutput = 10.00\ncache_read = 0.125\n"
-    with (folder / "toolwire.toml").open("a") as file:
-        for number in range(len(TARGETS)):
-            file.write(f'[models."canned{number}/*".facts.prices]\n{prices}')
-    return command
-
-
-def limited(port: int, provider: int, folder: Path) -> Sequence[str]:
-    """The same, and it counts requests and dollars for a limit that nobody reaches."""
-    command = priced(port, provider, folder)
-    with (folder / "toolwire.toml").open("a") as file:
-        file.write("[[limits]]\nrequests_per_minute = 1_000_000_000\ndollars_per_day = 1_000_000\n")
-    return command
+PRICES = "".join(
+    f'[models."canned{number}/*".facts.prices]\ninput = 1.25\noutput = 10.00\ncache_read = 0.125\n'
+    for number in range(len(TARGETS))
+)
+LIMITS = "[[limits]]\nrequests_per_minute = 1_000_000_000\ndollars_per_day = 1_000_000\n"
+"""Limits that nobody reaches."""
 
 
 def litellm(port: int, provider: int, folder: Path) -> Sequence[str]:
@@ -122,11 +91,11 @@ SYSTEMS = {
     for system in (
         System("floor", floor, translates=False),
         System("toolwire", toolwire),
-        System("no-console", without_console),
-        System("repairing", repairing),
-        System("no-costs", without_costs),
-        System("priced", priced),
-        System("limited", limited),
+        System("no-console", partial(toolwire, settings="[console]\nenabled = false\n")),
+        System("repairing", partial(toolwire, of_each_provider='tool_format = "auto"')),
+        System("no-costs", partial(toolwire, settings="[costs]\nenabled = false\n")),
+        System("priced", partial(toolwire, settings=PRICES)),
+        System("limited", partial(toolwire, settings=PRICES + LIMITS)),
         System("litellm", litellm, rounds=3, patience=180.0),
         System("rosetta", rosetta),
     )
