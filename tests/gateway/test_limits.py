@@ -297,7 +297,7 @@ def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
         scene = served.scene("openai-chat", answer(200, b'{"data":[],"usage":{"prompt_tokens":2}}'))
         body = json.dumps({"model": scene.model, "input": "Hi " * 100}).encode()
         assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
-        assert list(used(served)) == ["x/tokens_per_day"]
+        assert used(served) == {"x/tokens_per_day": 2}
 
 
 def test_what_asks_no_model_does_not_count(tmp_path: Path) -> None:
