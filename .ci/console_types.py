@@ -24,26 +24,37 @@ SIMPLE_TYPES = {"string": "string", "integer": "number", "number": "number", "bo
 Schema = dict[str, Any]
 
 
+def api_components(ref_template: str) -> dict[str, Schema]:
+    _, components = msgspec.json.schema_components(API_TYPES, ref_template=ref_template)
+    return {name: _write_numbers(schema) for name, schema in sorted(components.items())}
+
+
+def _write_numbers(schema: Any) -> Any:
+    """A Decimal is a string for msgspec, but `encode_message` writes it as a number."""
+    if isinstance(schema, dict):
+        is_amount = schema.get("format") == "decimal"
+        return {"type": "number"} if is_amount else {name: _write_numbers(value) for name, value in schema.items()}
+    return [_write_numbers(value) for value in schema] if isinstance(schema, list) else schema
+
+
 def write_schema() -> str:
-    _, components = msgspec.json.schema_components(API_TYPES, ref_template="#/$defs/{name}")
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The JSON API of Toolwire's console",
         "description": f"Version 1, below {API_PATH}. Made from src/toolwire/gateway/console/api.py by `make console`.",
-        "$defs": dict(sorted(components.items())),
+        "$defs": api_components("#/$defs/{name}"),
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_typescript() -> str:
-    _, components = msgspec.json.schema_components(API_TYPES, ref_template="{name}")
     lines = [
         "// Made from src/toolwire/gateway/console/api.py by `make console`; do not edit.",
         "",
         f"export const API_PATH = {json.dumps(API_PATH)};",
         f"export const CONSOLE_HEADER = {json.dumps(CONSOLE_HEADER)};",
     ]
-    for name, schema in sorted(components.items()):
+    for name, schema in api_components("{name}").items():
         lines += ["", f"/** {' '.join(schema['description'].split())} */"] if "description" in schema else [""]
         lines.append(f"export interface {name} {{")
         required = set(schema.get("required", ()))

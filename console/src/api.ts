@@ -16,6 +16,28 @@ export interface Body {
   is_cut: boolean;
 }
 
+/** What the provider's prompt cache gave for an exchange, against the prompt before in its session. */
+export interface CacheUsage {
+  expected_tokens: number;
+  read_tokens: number;
+  write_tokens: number;
+  missed_tokens: number;
+  cause: string;
+  reason: string;
+  place: string;
+  excerpt: string;
+  extra_cost_usd: number | null;
+}
+
+/** What one call of a provider has used. Calls that were refused, or did not reach the provider, use nothing. */
+export interface CallCost {
+  provider: string;
+  account: string;
+  model: string;
+  tokens: Tokens | null;
+  cost: Cost | null;
+}
+
 /** A tool call on both sides; one of them is null where only the other has it. */
 export interface CallPair {
   is_in_answer: boolean;
@@ -67,11 +89,20 @@ export interface Cooldown {
   seconds: number;
 }
 
+/** What calls of providers cost, in USD. */
+export interface Cost {
+  cost_usd: number | null;
+  unpriced_calls: number;
+  reported_cost_usd: number | null;
+}
+
 export interface ExchangeDetail {
   row: ExchangeRow;
   output: Output;
   client: ClientSide;
   upstream_calls: readonly UpstreamCall[];
+  call_costs: readonly CallCost[];
+  cache: CacheUsage | null;
   tools: readonly ToolRow[];
   calls: readonly CallPair[];
   losses: readonly LossRow[];
@@ -112,6 +143,7 @@ export interface ExchangeRow {
   called_tools: readonly CalledTool[];
   tool_runs: readonly string[];
   tokens: Tokens | null;
+  cost: Cost | null;
   attempts: number;
   bytes_in: number;
   bytes_out: number;
@@ -223,6 +255,8 @@ export interface SessionRow {
   started_at: number;
   last_at: number;
   tokens: Tokens;
+  cost: Cost | null;
+  extra_cost_usd: number | null;
   broken_prefixes: number;
 }
 
@@ -230,6 +264,7 @@ export interface SessionTurn {
   exchange: ExchangeRow;
   prefix_bytes: number;
   prefix_break: PrefixBreak | null;
+  cache: CacheUsage | null;
 }
 
 /** One server-sent event. */

@@ -17,14 +17,16 @@ All of it is below `API_PATH`:
     GET  models                       ModelList
 
 Errors are an `ApiError`. Texts that came from clients, models and providers are plain text, never HTML, and contain no
-credentials.
+credentials. Money is in US dollars, as a JSON number with all its digits; an unknown amount is null, never 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.core.losses import Severity
@@ -38,6 +40,9 @@ ToolState: TypeAlias = Literal["kept", "renamed", "changed", "dropped", "added"]
 MessageKind: TypeAlias = Literal["request", "response", "stream", "error"]
 SessionSource: TypeAlias = Literal["previous_response_id", "conversation", "header", "prefix"]
 KeyState: TypeAlias = Literal["set", "missing", "from_client", "not_needed"]
+
+encode_message = msgspec.json.Encoder(decimal_format="number").encode
+"""JSON of the API."""
 
 
 class ApiError(Struct, frozen=True):
@@ -100,6 +105,39 @@ class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_estimated: bool = False
 
 
+class Cost(Struct, frozen=True, kw_only=True):
+    """What calls of providers cost, in USD."""
+
+    cost_usd: Decimal | None
+    """By our prices; None if it is unknown. Calls with an unknown cost are left out."""
+    unpriced_calls: int
+    """Calls whose cost is unknown."""
+    reported_cost_usd: Decimal | None
+    """What the providers say themselves; None if none does."""
+
+
+class CacheUsage(Struct, frozen=True, kw_only=True):
+    """What the provider's prompt cache gave for an exchange, against the prompt before in its session."""
+
+    expected_tokens: int
+    """The tokens of the prompt before, which an unchanged prefix lets the provider read."""
+    read_tokens: int
+    write_tokens: int
+    missed_tokens: int
+    """Expected tokens that were not read."""
+    cause: str
+    """Why they were not read: `tools`, `time`, `instructions`, `history`, `model`, `account`, `expired`, `unknown`; ""
+    if they were."""
+    reason: str
+    """The same as a sentence, if the prefix broke."""
+    place: str
+    """The first place that differs, as a JSON Pointer into the request to the provider; "" if there is none."""
+    excerpt: str
+    """The text there."""
+    extra_cost_usd: Decimal | None
+    """What the missed tokens cost more than if they had been read; None if it is unknown."""
+
+
 class ExchangeRow(Struct, frozen=True, kw_only=True):
     """One exchange as a row of a list."""
 
@@ -138,6 +176,8 @@ class ExchangeRow(Struct, frozen=True, kw_only=True):
     tool_runs: Sequence[str]
     """Tools that the gateway ran itself."""
     tokens: Tokens | None
+    cost: Cost | None
+    """Of all calls that have ended; None if there is none, or if costs are off."""
     attempts: int
     bytes_in: int
     bytes_out: int
@@ -217,6 +257,19 @@ class UpstreamCall(Struct, frozen=True, kw_only=True):
     events: Sequence[StreamEvent] = ()
 
 
+class CallCost(Struct, frozen=True, kw_only=True):
+    """What one call of a provider has used. Calls that were refused, or did not reach the provider, use nothing."""
+
+    provider: str
+    account: str
+    """Which of the provider's accounts was asked, if it has several."""
+    model: str
+    tokens: Tokens | None
+    """None if they are unknown."""
+    cost: Cost | None
+    """None if costs are off."""
+
+
 class ToolRow(Struct, frozen=True, kw_only=True):
     """A declared tool on both sides."""
 
@@ -284,6 +337,9 @@ class ExchangeDetail(Struct, frozen=True, kw_only=True):
     """The answer so far, as the client gets it: of a running stream, what its `output` events have said."""
     client: ClientSide
     upstream_calls: Sequence[UpstreamCall]
+    call_costs: Sequence[CallCost]
+    cache: CacheUsage | None
+    """None if there was no turn before, or nothing is known of a cache."""
     tools: Sequence[ToolRow]
     calls: Sequence[CallPair]
     losses: Sequence[LossRow]
@@ -306,6 +362,10 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     started_at: float
     last_at: float
     tokens: Tokens
+    cost: Cost | None
+    """Of all its turns; None if no call has ended, or if costs are off."""
+    extra_cost_usd: Decimal | None
+    """What tokens that the cache did not give cost more than if it had; None if that is unknown of one turn."""
     broken_prefixes: int
 
 
@@ -334,6 +394,8 @@ class SessionTurn(Struct, frozen=True, kw_only=True):
     prefix_bytes: int
     """Bytes of the request to the provider that could be cached: all but what is new in this turn."""
     prefix_break: PrefixBreak | None
+    cache: CacheUsage | None
+    """By the provider's counts. None if there was no turn before, or nothing is known of a cache."""
 
 
 class SessionDetail(Struct, frozen=True, kw_only=True):

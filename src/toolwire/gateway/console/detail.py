@@ -27,7 +27,7 @@ from toolwire.gateway.console.api import (
     UpstreamCall,
 )
 from toolwire.gateway.console.case_file import write_curl
-from toolwire.gateway.console.rows import exchange_id, exchange_row, loss_row, milliseconds
+from toolwire.gateway.console.rows import cache_usage, call_cost, exchange_id, exchange_row, loss_row, milliseconds
 from toolwire.gateway.telemetry.log import log_path, read_captured_response
 from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
@@ -56,6 +56,8 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
         output=describe_output(record, worker, clean),
         client=describe_client(record, clean),
         upstream_calls=[describe_upstream_call(record, call, clean) for call in calls],
+        call_costs=[call_cost(call, record.is_priced) for call in record.call_usages],
+        cache=cache_usage(record.cache, clean),
         tools=[
             clean_tool(row, clean)
             for row in pair_tools(request, provider_request, calls[-1].renamed_tools if calls else {}, losses)

@@ -29,6 +29,7 @@ from toolwire.gateway.console.api import (
     SessionList,
     TranslateAnswer,
     TranslateQuestion,
+    encode_message,
 )
 from toolwire.gateway.console.case_file import write_case
 from toolwire.gateway.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
@@ -334,11 +335,11 @@ class Console:
 
     async def _answer_once(self, question: Question) -> bytes:
         if question.name == "list":
-            return msgspec.json.encode(self._own_list())
+            return encode_message(self._own_list())
         if question.name == "providers":
-            return msgspec.json.encode(self._own_providers())
+            return encode_message(self._own_providers())
         if question.name == "facts":
-            return msgspec.json.encode(await self._own_facts())
+            return encode_message(await self._own_facts())
         place = parse_exchange_id(question.argument)
         record = self._recent.find(place[1]) if place is not None else None
         if record is None:
@@ -348,7 +349,7 @@ class Console:
         return await run_by_size(size, partial(work, self, record))
 
     def write_detail(self, record: ExchangeRecord) -> bytes:
-        return msgspec.json.encode(detail.describe_exchange(record, self._worker, self.clean_text))
+        return encode_message(detail.describe_exchange(record, self._worker, self.clean_text))
 
     def write_case(self, record: ExchangeRecord) -> bytes:
         return write_case(record, self.clean_text)
@@ -379,11 +380,11 @@ RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord], bytes]] = {
 
 
 def json_reply(value: msgspec.Struct) -> Reply:
-    return Reply(200, JSON_HEADERS, msgspec.json.encode(value))
+    return Reply(200, JSON_HEADERS, encode_message(value))
 
 
 def error_reply(failure: Failure) -> Reply:
-    return Reply(failure.status or 500, JSON_HEADERS, msgspec.json.encode(ApiError(failure.message)))
+    return Reply(failure.status or 500, JSON_HEADERS, encode_message(ApiError(failure.message)))
 
 
 def list_protocols() -> list[ProtocolInfo]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
-import msgspec
-
 from toolwire.core.events import PartStart, TextDelta
 from toolwire.core.ir import Call, ProviderCall, Reasoning
-from toolwire.gateway.console.api import ExchangeRow, Hello, Output
+from toolwire.gateway.console.api import ExchangeRow, Hello, Output, encode_message
 from toolwire.gateway.console.recent import RecentExchanges
-from toolwire.gateway.console.rows import exchange_id, exchange_row
+from toolwire.gateway.console.rows import exchange_id, exchange_row, exchange_state
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
 
@@ -31,7 +29,7 @@ KEEP_ALIVE = b": still here\n\n"
 
 
 def write_event(name: str, value: Hello | ExchangeRow | Output) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_message(value))
 
 
 class OutputReader:
@@ -106,11 +104,12 @@ class Watch:
             output = reader.read_more(exchange_id(self._worker, number), self._clean)
             if output is not None:
                 yield write_event("output", output)
-        shown = (record.ended, record.status, record.provider, record.model, len(record.attempts), record.first_byte)
+        state = exchange_state(record)
+        shown = (state, record.status, record.provider, record.model, len(record.attempts), record.first_byte)
         if record.number and self._shown.get(number) != shown:
             self._shown[number] = shown
             yield write_event("exchange", exchange_row(record, self._worker))
-        if record.ended or not record.number:
+        if state != "running" or not record.number:
             for table in (self._running, self._outputs, self._shown):
                 table.pop(number, None)
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 from toolwire.core.ir import Usage
 from toolwire.core.losses import Loss
-from toolwire.gateway.console.api import CalledTool, ExchangeRow, ExchangeState, LossRow, Tokens
+from toolwire.gateway.console.api import (
+    CacheUsage,
+    CallCost,
+    CalledTool,
+    Cost,
+    ExchangeRow,
+    ExchangeState,
+    LossRow,
+    Tokens,
+)
 from toolwire.gateway.telemetry.log import log_path
-from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.gateway.telemetry.redact import printable_text, redact_start, safe_name, shorten_agent
+from toolwire.gateway.usage.amounts import add_known, write_amount
 
 MAX_NAMES = 50
 """Tools that a row names."""
@@ -29,14 +40,14 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
 
 def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
     id = exchange_id(worker, record.number)
-    started, first, ended = record.started, record.first_byte, record.ended
+    started, first, state = record.started, record.first_byte, exchange_state(record)
     return ExchangeRow(
         id=id,
         request_id=safe_name(record.request_id),
-        state=exchange_state(record),
+        state=state,
         started_at=record.started_at,
         first_byte_ms=milliseconds(first - started) if first else None,
-        duration_ms=milliseconds(ended - started) if ended else None,
+        duration_ms=milliseconds(record.ended - started) if state != "running" else None,
         operation=record.operation,
         method=printable_text(record.method, 16),
         path=log_path(record),
@@ -57,6 +68,7 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
         called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.tool_calls[:MAX_NAMES]],
         tool_runs=[safe_name(name) for name, _ in record.tool_runs[:MAX_NAMES]],
         tokens=count_tokens(record.usage, record.usage_estimated, record.cache),
+        cost=exchange_cost(record),
         attempts=len(record.attempts),
         bytes_in=record.bytes_in,
         bytes_out=record.bytes_out,
@@ -65,7 +77,7 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
 
 
 def exchange_state(record: ExchangeRecord) -> ExchangeState:
-    if not record.ended:
+    if not record.ended or record.sent_prompts:  # these go when the cache is reported, a moment after the end
         return "running"
     if record.client_disconnected:
         return "disconnected"
@@ -85,6 +97,62 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheRe
         cache_missed=cache.missed if cache is not None else None,
         is_estimated=is_estimated,
     )
+
+
+def exchange_cost(record: ExchangeRecord) -> Cost | None:
+    if not record.is_priced:
+        return None
+    return Cost(
+        cost_usd=shorten_amount(record.cost),
+        unpriced_calls=record.unpriced_calls,
+        reported_cost_usd=shorten_amount(record.reported_cost),
+    )
+
+
+def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
+    cost = Cost(
+        cost_usd=shorten_amount(call.cost),
+        unpriced_calls=int(call.cost is None),
+        reported_cost_usd=shorten_amount(call.reported_cost),
+    )
+    return CallCost(
+        provider=call.provider,
+        account=call.account,
+        model=safe_name(call.model),
+        tokens=count_tokens(call.usage, call.is_estimated),
+        cost=cost if is_priced else None,
+    )
+
+
+def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> CacheUsage | None:
+    if report is None:
+        return None
+    return CacheUsage(
+        expected_tokens=report.expected,
+        read_tokens=report.read,
+        write_tokens=report.written,
+        missed_tokens=report.missed,
+        cause=report.cause,
+        reason=clean(report.reason),
+        place=clean(report.place),
+        excerpt=clean(report.excerpt),
+        extra_cost_usd=shorten_amount(report.cost) if report.missed else Decimal(0),
+    )
+
+
+def add_costs(costs: Sequence[Cost]) -> Cost | None:
+    if not costs:
+        return None
+    return Cost(
+        cost_usd=shorten_amount(add_known([one.cost_usd for one in costs])),
+        unpriced_calls=sum(one.unpriced_calls for one in costs),
+        reported_cost_usd=shorten_amount(add_known([one.reported_cost_usd for one in costs])),
+    )
+
+
+def shorten_amount(amount: Decimal | None) -> Decimal | None:
+    """All digits of an amount, without zeros at the end."""
+    return None if amount is None else Decimal(write_amount(amount))
 
 
 def milliseconds(seconds: float) -> float:

@@ -8,6 +8,7 @@ difference from the turn before ends what can be read from the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from hashlib import sha256
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from msgspec import Struct
 from toolwire.core import ids, ir
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.gateway.console.api import (
+    CacheUsage,
     ExchangeRow,
     PrefixBreak,
     SessionRow,
@@ -22,9 +24,10 @@ from toolwire.gateway.console.api import (
     SessionTurn,
     Tokens,
 )
-from toolwire.gateway.console.rows import exchange_row
+from toolwire.gateway.console.rows import add_costs, cache_usage, exchange_row, shorten_amount
 from toolwire.gateway.telemetry.log import read_captured_response
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord
+from toolwire.gateway.usage.amounts import add_known
 from toolwire.gateway.usage.cache_prefix import (
     Prompt,
     common_length,
@@ -54,6 +57,7 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     """Does a header of the agent name the session?"""
     session: str = ""
     account: str = ""
+    cache: CacheUsage | None = None
     digests: Sequence[str] = ()
     """Of each message."""
     segments: Sequence[tuple[str, int]] = ()
@@ -96,6 +100,7 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
         names_session=capture.names_session,
         session=record.session,
         account=record.account,
+        cache=cache_usage(record.cache, clean),
         digests=digest_turns(request.turns),
         segments=_digest_pieces(capture),
     )
@@ -180,6 +185,8 @@ def session_row(group: SessionGroup) -> SessionRow:
         started_at=rows[0].started_at,
         last_at=rows[-1].started_at,
         tokens=add_tokens([row.tokens for row in rows if row.tokens is not None]),
+        cost=add_costs([row.cost for row in rows if row.cost is not None]),
+        extra_cost_usd=add_extra_costs([one.cache for one in group.members if one.cache is not None]),
         broken_prefixes=sum(before is not None and is_broken(before, one) for before, one in pair_turns(group.members)),
     )
 
@@ -191,6 +198,12 @@ def add_tokens(counts: Sequence[Tokens]) -> Tokens:
 
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_expected", "cache_missed")
     return Tokens(**{name: total(name) for name in names}, is_estimated=any(one.is_estimated for one in counts))
+
+
+def add_extra_costs(reports: Sequence[CacheUsage]) -> Decimal | None:
+    """What all missed tokens cost more; None if that is unknown of some."""
+    costs = [report.extra_cost_usd for report in reports]
+    return None if None in costs else shorten_amount(add_known([Decimal(0), *costs]))
 
 
 # --- the cached prefix ---
@@ -240,7 +253,7 @@ def describe_turns(group: SessionGroup, bodies: Sequence[bytes], clean: Callable
             prompts = [split_prompt(body_of[side.row.id], side.row.provider_protocol) for side in (before, one)]
             found = find_break((before, prompts[0]), (one, prompts[1]), clean)
         prefix_bytes = sum(size for _, size in before.segments) if before is not None else 0
-        turns.append(SessionTurn(exchange=one.row, prefix_bytes=prefix_bytes, prefix_break=found))
+        turns.append(SessionTurn(exchange=one.row, prefix_bytes=prefix_bytes, prefix_break=found, cache=one.cache))
     return turns
 
 

@@ -12,6 +12,7 @@ import msgspec
 from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Usage
 from toolwire.core.losses import Ledger
 from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.usage.amounts import add_known
 
 if TYPE_CHECKING:
     from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
@@ -384,13 +385,13 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     def cost(self) -> Decimal | None:
         """What its calls cost in USD; None if no cost is known. Calls with an unknown cost are left out."""
         calls = self.call_usages
-        return calls[0].cost if len(calls) == 1 else _sum_known([call.cost for call in calls])
+        return calls[0].cost if len(calls) == 1 else add_known([call.cost for call in calls])
 
     @property
     def reported_cost(self) -> Decimal | None:
         """What the providers say themselves that the calls cost in USD; None if none says it."""
         calls = self.call_usages
-        return calls[0].reported_cost if len(calls) == 1 else _sum_known([call.reported_cost for call in calls])
+        return calls[0].reported_cost if len(calls) == 1 else add_known([call.reported_cost for call in calls])
 
     @property
     def unpriced_calls(self) -> int:
@@ -430,8 +431,3 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:
             self.losses, self.ledgers = codes, ledgers
-
-
-def _sum_known(amounts: Sequence[Decimal | None]) -> Decimal | None:
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known, Decimal(0)) if known else None

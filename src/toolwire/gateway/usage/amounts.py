@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
 UNIT_DIGITS = 12
@@ -16,6 +17,12 @@ def round_amount(amount: Decimal) -> Decimal:
     exponent = amount.as_tuple().exponent
     is_finer = isinstance(exponent, int) and exponent < -UNIT_DIGITS
     return amount.quantize(_SMALLEST, ROUND_HALF_EVEN) if is_finer else amount
+
+
+def add_known(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    """The sum of the amounts that are known; None if none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def to_units(amount: Decimal) -> int:

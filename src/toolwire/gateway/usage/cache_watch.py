@@ -19,6 +19,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.prices import price_usage
 from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord, SentPrompt
+from toolwire.gateway.usage.amounts import add_known
 from toolwire.gateway.usage.cache_prefix import (
     CacheCause,
     Prompt,
@@ -227,7 +228,6 @@ def _long_texts(shape: PromptShape) -> range:
 def _join_reports(first: CacheReport, second: CacheReport) -> CacheReport:
     """The report of several rounds of one answer. The first break counts."""
     broken = first if first.place or not second.place else second
-    costs = [report.cost for report in (first, second) if report.cost is not None]
     return CacheReport(
         expected=first.expected + second.expected,
         read=first.read + second.read,
@@ -237,5 +237,5 @@ def _join_reports(first: CacheReport, second: CacheReport) -> CacheReport:
         reason=broken.reason,
         place=broken.place,
         excerpt=broken.excerpt,
-        cost=sum(costs, Decimal(0)) if costs else None,
+        cost=add_known([first.cost, second.cost]),
     )
