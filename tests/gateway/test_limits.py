@@ -292,6 +292,103 @@ def test_an_answer_of_unknown_usage_counts_as_it_was_estimated(tmp_path: Path) -
         assert 500 < tokens < 600
 
 
+SILENT_REASONING = {
+    "openai-chat": b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'
+    b'[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n',
+    "openai-responses": b'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":'
+    b'{"id":"r","object":"response","created_at":1,"status":"in_progress","model":"m","output":[]}}\n\n'
+    b'event: response.output_item.added\ndata: {"type":"response.output_item.added","sequence_number":1,'
+    b'"output_index":0,"item":{"type":"reasoning","id":"rs_1","summary":[]}}\n\n',
+}
+"""Streams of models that think, and do not show it."""
+
+
+@pytest.mark.parametrize("cut_by", ["client", "provider"])
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "anthropic"])
+@pytest.mark.parametrize("provider", SILENT_REASONING)
+def test_a_stream_that_is_cut_before_its_first_text_has_used_its_input(
+    provider: str, client: str, cut_by: str, tmp_path: Path
+) -> None:
+    """Else a client could have models think for nothing, and leave before they speak."""
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(SILENT_REASONING[provider])
+        if cut_by == "client":
+            peer.wait_for_close()
+
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n", "heartbeat = 0.1\n") as served:
+        scene = served.scene(provider, play)
+        line = open_call(served, client, scene.model, True, {**sent_key("ana"), "x-request-id": "cut"})
+        line.start()
+        if cut_by == "client":
+            assert line.read_some()
+        line.disconnect()
+        served.line("cut")
+        ((_, tokens),) = used(served).items()
+        assert 10 < tokens < 100
+
+
+@pytest.mark.parametrize(
+    ("provider", "counts"),
+    [
+        ("openai-chat", {"usage": {"prompt_tokens": -9000, "completion_tokens": 5, "total_tokens": -8995}}),
+        ("openai-chat", {"usage": {"prompt_tokens": 9, "completion_tokens": -1, "total_tokens": 8}}),
+        ("openai-responses", {"usage": {"input_tokens": 9, "output_tokens": -9000, "total_tokens": -8991}}),
+        ("anthropic", {"usage": {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": -9000}}),
+        ("gemini", {"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 5, "thoughtsTokenCount": -9000}}),
+    ],
+)
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic", "unified"])
+def test_a_provider_cannot_give_tokens_back(provider: str, counts: dict[str, Any], client: str, tmp_path: Path) -> None:
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+        body = {**body_of(provider, ScriptedAnswer("Hi.")), **counts}
+        scene = served.scene(provider, answer(200, encode_json(body).encode()))
+        got = call(served, client, scene.model, False, sent_key("ana"))
+        assert got.status == 200
+        line = served.line(got.id)
+        assert min(line["input_tokens"], line["output_tokens"]) >= 0
+        assert used(served)["all requests/tokens_per_day"] in (5, 9, 14)
+
+
+UNREAD_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "anthropic": (
+        "/v1/messages/batches",
+        {"requests": [{"custom_id": "1", "params": {"model": "m", "max_tokens": 9, "messages": []}}]},
+    ),
+    "openai-chat": ("/v1/batches", {"input_file_id": "file-1", "endpoint": "/v1/chat/completions"}),
+    "gemini": ("/v1beta/models/gemini/m:batchGenerateContent", {"batch": {"inputConfig": {"fileName": "files/1"}}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_refused"),
+    [
+        ("tokens_per_day = 1000000", True),
+        ("dollars_per_month = 100", True),
+        ('model = "claude-*"\ntokens_per_day = 1000000', True),
+        ('key = "ana"\nper = "model"\ntokens_per_day = 1000000', True),
+        ("requests_per_minute = 100", False),
+        ("tokens_per_day = 1000000\nsoft = true", False),
+        ('key = "ben"\ntokens_per_day = 1000000', False),
+        ('provider = "nobody"\ntokens_per_day = 1000000', False),
+    ],
+)
+@pytest.mark.parametrize("protocol", UNREAD_REQUESTS)
+def test_requests_that_cannot_be_counted_are_refused(
+    protocol: str, limit: str, is_refused: bool, tmp_path: Path
+) -> None:
+    """A batch could use a thousand times the limit, and nobody says how much it has used."""
+    with limited(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
+        scene = served.scene(protocol, answer(200, b'{"id":"batch_1","name":"batches/1"}'))
+        path, body = UNREAD_REQUESTS[protocol]
+        sent = json.dumps({**body, "metadata": {"mark": f"-{scene.mark}"}}).encode()
+        got = ask(served.port, "POST", path, sent, sent_key("ana"))
+        if is_refused:
+            assert "the limit `x` cannot be applied to this endpoint" in refused(protocol, got, 403)
+        assert (got.status, len(scene.asked)) == ((403, 0) if is_refused else (200, 1))
+
+
 def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
     with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\nparallel_requests = 9\n') as served:
         scene = served.scene("openai-chat", answer(200, b'{"data":[],"usage":{"prompt_tokens":2}}'))
@@ -353,6 +450,20 @@ def test_a_provider_that_is_full_leaves_the_request_to_its_fallback(tmp_path: Pa
         assert providers == ["chat", "anthropic", "anthropic"]
         assert used(served)["of all/requests_per_minute"] == 3
         assert used(served)["of the provider/tokens_per_day"] == 1000
+
+
+@pytest.mark.parametrize("first_answer", [b"<html>Busy</html>", b"{}"], ids=["page", "nothing"])
+def test_a_call_of_unknown_usage_counts_for_the_provider_that_was_asked(first_answer: bytes, tmp_path: Path) -> None:
+    rules = '[models.pair]\nprovider = "chat"\nmodel = "first-s901x"\nfallbacks = ["anthropic/second-s902x"]\n'
+    with limited(tmp_path, f'[[limits]]\nname = "x"\nper = "provider"\ntokens_per_day = 100000\n{rules}') as served:
+        first = served.scene("openai-chat", answer(200, first_answer))
+        second = served.scene("anthropic", play_script("anthropic", False))
+        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        got = call(served, "openai-chat", "pair", False, sent_key("ana"), max_tokens=500)
+        line, counted = served.line(got.id), used(served)
+        assert got.headers["x-toolwire-provider"] == "anthropic"
+        assert 500 < counted["x/tokens_per_day/chat"] < 600
+        assert counted["x/tokens_per_day/anthropic"] == line["input_tokens"] + line["output_tokens"]
 
 
 def test_a_fallback_after_a_failure_gives_back_what_the_first_provider_held(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ class PassthroughEndpoint(msgspec.Struct, frozen=True):
     """Does its response name objects that are new to the client, such as the results of a batch?"""
     is_free: bool = False
     """Does it cost nothing, though it names a model?"""
+    hides_usage: bool = False
+    """Does a POST use models without saying how much, as a batch does? Limits in tokens and dollars cannot count it."""
 
 
 def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
@@ -207,7 +209,7 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     for methods, path, *words in rows:
         place = next((word for word in ("body", "form", "path") if word in words), "")
         objects = next((word for word in ("create", "list", "use") if word in words), "")
-        flags = ("runs-models", "reads-files", "names-objects", "free")
+        flags = ("runs-models", "reads-files", "names-objects", "free", "hides-usage")
         unknown = set(words) - {place, objects, *flags}
         if unknown:
             raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")

@@ -365,12 +365,17 @@ def find_count(node: Json, *keys: str) -> int | None:
 _INT_OR_NULL = frozenset({int, type(None)})
 
 
-def get_ints(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
-    """The whole numbers of several keys, such as token counts."""
+def get_count(node: Object, key: str, path: Path) -> int | None:
+    """A count of tokens. A negative one says nothing (some servers send -1), and nobody may give tokens back."""
+    value = get_int(node, key, path)
+    return None if value is not None and value < 0 else value
+
+
+def get_counts(node: Object, keys: Sequence[str], path: Path) -> list[int | None]:
     values = [*map(node.get, keys)]
-    if _INT_OR_NULL.issuperset(map(type, values)):
+    if _INT_OR_NULL.issuperset(map(type, values)) and all(value is None or value >= 0 for value in values):
         return values
-    return [get_int(node, key, path) for key in keys]
+    return [get_count(node, key, path) for key in keys]
 
 
 def get_number(node: Object, key: str, path: Path) -> Number | None:

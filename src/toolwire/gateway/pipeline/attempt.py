@@ -386,7 +386,8 @@ def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
     usage, length = stream.round_usage, stream.text_length
     if record.open_call is None:
         return
-    if usage is None and not length and not stream.ended:
+    is_refused = stream.failure is not None and stream.failure.kind not in error_replies.BROKEN_ANSWER_KINDS
+    if is_refused and usage is None and not length:
         telemetry.drop_call(record)
     elif usage is not None and (stream.ended or stream.needs_next_round):
         telemetry.end_call(record, usage)

@@ -32,6 +32,8 @@ RETRYABLE_KINDS = frozenset({"timeout", "rate", "server", "upstream", "overloade
 """Failures after which the same provider may answer in a moment."""
 FALLBACK_KINDS = RETRYABLE_KINDS | {"quota", "billing", "authentication", "permission", "not_found"}
 """Failures after which another provider may answer: they are not the client's fault."""
+BROKEN_ANSWER_KINDS = frozenset({"upstream", "deadline"})
+"""Failures without a refusal by the provider: there was no answer in time, or it broke off, or nobody can read it."""
 TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
     "dns": ("upstream", 502, True),
     "refused": ("upstream", 502, True),

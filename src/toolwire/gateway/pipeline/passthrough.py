@@ -285,6 +285,9 @@ def _refuse_endpoint(
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
+    limits = call.runtime.limits
+    if endpoint.hides_usage and call.record.method == "POST" and limits is not None:
+        return limits.refuse_uncounted(call.record, provider)
     return None
 
 

@@ -283,10 +283,12 @@ class Pipeline:
                 self._record_session(call, target.provider)
             return
         failure, server = answer.failure, self.runtime.config.server
+        # If nobody has said what the call used, that is unknown. It ends here: limits count it for this provider.
+        telemetry.end_call(call.record, None)
         # A code that a provider chose must not get into headers and metrics: it could be anything.
         is_known = failure.code in error_replies.ATTEMPT_OUTCOMES
         outcome = failure.code if is_known else str(failure.status or answer.reply.status)
-        is_fault = failure.kind in ("upstream", "deadline")
+        is_fault = failure.kind in error_replies.BROKEN_ANSWER_KINDS
         telemetry.record_attempt(call.record, provider, outcome, now - started, is_transport_error=is_fault)
         if target.provider.account and failure.kind in ACCOUNT_FAILURES:
             model = ALL_MODELS if failure.kind in WHOLE_ACCOUNT_FAILURES else target.model

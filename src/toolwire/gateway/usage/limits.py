@@ -50,6 +50,8 @@ MAX_WAIT = 60.0
 """Seconds. A client that has to wait longer should tell its user instead of trying again."""
 MAX_QUIET_SECONDS = 3600.0
 """A soft limit that is passed is logged once in its window, but at least so often."""
+USE_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith(("tokens", "dollars")))
+"""The amounts of a limit that a provider has to count."""
 INNER_OPERATIONS = frozenset({"describe_image"})
 """Requests that the gateway makes itself while it serves one of a client: they use tokens, but are not requests."""
 _MAX_CACHED = 4096
@@ -207,6 +209,17 @@ class Limits:
             used["dollars"] = self._count_cost(record, calls, reservation.estimate)
         amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
+
+    def refuse_uncounted(self, record: ExchangeRecord, provider: Provider) -> Failure | None:
+        """A failure if a request that does not say what it uses, or of which model, could pass a limit."""
+        values = {"key": record.key_name, "team": record.team, "agent": record.agent, "provider": provider.name}
+        for limit in self._limits:
+            is_for_request = all(_matches(value, getattr(limit, name)) for name, value in values.items())
+            counts_use = any(getattr(limit, field) is not None for field in USE_FIELDS)
+            if is_for_request and counts_use and not limit.soft:
+                what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
+                return Failure("permission", f"{what}; send its requests one by one", 403)
+        return None
 
     # --- which limits apply ---
 

@@ -95,7 +95,7 @@ COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     HEAD         /api/hello
     POST         /v1/complete                            body
-    POST         /v1/messages/batches                    create runs-models
+    POST         /v1/messages/batches                    create runs-models hides-usage
     GET          /v1/messages/batches                    list
     GET,DELETE   /v1/messages/batches/{id}               use
     POST         /v1/messages/batches/{id}/cancel        use

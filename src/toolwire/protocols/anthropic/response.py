@@ -32,8 +32,8 @@ from toolwire.core.json_values import (
     Path,
     expect_text,
     find_count,
-    get_int,
-    get_ints,
+    get_count,
+    get_counts,
     get_list,
     get_object,
     get_text,
@@ -107,7 +107,7 @@ _COUNT_KEYS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cach
 
 def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
     """Token counts. Anthropic counts cached tokens apart from the other input tokens."""
-    fresh, output, read, written = get_ints(usage, _COUNT_KEYS, path)
+    fresh, output, read, written = get_counts(usage, _COUNT_KEYS, path)
     details = get_object(usage, "output_tokens_details", path)
     if details:
         reading.read_origin(details, (path, "output_tokens_details"), names.USAGE_DETAILS_KEYS)
@@ -120,7 +120,7 @@ def read_usage(usage: Object, path: Path, reading: ReadContext) -> Usage:
         output or 0,
         read,
         written,
-        get_int(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
+        get_count(details, "thinking_tokens", (path, "output_tokens_details")) if details else None,
         origin=reading.read_origin(usage, path, known),
         cache_write_1h=find_count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
         searches=find_count(usage, "server_tool_use", "web_search_requests"),

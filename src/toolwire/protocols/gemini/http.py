@@ -145,47 +145,47 @@ _PATH_UNSAFE = re.compile(r"[^A-Za-z0-9._~/@-]+")
 """Characters that need an escape in a path. A colon does, because it separates the verb."""
 
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
-    POST              /{version}/models/{model}:embedContent                       path
-    POST              /{version}/models/{model}:batchEmbedContents                 path
-    POST              /{version}/models/{model}:predict                            path
-    POST              /{version}/models/{model}:computeTokens                      path free
-    POST              /{version}/models/{model}:predictLongRunning                 path create
-    POST              /{version}/models/{model}:batchGenerateContent               path create runs-models reads-files
-    POST              /{version}/models/{model}:asyncBatchEmbedContent             path create runs-models reads-files
-    POST              /{version}/publishers/{id}/models/{model}:embedContent       path
-    POST              /{version}/publishers/{id}/models/{model}:predict            path
-    POST              /{version}/publishers/{id}/models/{model}:computeTokens      path free
-    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent    path
-    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:predict         path
-    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens   path free
-    GET               /{version}/models/{model}/operations/{id}                    use
-    GET               /{version}/operations/{id}                                   use
-    POST              /upload/{version}/files                                      create
-    PUT,POST          /upload/{version}/files/{id}                                 use
-    GET               /{version}/files                                             list
-    GET,DELETE        /{version}/files/{id}                                        use
-    GET               /{version}/files/{id}:download                               use
-    GET               /download/{version}/files/{id}:download                      use
-    POST              /{version}/cachedContents                                    create runs-models
-    GET               /{version}/cachedContents                                    list
-    GET,PATCH,DELETE  /{version}/cachedContents/{id}                               use
-    GET               /{version}/batches                                           list
-    GET,DELETE        /{version}/batches/{id}                                      use
-    POST              /{version}/batches/{id}:cancel                               use
-    POST              /{version}/fileSearchStores                                  create
-    GET               /{version}/fileSearchStores                                  list
-    GET,DELETE        /{version}/fileSearchStores/{id}                             use
-    POST              /{version}/fileSearchStores/{id}:importFile                  use
-    GET               /{version}/fileSearchStores/{id}/documents                   use
-    GET,DELETE        /{version}/fileSearchStores/{id}/documents/{id}              use
-    GET               /{version}/fileSearchStores/{id}/operations/{id}             use
-    GET               /{version}/fileSearchStores/{id}/upload/operations/{id}      use
+    POST              /{version}/models/{model}:embedContent            path
+    POST              /{version}/models/{model}:batchEmbedContents      path
+    POST              /{version}/models/{model}:predict                 path
+    POST              /{version}/models/{model}:computeTokens           path free
+    POST              /{version}/models/{model}:predictLongRunning      path create
+    POST              /{version}/models/{model}:batchGenerateContent    path create runs-models reads-files hides-usage
+    POST              /{version}/models/{model}:asyncBatchEmbedContent  path create runs-models reads-files hides-usage
+    POST              /{version}/publishers/{id}/models/{model}:embedContent  path
+    POST              /{version}/publishers/{id}/models/{model}:predict  path
+    POST              /{version}/publishers/{id}/models/{model}:computeTokens  path free
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent  path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:predict  path
+    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens  path free
+    GET               /{version}/models/{model}/operations/{id}         use
+    GET               /{version}/operations/{id}                        use
+    POST              /upload/{version}/files                           create
+    PUT,POST          /upload/{version}/files/{id}                      use
+    GET               /{version}/files                                  list
+    GET,DELETE        /{version}/files/{id}                             use
+    GET               /{version}/files/{id}:download                    use
+    GET               /download/{version}/files/{id}:download           use
+    POST              /{version}/cachedContents                         create runs-models
+    GET               /{version}/cachedContents                         list
+    GET,PATCH,DELETE  /{version}/cachedContents/{id}                    use
+    GET               /{version}/batches                                list
+    GET,DELETE        /{version}/batches/{id}                           use
+    POST              /{version}/batches/{id}:cancel                    use
+    POST              /{version}/fileSearchStores                       create
+    GET               /{version}/fileSearchStores                       list
+    GET,DELETE        /{version}/fileSearchStores/{id}                  use
+    POST              /{version}/fileSearchStores/{id}:importFile       use
+    GET               /{version}/fileSearchStores/{id}/documents        use
+    GET,DELETE        /{version}/fileSearchStores/{id}/documents/{id}   use
+    GET               /{version}/fileSearchStores/{id}/operations/{id}  use
+    GET               /{version}/fileSearchStores/{id}/upload/operations/{id}  use
     POST              /upload/{version}/fileSearchStores/{id}:uploadToFileSearchStore  use
-    GET               /{version}/tunedModels                                       list
-    GET,DELETE        /{version}/tunedModels/{id}                                  use
-    POST              /{version}/interactions                                      body create runs-models
-    GET,DELETE        /{version}/interactions/{id}                                 use
-    POST              /{version}/interactions/{id}/cancel                          use
+    GET               /{version}/tunedModels                            list
+    GET,DELETE        /{version}/tunedModels/{id}                       use
+    POST              /{version}/interactions                           body create runs-models hides-usage
+    GET,DELETE        /{version}/interactions/{id}                      use
+    POST              /{version}/interactions/{id}/cancel               use
 """)
 """Not here: `auth_tokens`, which gives out keys of the account, and permissions of tuned models."""
 

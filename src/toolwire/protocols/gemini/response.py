@@ -41,8 +41,8 @@ from toolwire.core.json_values import (
     expect_list,
     expect_object,
     find_count,
+    get_counts,
     get_int,
-    get_ints,
     get_list,
     get_object,
     get_text,
@@ -174,7 +174,7 @@ def read_usage(raw: Object, path: Path, reading: PartReadContext) -> Usage:
         for key, value in extra.items():
             if is_nonempty(value):
                 reading.note_unknown_field(path, key, "usage-mapped")
-    prompt, tool_prompt, answer, reasoning, cached, total = get_ints(node, names.COUNT_KEYS, path)
+    prompt, tool_prompt, answer, reasoning, cached, total = get_counts(node, names.COUNT_KEYS, path)
     input, output = (prompt or 0) + (tool_prompt or 0), (answer or 0) + (reasoning or 0)
     details = _read_modalities(extra) if extra else {}
     usage = Usage(input, output, cached, None, reasoning, total, Origin(NAME, path, raw, extra))

@@ -30,8 +30,9 @@ from toolwire.core.json_values import (
     Path,
     expect_object,
     find_count,
+    get_count,
+    get_counts,
     get_int,
-    get_ints,
     get_list,
     get_object,
     get_text,
@@ -129,11 +130,11 @@ def read_usage(node: Object, path: Path, reading: ReadContext, tier: Json = None
         _note_unknown_counts(node, path, reading)
         for field, group, key in _USAGE_DETAILS:
             if isinstance(details := node.get(group), dict):
-                counts[field] = get_int(details, key, (path, group))
+                counts[field] = get_count(details, key, (path, group))
         if counts.get("cache_read") is None:
-            cached = (get_int(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
+            cached = (get_count(node, key, path) for key in _VENDOR_CACHED_KEYS if key in node)
             counts["cache_read"] = next(cached, None)
-    prompt, completion, total = get_ints(node, names.USAGE_KEYS, path)
+    prompt, completion, total = get_counts(node, names.USAGE_KEYS, path)
     prompt, completion, reasoning = prompt or 0, completion or 0, counts.get("reasoning")
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning

@@ -39,8 +39,8 @@ from toolwire.core.json_values import (
     Path,
     expect_list,
     expect_object,
-    get_int,
-    get_ints,
+    get_count,
+    get_counts,
     get_list,
     get_object,
     get_text,
@@ -180,9 +180,9 @@ def read_usage(body: Object, path: Path, reading: ReadContext) -> Usage | None:
     at = (path, "usage")
     taken = get_object(node, "input_tokens_details", at) or {}
     given = get_object(node, "output_tokens_details", at) or {}
-    input, output, total = get_ints(node, _COUNT_KEYS, at)
-    cached, cache_written = get_ints(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
-    reasoning = get_int(given, "reasoning_tokens", (at, "output_tokens_details"))
+    input, output, total = get_counts(node, _COUNT_KEYS, at)
+    cached, cache_written = get_counts(taken, _CACHE_COUNT_KEYS, (at, "input_tokens_details"))
+    reasoning = get_count(given, "reasoning_tokens", (at, "output_tokens_details"))
     origin = reading.read_origin(node, at, USAGE_KEYS)
     searches, tier = _count_searches(body.get("output")), read_service_tier(body.get("service_tier"))
     return Usage(

@@ -18,6 +18,7 @@ from toolwire.core.json_values import (
     Path,
     expect_text,
     get_bool,
+    get_count,
     get_int,
     get_list,
     get_number,
@@ -179,12 +180,12 @@ FINISH_FIELDS: Fields = {
     "stop_detail": ("detail", get_text),
 }
 USAGE_FIELDS: Fields = {
-    "input_tokens": ("input", get_int),
-    "output_tokens": ("output", get_int),
-    "cached_tokens": ("cache_read", get_int),
-    "cache_write_tokens": ("cache_write", get_int),
-    "reasoning_tokens": ("reasoning", get_int),
-    "total_tokens": ("total", get_int),
+    "input_tokens": ("input", get_count),
+    "output_tokens": ("output", get_count),
+    "cached_tokens": ("cache_read", get_count),
+    "cache_write_tokens": ("cache_write", get_count),
+    "reasoning_tokens": ("reasoning", get_count),
+    "total_tokens": ("total", get_count),
 }
 RESPONSE_FIELDS: Fields = {**_text_fields("id model"), "created": ("created", get_timestamp)}
 
