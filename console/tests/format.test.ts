@@ -20,6 +20,18 @@ test("tokens", () => {
   expect(format.formatTokens({ output: 5, is_estimated: true })).toBe("~? → 5");
 });
 
+test.each([
+  [0, "$0"], [0.0123, "$0.0123"], [0.000146, "$0.000146"], [1e-12, "$0.000000000001"], [0.05, "$0.05"], [0.5, "$0.50"], [0.12345, "$0.123"],
+  [0.99996, "$1.00"], [12.5, "$12.50"], [1234.567, "$1,234.57"],
+])("%d dollars are %s", (amount, expected) => expect(format.formatDollars(amount)).toBe(expected)); // prettier-ignore
+
+test.each([
+  [null, 0, ""], [null, 1, "unknown"], [0, 0, "$0"], [0.0123, 0, "$0.0123"], [0.0123, 2, "$0.0123 + unknown"], [0, 1, "$0 + unknown"],
+])("a cost of %d with %i unknown calls is %s", (cost_usd, unpriced_calls, expected) =>
+  expect(format.formatCost({ cost_usd, unpriced_calls, reported_cost_usd: 9 })).toBe(expected)); // prettier-ignore
+
+test("costs that are off are not shown", () => expect(format.formatCost(null)).toBe(""));
+
 test("a moment has its day only if it is not today", () => {
   const now = new Date(2026, 10, 16, 12).getTime();
   expect(format.formatMoment(new Date(2026, 10, 16, 9, 5, 7).getTime() / 1000, now)).toBe("09:05:07");

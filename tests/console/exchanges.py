@@ -39,12 +39,21 @@ NO_PAUSE: Callable[[], object] = lambda: None  # noqa: E731
 Json = dict[str, Any]
 
 
+PRICES = {"openai/gpt-5.5": (1.25, 0.125, 10.0), "claude/claude-opus-5-5": (5.0, 0.5, 25.0)}
+"""Dollars for a million tokens: input, what is read from the cache, output. Those of the other models are not known."""
+
+
 def provider_settings(url: str) -> str:
-    """The providers of these exchanges, all at one address."""
-    return "".join(
+    """The providers of these exchanges, all at one address, and what their models cost."""
+    providers = [
         f'[providers.{name}]\nprotocols = ["{protocol}"]\nbase_url = "{url}"\napi_key = "key-of-{name}-0123456789"\n'
         for name, protocol in PROVIDERS.items()
-    )
+    ]
+    prices = [
+        f'[models."{model}".facts.prices]\ninput = {sent}\ncache_read = {read}\noutput = {made}\n'
+        for model, (sent, read, made) in PRICES.items()
+    ]
+    return "".join((*providers, *prices))
 
 
 SILENCE = ScriptedAnswer()
@@ -177,6 +186,10 @@ CLAUDE_TOOLS = (
     {"name": "mcp__linear__issues.create", "description": "Creates an issue.", "input_schema": object_schema("title")},
     {"type": "web_search_20250305", "name": "web_search"},
 )  # fmt: skip
+INSTRUCTIONS = (
+    "Read a file before you change it. Run the tests after every change. Say what you have done, and why.\n" * 40
+)
+"""As long as a prompt has to be for a provider to cache it."""
 TITLE = "The tests of the weather service fail since yesterday. Find out why, and mend it."
 
 
@@ -192,7 +205,7 @@ def play_claude_session(served: Served, pause: Callable[[], object] = NO_PAUSE) 
     """Claude Code on a model of OpenAI: two calls at once, a tool that is renamed, and a prefix that breaks."""
     talk = Conversation(
         served, "claude", "anthropic", "openai/gpt-5.5",
-        "You are Claude Code, Anthropic's official CLI.\nToday is 2026-11-16.", CLAUDE_TOOLS,
+        f"You are Claude Code, Anthropic's official CLI.\nToday is 2026-11-16.\n{INSTRUCTIONS}", CLAUDE_TOOLS,
         more={"top_k": 40}, headers={"x-claude-code-session-id": "5f0c2a9e-7d1b-4c55-9f0e-2b6c1d7e8a90"}, pause=pause,
     )  # fmt: skip
     first = ScriptedAnswer(

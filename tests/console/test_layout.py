@@ -22,6 +22,7 @@ VIEWS = {
     "filtered": "#/live?loss=name-rewritten",
     **{f"exchange {tab}": f"#/exchange/{{exchange}}/{tab}" for tab in TABS},
     "failed": "#/exchange/{failed}",
+    "unknown cost": "#/exchange/{unpriced}",
     "removed": "#/exchange/0-99999",
     "unknown session": "#/session/0123456789abcdef",
     "compare": "#/compare/{exchange}/{other}/upstream",
@@ -51,6 +52,7 @@ def address(gallery: Gallery, view: str) -> str:
         exchange=gallery.find("claude", 1),
         other=gallery.find("claude", 2),
         failed=gallery.find("qwen"),
+        unpriced=gallery.find("codex"),
         session=gallery.session("claude"),
     )
 

@@ -1,6 +1,6 @@
 // Numbers, times and names as people read them.
 
-import type { Tokens } from "../api";
+import type { Cost, Tokens } from "../api";
 
 const thousands = new Intl.NumberFormat("en-US");
 
@@ -54,6 +54,22 @@ export function formatTokens(tokens: Tokens | null): string {
   if (input === null && output === null) return "";
   const about = tokens.is_estimated ? "~" : "";
   return `${about}${input === null ? "?" : formatShort(input)} → ${output === null ? "?" : formatShort(output)}`;
+}
+
+/** Cents, or three digits of what is less: $12.50, $0.0123. */
+export function formatDollars(amount: number): string {
+  if (amount === 0) return "$0";
+  const digits = Math.max(2, 2 - Math.floor(Math.log10(Math.abs(amount))));
+  return amount.toLocaleString("en-US", { style: "currency", currency: "USD", maximumFractionDigits: digits });
+}
+
+export const UNKNOWN = "unknown";
+
+/** What is unknown is said, not left out. Empty if no call was priced. */
+export function formatCost(cost: Cost | null): string {
+  if (!cost) return "";
+  if (cost.cost_usd === null) return cost.unpriced_calls ? UNKNOWN : "";
+  return formatDollars(cost.cost_usd) + (cost.unpriced_calls ? ` + ${UNKNOWN}` : "");
 }
 
 export function formatPercent(part: number, whole: number): string {

@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { ExchangeDetail } from "../api";
-import { formatCount, formatMoment, formatMs } from "../core/format";
+import { formatCost, formatCount, formatMoment, formatMs } from "../core/format";
 import { DiffView } from "../parts/diff_view";
 import { useKeys } from "../parts/keys";
 import { useResource } from "../parts/resource";
@@ -103,6 +103,7 @@ const FACTS: readonly [string, (detail: ExchangeDetail) => string][] = [
   ["Duration", ({ row }) => (row.duration_ms === null ? "–" : formatMs(row.duration_ms))],
   ["Tokens in", ({ row }) => (row.tokens?.input == null ? "–" : formatCount(row.tokens.input))],
   ["Tokens out", ({ row }) => (row.tokens?.output == null ? "–" : formatCount(row.tokens.output))],
+  ["Cost", ({ row }) => formatCost(row.cost) || "–"],
   ["Losses", ({ row }) => String(row.loss_count)],
 ];
 

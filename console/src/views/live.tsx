@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ExchangeRow } from "../api";
 import { KEY_HEADER, KEY_VARIABLE } from "../core/code";
 import { countFacets, filterRows, isEmptyFilter, NO_FILTER, readFilter, toggleValue, writeFilter, type FacetCounts, type Filter } from "../core/filter";
-import { formatBytes, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens } from "../core/format";
+import { formatBytes, formatCost, formatCount, formatCountOf, formatMs, formatShort, formatTime, formatTokens, UNKNOWN } from "../core/format";
 import { moveIndex } from "../core/row_window";
 import { connection, gateway, isPaused, outputs, pauseList, removedCount, rows, waitingCount } from "../gateway";
 import { Arrow, durationText, ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
@@ -153,6 +153,7 @@ function ListHead() {
       <span>Tools and output</span>
       <span>Losses</span>
       <span class="number">Tokens</span>
+      <span class="number">Cost</span>
       <span class="number">Duration</span>
     </div>
   );
@@ -211,6 +212,9 @@ function Row({ row, isChosen, hasPreview, hasRoom }: RowProps) {
       </span>
       <span class="cell number tokens" title={row.tokens ? tokensTitle(row) : undefined}>
         {formatTokens(row.tokens)}
+      </span>
+      <span class={`cell number cost${row.cost?.cost_usd == null ? " muted" : ""}`} title={formatCost(row.cost)}>
+        {formatCost(row.cost).replace(` + ${UNKNOWN}`, "+?")}
       </span>
       <span class="cell number duration">{durationText(row)}</span>
     </a>
@@ -333,6 +337,7 @@ function Preview({ row }: { row: ExchangeRow | null }) {
         <Fact name="First byte" value={row.first_byte_ms === null ? "" : formatMs(row.first_byte_ms)} />
         <Fact name="Duration" value={durationText(row)} />
         <Fact name="Tokens" value={row.tokens ? tokensTitle(row) : ""} />
+        <Fact name="Cost" value={formatCost(row.cost)} />
         <Fact name="Bytes" value={`${formatBytes(row.bytes_in)} in, ${formatBytes(output?.bytes_out || row.bytes_out)} out`} />
         <Fact name="Attempts" value={row.attempts > 1 ? String(row.attempts) : ""} />
         {row.session && (

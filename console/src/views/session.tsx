@@ -1,5 +1,18 @@
-import type { PrefixBreak, SessionDetail, SessionTurn, Tokens } from "../api";
-import { formatBytes, formatCount, formatCountOf, formatMoment, formatPercent, formatShort, formatTime, showInvisible } from "../core/format";
+import type { CacheUsage, PrefixBreak, SessionDetail, SessionTurn, Tokens } from "../api";
+import {
+  formatBytes,
+  formatCost,
+  formatCount,
+  formatCountOf,
+  formatDollars,
+  formatMoment,
+  formatPercent,
+  formatShort,
+  formatTime,
+  showInvisible,
+  UNKNOWN,
+} from "../core/format";
+import { CacheNote } from "../parts/cache_note";
 import { ModelName, StatusBadge, ToolName } from "../parts/exchange_parts";
 import { useKeys } from "../parts/keys";
 import { useResource } from "../parts/resource";
@@ -7,6 +20,13 @@ import { ErrorNote } from "../parts/small";
 import { goTo, writeHash } from "../router";
 import type { ViewProps } from "./index";
 import { endedCount, SOURCES } from "./sessions";
+
+const LEGEND: readonly [string, string][] = [
+  ["bar-cached", "from the cache"],
+  ["bar-input", "new input"],
+  ["bar-output", "output"],
+  ["bar-expected", "expected from the cache"],
+];
 
 export function Session({ args }: ViewProps) {
   const { data, error, reload } = useResource<SessionDetail>(`sessions/${encodeURIComponent(args[0] ?? "")}`, endedCount());
@@ -20,6 +40,8 @@ export function Session({ args }: ViewProps) {
     );
   }
   const { session, turns } = data;
+  const { cost, tokens, extra_cost_usd: extra } = session;
+  const read = turns.reduce((sum, { cache }) => sum + (cache?.read_tokens ?? 0), 0);
   const most = Math.max(1, ...turns.map(({ exchange }) => (exchange.tokens?.input ?? 0) + (exchange.tokens?.output ?? 0)));
   return (
     <div class="page">
@@ -32,14 +54,22 @@ export function Session({ args }: ViewProps) {
         {session.agent || "unknown client"} · {SOURCES[session.source]}
       </p>
       <dl class="figures">
-        <Figure name="Input tokens" value={formatCount(session.tokens.input ?? 0)} />
-        <Figure name="From the cache" value={formatPercent(session.tokens.cache_read ?? 0, session.tokens.input ?? 0) || "–"} />
-        <Figure name="Output tokens" value={formatCount(session.tokens.output ?? 0)} />
+        {cost && <Figure name="Cost" value={formatCost(cost)} />}
+        {cost?.reported_cost_usd != null && <Figure name="As providers report it" value={formatDollars(cost.reported_cost_usd)} />}
+        <Figure name="Input tokens" value={formatCount(tokens.input ?? 0)} />
+        <Figure name="From the cache" value={formatPercent(tokens.cache_read ?? 0, tokens.input ?? 0) || "–"} />
+        {tokens.cache_expected != null && <Figure name="Cached of expected" value={`${formatCount(read)} of ${formatCount(tokens.cache_expected)}`} />}
+        <Figure name="Output tokens" value={formatCount(tokens.output ?? 0)} />
         <Figure name="Broken prefixes" value={String(session.broken_prefixes)} />
+        {!!tokens.cache_missed && <Figure name="Cost of missed tokens" value={extra === null ? UNKNOWN : formatDollars(extra)} />}
         <Figure name={session.models.length === 1 ? "Model" : "Models"} value={session.models.join(", ")} />
       </dl>
       <p class="legend" aria-hidden="true">
-        <span class="swatch bar-cached" /> from the cache <span class="swatch bar-input" /> new input <span class="swatch bar-output" /> output
+        {LEGEND.map(([name, title]) => (
+          <span key={name}>
+            <span class={`swatch ${name}`} /> {title}
+          </span>
+        ))}
       </p>
       <ol class="turns">
         {turns.map((turn, index) => (
@@ -60,9 +90,10 @@ function Figure({ name, value }: { name: string; value: string }) {
 }
 
 function Turn({ turn, number, most }: { turn: SessionTurn; number: number; most: number }) {
-  const { exchange, prefix_break: broken } = turn;
+  const { exchange, prefix_break: broken, cache } = turn;
+  const isMissed = broken !== null || (cache !== null && cache.missed_tokens > 0);
   return (
-    <li class={`turn${broken ? " broken" : ""}`}>
+    <li class={`turn${isMissed ? " broken" : ""}`}>
       <div class="turn-line">
         <span class="turn-number muted">{number}</span>
         <a href={writeHash("exchange", [exchange.id])} class="mono">
@@ -78,17 +109,26 @@ function Turn({ turn, number, most }: { turn: SessionTurn; number: number; most:
             <ToolName key={index} tool={tool} />
           ))}
         </span>
-        <TokenBar tokens={exchange.tokens} most={most} />
+        <TokenBar tokens={exchange.tokens} cache={cache} most={most} />
+        <span class={`turn-cost number${exchange.cost?.cost_usd == null ? " muted" : ""}`}>{formatCost(exchange.cost)}</span>
       </div>
-      {broken && <BrokenPrefix broken={broken} prefixBytes={turn.prefix_bytes} />}
+      {isMissed && (
+        <div class="prefix-break">
+          {broken && <BrokenPrefix broken={broken} prefixBytes={turn.prefix_bytes} />}
+          {cache && <CacheNote cache={cache} hasPlace={broken !== null} />}
+        </div>
+      )}
     </li>
   );
 }
 
-function TokenBar({ tokens, most }: { tokens: Tokens | null; most: number }) {
+function TokenBar({ tokens, cache, most }: { tokens: Tokens | null; cache: CacheUsage | null; most: number }) {
   const input = tokens?.input ?? 0;
   const cached = Math.min(input, tokens?.cache_read ?? 0);
   const output = tokens?.output ?? 0;
+  const cachedText = cache
+    ? `${formatShort(cache.read_tokens)} of ${formatShort(cache.expected_tokens)} expected cached`
+    : `${formatPercent(cached, input) || "0 %"} cached`;
   const width = (count: number) => ({ width: `${(100 * count) / most}%` });
   return (
     <span class="token-bar">
@@ -96,9 +136,10 @@ function TokenBar({ tokens, most }: { tokens: Tokens | null; most: number }) {
         <span class="bar-cached" style={width(cached)} />
         <span class="bar-input" style={width(input - cached)} />
         <span class="bar-output" style={width(output)} />
+        {cache && <span class="bar-expected" style={{ left: `${Math.min(100, (100 * cache.expected_tokens) / most)}%` }} />}
       </span>
       <span class="bar-text">
-        {tokens ? `${formatShort(input)} in, ${formatPercent(cached, input) || "0 %"} cached, ${formatShort(output)} out` : "no tokens reported"}
+        {tokens ? `${formatShort(input)} in, ${cachedText}, ${formatShort(output)} out` : "no tokens reported"}
       </span>
     </span>
   );
@@ -106,7 +147,7 @@ function TokenBar({ tokens, most }: { tokens: Tokens | null; most: number }) {
 
 function BrokenPrefix({ broken, prefixBytes }: { broken: PrefixBreak; prefixBytes: number }) {
   return (
-    <div class="prefix-break">
+    <>
       <p>
         <strong>The cached prefix broke at</strong> <code>{broken.place || "/"}</code>
         <span class="muted">
@@ -119,7 +160,7 @@ function BrokenPrefix({ broken, prefixBytes }: { broken: PrefixBreak; prefixByte
         <Excerpt name="before" text={broken.before} at={broken.difference} kind="removed" />
         <Excerpt name="now" text={broken.after} at={broken.difference} kind="added" />
       </div>
-    </div>
+    </>
   );
 }
 

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import type { SessionList, SessionRow } from "../api";
-import { formatCount, formatMoment, formatPercent, formatShort } from "../core/format";
+import { formatCost, formatCount, formatMoment, formatPercent, formatShort } from "../core/format";
 import { rows } from "../gateway";
 import { useKeys } from "../parts/keys";
 import { useResource } from "../parts/resource";
@@ -74,6 +74,12 @@ export function Sessions() {
                   <span>
                     <strong>{formatShort(session.tokens.output ?? 0)}</strong> out
                   </span>
+                  {session.cost && (
+                    <span>
+                      {session.cost.cost_usd === null ? "cost " : ""}
+                      <strong>{formatCost(session.cost)}</strong>
+                    </span>
+                  )}
                   {session.broken_prefixes > 0 && (
                     <Badge tone="warn">
                       {session.broken_prefixes} {session.broken_prefixes === 1 ? "break" : "breaks"}

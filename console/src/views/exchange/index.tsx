@@ -1,7 +1,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { API_PATH, type ExchangeDetail, type ExchangeRow, type LossRow } from "../../api";
-import { formatBytes, formatCount, formatMoment, formatMs } from "../../core/format";
+import { formatBytes, formatCost, formatCount, formatMoment, formatMs } from "../../core/format";
 import { findRow, outputs, rows } from "../../gateway";
 import { Arrow, durationText, ModelName, StatusBadge } from "../../parts/exchange_parts";
 import { useKeys } from "../../parts/keys";
@@ -158,6 +158,7 @@ function Summary({ row }: { row: ExchangeRow }) {
     ["written to the cache", write != null && formatCount(write)],
     ["tokens out", output != null && formatCount(output)],
     ["reasoning", reasoning != null && formatCount(reasoning)],
+    ["cost", formatCost(row.cost)],
     ["bytes in", formatBytes(row.bytes_in)],
     ["bytes out", formatBytes(row.bytes_out)],
     ["attempts", row.attempts > 1 && String(row.attempts)],

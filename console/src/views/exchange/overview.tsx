@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import type { ExchangeDetail, LossRow, TimedStep, UpstreamCall } from "../../api";
 import { formatBytes, formatCountOf, formatMs } from "../../core/format";
 import { Badge, CopyButton, type Tone } from "../../parts/small";
+import { Costs } from "./costs";
 import { lossHash, tabHash, type TabProps } from "./index";
 
 export function Overview({ detail }: TabProps) {
@@ -14,6 +15,7 @@ export function Overview({ detail }: TabProps) {
       <div class="overview-column">
         <Timing detail={detail} />
         <UpstreamCalls detail={detail} />
+        <Costs detail={detail} />
       </div>
     </div>
   );
