@@ -149,7 +149,7 @@ def test_times_are_in_their_order(run: Any) -> None:
 
 
 def test_an_empty_ledger(run: Any) -> None:
-    assert run() == (0, "", "no calls of providers in this time\n")
+    assert run() == (0, "", "no calls to providers in this time\n")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,9 @@ def test_an_empty_ledger(run: Any) -> None:
         (["--by", "modle"], "cannot show costs by `modle`", "did you mean `model`?"),
         (["--since", "soon"], "--since `soon` is not a time", "write `24h`"),
         (["--since", "1h", "--until", "2h"], "--since is not before --until", "earlier"),
-        (["--only", "teem=x"], "--only `teem=x` is not possible", "did you mean `team`?"),
-        (["--only", "team"], "--only `team` is not possible", ""),
+        (["--only", "teem=x"], "--only: unknown name `teem`", "did you mean `team`?"),
+        (["--only", "team"], "--only `team` has no value", "such as --only team=app"),
+        (["--json", "--csv"], "--csv and --json exclude each other", "see `toolwire costs --help`"),
     ],
 )
 def test_what_is_not_possible(run: Any, words: list[str], problem: str, hint: str) -> None:
@@ -167,6 +168,13 @@ def test_what_is_not_possible(run: Any, words: list[str], problem: str, hint: st
     assert (code, out) == (2, "")
     assert problem in err
     assert hint in err
+
+
+def test_costs_that_are_switched_off(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text("[costs]\nenabled = false\n")
+    code, _, err = run()
+    assert code == 0
+    assert "costs are not recorded now: `enabled` in [costs] is false" in err
 
 
 def test_without_a_store(run: Any, tmp_path: Path) -> None:

@@ -74,16 +74,18 @@ def test_the_same_as_json(counted: str, capsys: pytest.CaptureFixture[str]) -> N
     assert [use["opens_after"] is None for use in uses] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "there are no limits"),
-        (f'[store]\nurl = "none"\n{LIMITS}', "the counters are in the memory of the gateway"),
-    ],
-)
-def test_nothing_to_show(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "--config", write_file(tmp_path, text)]) == 2
-    assert message in capsys.readouterr().err
+def test_no_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_file(tmp_path, "")
+    assert main(["limits", "--config", file]) == 0
+    out, err = capsys.readouterr()
+    assert (out, "no limits are configured" in err) == ("", True)
+    assert main(["limits", "--config", file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_counters_in_the_memory_of_the_gateway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits", "--config", write_file(tmp_path, f'[store]\nurl = "none"\n{LIMITS}')]) == 2
+    assert "the counters are in the memory of the gateway" in capsys.readouterr().err
 
 
 @NEEDS_REDIS

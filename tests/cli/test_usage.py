@@ -50,6 +50,7 @@ ANY = ["translate", "request", "--to", "gemini"]
         (["check", "--for", "gorq"], "--for: unknown protocol `gorq`", "did you mean `groq`?"),
         (["translate", "rquest", "--from", "gemini", "--to", "gemini"], "unknown kind `rquest`", "did you mean `request`?"),
         (["completion", "sh"], "unknown shell `sh`", "did you mean `zsh`?"),
+        (["models", "show"], "which model?", "name it: `toolwire models show NAME`; `toolwire models` lists them all"),
     ],
 )  # fmt: skip
 def test_bad_usage_is_one_line_and_a_hint(
@@ -67,6 +68,12 @@ def test_version(words: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
 def test_all_commands_are_listed(words: list[str], folder: Path) -> None:
     check_golden("help", words, folder)
+
+
+def test_the_list_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert set(COMMANDS) <= set(listed)
 
 
 def test_toolwire_alone_says_what_to_do_next(folder: Path) -> None:
@@ -123,6 +130,24 @@ def test_a_closed_pipe_is_silent(command: str, folder: Path) -> None:
         ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_takes_any_output(redirection: str, folder: Path) -> None:
+    shell = f'"{sys.executable}" -m toolwire.cli tools {redirection}'
+    done = subprocess.run(
+        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_standard_input_that_is_closed_is_empty(folder: Path) -> None:
+    shell = f'"{sys.executable}" -m toolwire.cli translate request --from gemini --to anthropic <&-'
+    done = subprocess.run(
+        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
 
 
 def test_a_full_disk_is_an_error_with_a_hint(folder: Path) -> None:

@@ -123,7 +123,11 @@ def test_every_gateway_sees_every_change(pair: list[Served], operator: Operator)
     play(pair)
     for served in pair:
         assert ask_with(served, make_key()).status == 401
-        assert ask_with(served, "").status == 401
+        refused = ask_with(served, "")
+        assert (refused.status, "`toolwire keys new NAME --store` makes it" in refused.json()["error"]["message"]) == (
+            401,
+            True,
+        )
     made = operator.run("new", "ana", "--team", "app", "--models", "fast", "--store")
     wait_for_change(pair, "ana", "new")
     lines = [RawConnection(served.port) for served in pair]  # they stay open
@@ -149,6 +153,7 @@ def test_every_gateway_sees_every_change(pair: list[Served], operator: Operator)
 
     operator.run("disable", "ana")
     wait_for_change(pair, "ana", "disable")
+    assert "the key `ana` has these settings already" in operator.run("disable", "ana", code=2)
     assert ask_again(made["key"]) == [401, 401]
     assert "is disabled" in ask_with(pair[0], made["key"]).json()["error"]["message"]
 

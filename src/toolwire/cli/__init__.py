@@ -25,6 +25,11 @@ class Command(NamedTuple):
     module: str
     summary: str
 
+    @property
+    def package(self) -> str:
+        """The folder that the module is in, or below; "" for a module that is not in one."""
+        return self.module.partition(".")[0] if "." in self.module else ""
+
 
 COMMANDS = {
     "serve": Command("gateway.serve", "Run the gateway"),
@@ -94,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for consoles that are not Unicode
@@ -114,6 +120,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     finally:
         _discard_unwritable_output()
+
+
+def _open_missing_streams() -> None:
+    """Python has no object for a stream that the caller has closed (`>&-`). It is empty, and takes any output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  open until the process ends
 
 
 def _discard_unwritable_output() -> None:

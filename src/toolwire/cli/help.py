@@ -51,7 +51,7 @@ def full_help() -> Iterator[str]:
     yield f"{terminal.paint_text('usage:', 'head')} toolwire COMMAND [arguments]\n\n{terminal.wrap_prose(ABOUT)}"
     width = max(map(len, (*COMMANDS, *dict(OPTIONS))))
     for group, title in GROUPS.items():
-        names = [name for name, command in COMMANDS.items() if command.module.rpartition(".")[0] == group]
+        names = [name for name, command in COMMANDS.items() if command.package == group]
         yield f"\n{terminal.heading(title)}"
         yield terminal.format_table(
             [(f"  {name:{width}}", COMMANDS[name].summary) for name in names], ["ok"] * len(names)

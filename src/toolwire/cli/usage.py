@@ -28,6 +28,7 @@ REWORDINGS = (
     (re.compile(r"argument (.*): expected (one|at least one) argument"), r"\1 needs a value"),
     (re.compile(r"argument (.*): invalid int value: '(.*)'"), r"\1: `\2` is not a whole number"),
     (re.compile(r"argument (.*): invalid float value: '(.*)'"), r"\1: `\2` is not a number"),
+    (re.compile(r"argument (.*): not allowed with argument (.*)"), r"\1 and \2 exclude each other"),
     (re.compile(r"argument (.*): ignored explicit argument '(.*)'"), r"\1 takes no value"),
     (re.compile(r"unrecognized arguments: (.*)"), r"unexpected arguments: `\1`"),
 )

@@ -249,7 +249,8 @@ def _explain(text: str) -> None:
 def limit_key(file: KeyFile, args: argparse.Namespace) -> None:
     amounts = read_amounts(args.limits or ())
     key = change_stored_key(file, args, key_edits.change_fields(args.name, read_rights(args), amounts))
-    print_change(args, key, f"{key.name}: {describe_rights(key)}; running gateways know it within seconds.")
+    rights = "; ".join(filter(None, (describe_rights(key), describe_state(key))))
+    print_change(args, key, f"{key.name}: {rights}. Running gateways know it within seconds.")
 
 
 def disable_key(file: KeyFile, args: argparse.Namespace) -> None:

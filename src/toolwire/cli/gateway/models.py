@@ -61,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    is_show = args.words[:1] == ["show"] and len(args.words) > 1
+    is_show = args.words[:1] == ["show"]
+    if args.words == ["show"]:
+        raise CommandError("which model?", "name it: `toolwire models show NAME`; `toolwire models` lists them all")
     if len(args.words) > (2 if is_show else 1):
         hint = "`toolwire models PATTERN` lists models, `toolwire models show NAME` explains one"
         raise CommandError(f"too many words: {' '.join(args.words)}", hint)

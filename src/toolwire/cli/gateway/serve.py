@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import sys
@@ -66,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         raise refuse_config(error) from None
     except OSError as error:
-        hint = "choose another port with --port; `toolwire doctor` says what uses this one"
+        is_taken = error.errno == errno.EADDRINUSE
+        hint = (
+            "stop the program that uses it, or choose another --port" if is_taken else "choose another --host or --port"
+        )
         raise CommandError(f"cannot listen on {error.filename}: {error.strerror}", hint) from None
 
 
@@ -102,7 +106,7 @@ def announce(origin: str, config: Config) -> None:
 def banner(origin: str, config: Config) -> Iterator[str]:
     """Where the gateway is, what it uses and what that lacks, and lines to copy."""
     yield f"{_paint(f'Toolwire {__version__}', 'head')} on {_paint(origin, 'ok')}   (stop it with Ctrl-C)\n\n"
-    yield terminal.format_table(list(summary_rows(config)), stream=sys.stderr)
+    yield terminal.format_table(list(summary_rows(origin, config)), stream=sys.stderr)
     key = PLACEHOLDER_KEY if config.server.needs_keys else ANY_KEY
     yield f"\n{_paint('Point a program at it', 'head')}, in its own terminal:\n"
     for sdk in sdk_settings(origin):
@@ -120,12 +124,16 @@ def _paint(text: str, colour: str) -> str:
     return terminal.paint_text(text, colour, sys.stderr)
 
 
-def summary_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """The file, the providers, the models, and what is missing."""
+def summary_rows(origin: str, config: Config) -> Iterator[tuple[str, str]]:
+    """The file, the console, the providers, the models, and what is missing."""
     places = " and ".join(
         str(place) if place.is_absolute() else f"./{place}" for place in config_file_places(os.environ)
     )
     yield "config", str(config.file.absolute()) if config.file else f"none; looked for {places}"
+    if config.has_console:
+        yield "console", f"{origin}/ shows every exchange in a browser"
+    elif config.console.enabled:
+        yield "console", "off: it needs a key of its own, `sha256` in [console]"
     providers = [provider for provider in config.providers.values() if not provider.is_demo]
     lines = [f"{provider.name}: {provider_state(provider)}" for provider in providers]
     if config.file is None:

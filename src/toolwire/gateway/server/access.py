@@ -12,14 +12,13 @@ from urllib.parse import unquote_plus, urlsplit
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, hash_key
+from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, NEW_STORED_KEY_COMMAND, hash_key
 from toolwire.gateway.config.config import ClientKey, ServerSettings
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.protocols import CODECS
 
 GATEWAY_KEY_HEADER = "x-toolwire-key"
 """The gateway's key, from clients that send their own provider key in the usual header (`forward_auth`)."""
-ASK_FOR_KEY = f"ask the operator of this gateway for one (`{NEW_KEY_COMMAND}` makes it)"
 KEYS_RETRY_AFTER = 5.0
 """Seconds, for clients whose key may be in a store that is down."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -42,6 +41,7 @@ class AccessControl:
 
     def __init__(self, server: ServerSettings) -> None:
         self._needs_keys = server.needs_keys
+        self._new_key_command = NEW_STORED_KEY_COMMAND if server.store_keys else NEW_KEY_COMMAND
         self.is_waiting_for_keys: Callable[[], bool] = lambda: False
         """Are the client keys of the store not known yet?"""
         self._blinding = secrets.token_bytes(32)
@@ -129,7 +129,8 @@ class AccessControl:
             what = "the gateway cannot read its client keys at the moment; try again later"
             return Failure("overloaded", what, 503, "store_unavailable", retry_after=KEYS_RETRY_AFTER)
         what = "unknown API key" if credential or gateway_key is not None else "no API key was sent"
-        return Failure("authentication", f"{what}; {ASK_FOR_KEY}", 401)
+        advice = f"ask the operator of this gateway for one (`{self._new_key_command}` makes it)"
+        return Failure("authentication", f"{what}; {advice}", 401)
 
     def refuse_running(self, key: ClientKey, now: float) -> Failure | None:
         """Why a request that began with this key may not go on; None if it may. Its key may be of an earlier

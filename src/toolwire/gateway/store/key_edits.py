@@ -63,5 +63,6 @@ def _change_key(name: str, change: Callable[[ClientKey], ClientKey]) -> EditKey:
 def _check_edit(before: ClientKey | None, after: ClientKey) -> KeyEdit | KeyRefused:
     detail = describe_change(before, after)
     if before == after:
-        return KeyRefused(f"nothing would change: the key `{after.name}` is so already")
+        what = f"nothing changes: the key `{after.name}` has these settings already"
+        return KeyRefused(what, "`toolwire keys list` shows them")
     return KeyEdit(after, detail)

@@ -41,7 +41,7 @@ FILTERS = (*DIMENSIONS, *sorted(ROW_GROUPS))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    by = f"what to show costs by, one or several with commas (default: model): {', '.join(GROUPS)}"
+    by = f"what to show costs by, one or several with commas (default: model): {', '.join(GROUPS)}; '' for the total"
     add("--by", metavar="GROUPS", default="model", help=by)
     since = f"from when: `24h`, `7d`, `4w`, or a time in UTC such as 2026-11-01T15:00 (default: {DEFAULT_SINCE})"
     add("--since", metavar="TIME", default=DEFAULT_SINCE, help=since)
@@ -80,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         write = print_csv
     write(query, sums)
+    if not config.costs.enabled:
+        sys.stderr.write("costs are not recorded now: `enabled` in [costs] is false\n")
     return 0
 
 
@@ -98,14 +100,16 @@ def _read_groups(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in GROUPS:
-            raise CommandError(f"cannot show costs by `{name}`", suggest_name(name, GROUPS))
+            raise CommandError(f"--by: cannot show costs by `{name}`", suggest_name(name, GROUPS))
     return names
 
 
 def _read_filter(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if name not in FILTERS or not equals:
-        raise CommandError(f"--only `{text}` is not possible", suggest_name(name, FILTERS) or "write NAME=VALUE")
+    if not equals:
+        raise CommandError(f"--only `{text}` has no value", "write NAME=VALUE, such as --only team=app")
+    if name not in FILTERS:
+        raise CommandError(f"--only: unknown name `{name}`", suggest_name(name, FILTERS))
     return name, value
 
 
@@ -142,7 +146,7 @@ def _show_group(name: str, value: str | int) -> str:
 
 
 def _show_cost(one: UsageSum) -> str:
-    """What is not known is said, not left out."""
+    """An unknown part of a cost is mentioned, not left out."""
     if one.unpriced_calls == one.calls:
         return UNKNOWN
     known = format_dollars(from_units(one.cost))
@@ -151,7 +155,7 @@ def _show_cost(one: UsageSum) -> str:
 
 def print_table(query: LedgerQuery, sums: Sequence[UsageSum]) -> None:
     if not sums:
-        sys.stderr.write("no calls of providers in this time\n")
+        sys.stderr.write("no calls to providers in this time\n")
         return
     total = sum(sums, UsageSum())
     has_reports = total.reported_calls > 0

@@ -52,14 +52,11 @@ def run(args: argparse.Namespace) -> int:
     config = load_or_report(args.config)
     if config.server.store_keys:
         config = replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
-    if not config.limits:
-        raise CommandError("there are no limits", "add [[limits]] to the file: see the guide Limits")
-    found = asyncio.run(_list_counters(_open_shared_counters(config)))
-    if isinstance(found, StoreDown):
-        raise CommandError(found.reason, "start it, or see [counters] and [store] in the file", EXIT_DOWN)
-    uses = list(find_uses(config.limits, found))
+    uses = list(find_uses(config.limits, read_counters(config))) if config.limits else []
     if args.json:
         sys.stdout.write(terminal.format_json(uses))
+    elif not uses:
+        sys.stderr.write("no limits are configured: add [[limits]] to the file, or limits to a key\n")
     else:
         rows = [("limit", "for", "amount", "used", "reserved", "opens in"), *map(_row, uses)]
         sys.stdout.write(terminal.format_table(rows, has_header=True))
@@ -88,6 +85,13 @@ def _open_shared_counters(config: Config) -> Counters:
         raise CommandError("the counters are in the memory of the gateway: `url` in [store] is `none`", hint)
     path = sqlite_path(url)
     return SqliteCounters(path) if path is not None else open_counters(config, os.environ)
+
+
+def read_counters(config: Config) -> list[CounterUse]:
+    found = asyncio.run(_list_counters(_open_shared_counters(config)))
+    if isinstance(found, StoreDown):
+        raise CommandError(found.reason, "start it, or see [counters] and [store] in the file", EXIT_DOWN)
+    return found
 
 
 async def _list_counters(counters: Counters) -> list[CounterUse] | StoreDown:
