@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -338,7 +339,7 @@ def test_the_log_the_metrics_and_the_console_say_it(served: Served, client: str)
     assert (broken["cause"], broken["place"], broken["level"]) == ("time", "/system", "warn")
     assert (broken["expected_tokens"], broken["read_tokens"], broken["missed_tokens"]) == (5010, 0, 5010)
     assert broken["session"] == exchanges[sent[1].id]["session"]
-    assert "10:16:02" in broken["excerpt"]
+    assert "excerpt" not in broken
     assert broken["extra_cost_usd"] > 0
     assert SECRET not in json.dumps(lines)
     metrics = ask(served.port, "GET", "/metrics").data.decode()
@@ -351,6 +352,19 @@ def test_the_log_the_metrics_and_the_console_say_it(served: Served, client: str)
     turns_shown = ask(served.port, "GET", f"/console/api/v1/sessions/{row['id']}").json()["turns"]
     assert [turn["prefix_break"] and turn["prefix_break"]["place"] for turn in turns_shown] == [None, "/system", None]
     assert SECRET not in json.dumps(turns_shown)
+
+
+def test_the_log_has_an_excerpt_only_where_it_may_have_text(tmp_path: Path) -> None:
+    with stage(tmp_path, "log_bodies = true\n") as served:
+        scene = served.scene("anthropic", answered(10, 0, 5000), answered(100, 0, 5000))
+        for stamp in ("10:15:01", "10:16:02"):
+            system = f"{LONG} It is {stamp}, the key is {SECRET}. {LONG}"
+            messages = [{"role": "user", "content": "One"}]
+            sent = call(served, "anthropic", scene.model, False, messages=messages, system=system)
+        lines = [json.loads(line) for line in _wait(served, sent.id)]
+    (broken,) = [line for line in lines if line["event"] == "cache_prefix_broken"]
+    assert "10:16:02" in broken["excerpt"]
+    assert SECRET not in json.dumps(lines)
 
 
 def _wait(served: Served, request_id: str) -> list[str]:

@@ -217,7 +217,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     arguments."""
     watch_cache: bool = True
     """Compare the prompts of a session, and warn once if a prefix has changed that the provider could have read from
-    its cache. The warning has a short excerpt of the prompt."""
+    its cache. With `log_bodies`, or at the level `debug`, the warning has a short excerpt of the prompt."""
     log_bodies: bool = False
     """Log the bodies of requests and answers. They contain everything that your users write."""
     secret_env: str = ""

@@ -60,9 +60,11 @@ LOG_DELAY = 0.02
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-def describe_break(record: ExchangeRecord, report: CacheReport) -> dict[str, object]:
-    """The fields of the line about a broken prefix. The log removes secrets from them."""
+def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: bool) -> dict[str, object]:
+    """The fields of the line about a broken prefix. The log removes secrets from them. The excerpt is text of the
+    conversation, which is logged only where the operator asks for such text."""
     fields = {
+        "key_name": record.key_name,
         "session": record.session,
         "request_id": record.request_id,
         "provider": record.provider,
@@ -71,7 +73,7 @@ def describe_break(record: ExchangeRecord, report: CacheReport) -> dict[str, obj
         "message": f"the prompt cache could not be read: {report.reason}",
         "cause": report.cause,
         "place": report.place,
-        "excerpt": report.excerpt,
+        "excerpt": report.excerpt if has_excerpt else "",
         "expected_tokens": report.expected,
         "read_tokens": report.read,
         "missed_tokens": report.missed,
@@ -115,6 +117,7 @@ class Telemetry:
     ) -> None:
         """Apply settings, and the secrets that must never be logged. `console` is given if it is on."""
         self.wants_bodies = server.log_bodies and server.log_format != "none"
+        self._may_log_text = server.log_bodies or server.log_level == "debug"
         self.wants_capture = console is not None or (server.log_level == "debug" and server.log_format != "none")
         if console is not None:
             self.recent.configure(console.max_exchanges, console.max_bytes // server.workers)
@@ -209,7 +212,7 @@ class Telemetry:
             if self.ledger is not None:
                 self.ledger.add_records(records)
             for record, report in broken:
-                self.log.log_event("cache_prefix_broken", describe_break(record, report), "warn")
+                self.log.log_event("cache_prefix_broken", describe_break(record, report, self._may_log_text), "warn")
             if self.wants_capture:
                 self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:
