@@ -36,7 +36,7 @@ from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.gateway.config import config as gateway_config
 from toolwire.gateway.config.load import find_problems, load_config
 from toolwire.gateway.console.api import API_PATH
-from toolwire.gateway.pipeline.accounts import first_to_wake, list_awake, rank_accounts
+from toolwire.gateway.pipeline.accounts import find_first_to_wake, list_awake_accounts, rank_accounts
 from toolwire.gateway.pipeline.provider_health import ALL_MODELS, MAX_MOVED_SESSIONS, ProviderHealth
 
 KEY_OF = {name: f"sk-key-of-account-{name}-0123456789" for name in "abc"}
@@ -88,10 +88,10 @@ def test_accounts_that_rest_are_skipped_and_the_others_keep_their_order(
     for name in resting:
         health.start_rest(f"p/{name}", data.draw(st.sampled_from(["m", ALL_MODELS])), 100.0, 5.0)
     ranked = [one.account for one in rank_accounts(provider.accounts, session)]
-    awake = [one.account for one in list_awake(provider, session, "m", health, 101.0)]
+    awake = [one.account for one in list_awake_accounts(provider, session, "m", health, 101.0)]
     assert awake == [name for name in ranked if name not in resting]
-    assert [one.account for one in list_awake(provider, session, "m", health, 105.0)] == ranked
-    assert [one.account for one in list_awake(provider, session, "m", health, 105.0)] == ranked
+    assert [one.account for one in list_awake_accounts(provider, session, "m", health, 105.0)] == ranked
+    assert [one.account for one in list_awake_accounts(provider, session, "m", health, 105.0)] == ranked
 
 
 @settings(max_examples=20)
@@ -117,7 +117,7 @@ def test_a_session_that_had_to_move_stays_where_it_went() -> None:
     first, second, third = (one.account for one in rank_accounts(provider.accounts, "s"))
 
     def awake(now: float) -> list[str]:
-        return [one.account for one in list_awake(provider, "s", "m", health, now)]
+        return [one.account for one in list_awake_accounts(provider, "s", "m", health, now)]
 
     health.start_rest(f"p/{first}", "m", 0.0, 10.0)
     assert awake(1.0) == [second, third]
@@ -133,8 +133,8 @@ def test_if_all_rest_the_first_that_wakes_is_asked() -> None:
     provider, health = pool(account("a"), account("b")), ProviderHealth(lambda *_: None)
     health.start_rest("p/a", "m", 0.0, 10.0)
     health.start_rest("p/b", ALL_MODELS, 0.0, 5.0)
-    assert list_awake(provider, "s", "m", health, 1.0) == []
-    assert first_to_wake(provider, "s", "m", health).account == "b"
+    assert list_awake_accounts(provider, "s", "m", health, 1.0) == []
+    assert find_first_to_wake(provider, "s", "m", health).account == "b"
 
 
 def test_what_is_remembered_of_sessions_and_rests_is_bounded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -66,7 +66,16 @@ def rows(draw: st.DrawFn) -> LedgerRow:
 
 def summed(written: Sequence[LedgerRow]) -> dict[str, int]:
     """The model: what the rows come to."""
-    return {name: sum(int(row.numbers[place]) for row in written) for place, name in enumerate(NUMBERS)}
+    flags: dict[str, Callable[[LedgerRow], bool]] = {
+        "calls": lambda row: True,
+        "unknown_calls": lambda row: row.input is None,
+        "estimated_calls": lambda row: row.estimated,
+        "unpriced_calls": lambda row: row.cost is None,
+        "reported_calls": lambda row: row.reported_cost is not None,
+    }
+    return {
+        name: sum(flags[name](row) if name in flags else getattr(row, name) or 0 for row in written) for name in NUMBERS
+    }
 
 
 def numbers_of(found: UsageSum) -> dict[str, int]:

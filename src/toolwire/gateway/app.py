@@ -333,8 +333,8 @@ class Gateway:
     def _report_process_key(self, why: str) -> None:
         if not self._has_reported_process_key:
             self._has_reported_process_key = True
-            what = f"what clients carry is signed with a key that ends with this process: {why}"
-            hint = "set [server] secret_env, or other gateways and this one after a restart will not accept it"
+            what = f"the key that signs signatures and summaries for clients cannot be stored: {why}"
+            hint = "set [server] secret_env: without it, they are not accepted after a restart or by other gateways"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint=hint)
 
     async def _wait_for_shared_key(self) -> None:
@@ -348,7 +348,7 @@ class Gateway:
             runtime.set_envelope_keys(self._load_envelope_keys(runtime.config))
 
     def _on_shared_key_failed(self, reason: str) -> None:
-        what = f"the key that signs what clients carry cannot be loaded, another one signs until then: {reason}"
+        what = f"the key that signs signatures and summaries for clients cannot be loaded, another is used: {reason}"
         hint = "repair the store, or set [server] secret_env"
         self._telemetry.log_event("envelope_key_unavailable", level="warn", message=what, hint=hint)
 

@@ -1,7 +1,7 @@
 """gpt-oss (harmony): messages `<|start|>assistant to=RECIPIENT<|channel|>CHANNEL <|constrain|>json<|message|>…<|end|>`.
 
 The channel analysis is reasoning; commentary and final are for the user; a message to a function is a call. The first
-`<|start|>assistant` stands in the prompt. A server that drops special tokens leaves `analysis…assistantfinal…` and
+`<|start|>assistant` is in the prompt. A server that drops special tokens leaves `analysis…assistantfinal…` and
 `assistantcommentary to=functions.NAME json{…}`.
 """
 

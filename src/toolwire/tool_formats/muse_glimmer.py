@@ -1,6 +1,6 @@
 """Muse Glimmer: messages `<|start|>assistant to=RECIPIENT<|message|>…<|eom|>`. To `self` it thinks, to `user` it
 answers, to a tool it writes `<atem:function_calls>` with `<atem:invoke name="NAME">`. The first `<|start|>assistant`
-stands in the prompt."""
+is in the prompt."""
 
 from __future__ import annotations
 

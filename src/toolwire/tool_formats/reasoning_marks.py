@@ -37,7 +37,7 @@ STRAY_CLOSINGS: Final = (
     "</think>", "</mm:think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "<|close|>think<|sep|>",
     "[BEGIN FINAL RESPONSE]",
 )  # fmt: skip
-"""They may come without their opening, which stands in the prompt then."""
+"""They may come without their opening, which is in the prompt then."""
 
 PREFILLED: Final = ReasoningMark("", STRAY_CLOSINGS)
 """Reasoning that was opened in the prompt, before its first character: some models write the opening once more."""

@@ -34,13 +34,14 @@ from toolwire.tool_formats.whole_fence import read_fence
 MAX_HELD: Final = 1_000_000
 """Characters that are held back at most; then they are text."""
 _PORTION: Final = 512
-"""Characters that are looked at in one step, so that a reader that looks at all of them stays cheap."""
+"""Characters of a long text that are added in the first step. Readers look at all the text that is there: in steps, they
+need not look at what follows a short frame."""
 _FREE_ASKS: Final = 16
 """After so many questions about one frame, the next comes only when its text has doubled."""
 _WORK_FACTOR: Final = 16
 _FREE_WORK: Final = 4 * MAX_HELD
-"""The readers may look at every character so often, and at so many more; then all is text. Only texts that are made for
-it get there."""
+"""The readers may look at each character `_WORK_FACTOR` times, and at `_FREE_WORK` more. Then everything is text. Only
+a text that is made to take long gets there."""
 
 _MAX_END_TOKENS: Final = 1000
 """Characters of end tokens that are held back."""
@@ -97,7 +98,7 @@ class TextReader:
         is_nested: bool = False,
     ) -> None:
         """`is_call_required`: the request demands a call. `expects_json`: its `response_format` asks for JSON, so bare
-        JSON is the answer. `is_reasoning_open`: the opening mark stood in the prompt. `is_nested`: the text is the
+        JSON is the answer. `is_reasoning_open`: the opening mark was in the prompt. `is_nested`: the text is the
         content of a fence."""
         self._formats = tuple(
             one
@@ -371,7 +372,7 @@ class TextReader:
         return None if self._was_reasoning_closed else self._read_stray_closing(situation)
 
     def _read_stray_closing(self, situation: Situation) -> bool | None:
-        """The end of reasoning whose opening stood in the prompt. What was sent before it cannot be called back."""
+        """The end of reasoning whose opening was in the prompt. What was sent before it cannot be taken back."""
         closing = next((one for one in STRAY_CLOSINGS if self._text.startswith(one, self._at)), None)
         if closing is None:
             return None
@@ -433,7 +434,7 @@ class TextReader:
         return True
 
     def _begin_prefilled(self, situation: Situation) -> bool:
-        """Pass the opening mark if the model writes it although it stood in the prompt."""
+        """Pass the opening mark if the model writes it although it was in the prompt."""
         found = _find_word(self._text, self._at)
         if found is None:
             return False

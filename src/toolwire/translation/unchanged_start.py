@@ -2,8 +2,8 @@
 
 As long as the repaired events say the same as the events that came, the client gets the provider's own frames, with all
 that only this protocol knows. Frames wait while a repair holds back what they say, because it may be the beginning of a
-call. From the first change on, the answer is written anew: the new writer is told the history first, so that it goes on
-where the frames end.
+call. From the first change on, the answer is written again: the new writer is told the history first, so that it goes
+on where the frames end.
 """
 
 from __future__ import annotations

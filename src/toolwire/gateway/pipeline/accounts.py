@@ -40,7 +40,9 @@ def rank_accounts(accounts: Sequence[Provider], session: str) -> list[Provider]:
     return sorted(usable, key=lambda account: -score_account(session, account))
 
 
-def list_awake(provider: Provider, session: str, model: str, health: ProviderHealth, now: float) -> list[Provider]:
+def list_awake_accounts(
+    provider: Provider, session: str, model: str, health: ProviderHealth, now: float
+) -> list[Provider]:
     """The accounts that a session can be sent to now, the best one first; none if all rest. A session that had to move
     stays where it went."""
     awake = [
@@ -54,7 +56,7 @@ def list_awake(provider: Provider, session: str, model: str, health: ProviderHea
     return awake
 
 
-def first_to_wake(provider: Provider, session: str, model: str, health: ProviderHealth) -> Provider:
+def find_first_to_wake(provider: Provider, session: str, model: str, health: ProviderHealth) -> Provider:
     """If all accounts rest: the one that rests for the shortest time."""
     ranked = rank_accounts(provider.accounts, session)
     return min(ranked, key=lambda account: health.rests_until(account.label, model))
@@ -64,8 +66,8 @@ def choose_account(provider: Provider, session: str, model: str, health: Provide
     """The one account for a request that is sent only once; the provider itself if it has no others."""
     if not provider.accounts:
         return provider
-    awake = list_awake(provider, session, model, health, now)
-    return awake[0] if awake else first_to_wake(provider, session, model, health)
+    awake = list_awake_accounts(provider, session, model, health, now)
+    return awake[0] if awake else find_first_to_wake(provider, session, model, health)
 
 
 def target_account(target: Target, session: str, health: ProviderHealth, now: float) -> Target:

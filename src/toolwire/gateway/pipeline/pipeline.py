@@ -30,7 +30,7 @@ from toolwire.gateway.pipeline.accounts import (
     MAX_REST,
     WHOLE_ACCOUNT_FAILURES,
     find_account,
-    list_awake,
+    list_awake_accounts,
     rank_accounts,
     target_account,
 )
@@ -243,7 +243,7 @@ class Pipeline:
                     awake.append(target)
                 continue
             pinned = find_account(provider, call.pinned_accounts.get(provider.name, ""))
-            accounts = [pinned] if pinned is not None else list_awake(provider, session, model, health, now)
+            accounts = [pinned] if pinned is not None else list_awake_accounts(provider, session, model, health, now)
             awake += [replace(target, provider=account) for account in accounts]
         return tuple(awake) or (target_account(targets[0], session, health, now),)
 

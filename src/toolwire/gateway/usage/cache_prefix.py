@@ -18,14 +18,14 @@ changed; a time or an id in them changes from turn to turn; the turn before is t
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
-_MARK = b'"cache_control"'
-_remove_marks = re.compile(
+_BREAKPOINT = b'"cache_control"'
+_remove_breakpoints = re.compile(
     rb',\s*"cache_control"\s*:\s*(?:\{[^{}]*\}|null)|"cache_control"\s*:\s*(?:\{[^{}]*\}|null)\s*,?'
 ).sub
-"""Anthropic's marks of what to cache. Agents move them with every turn; the cache itself does not depend on them."""
+"""Anthropic's cache breakpoints. Agents move them with every turn; what is cached does not depend on them."""
 _TEXT_PART_START, _TEXT_PART_END = b'[{"type":"text","text":', b'"}]}'
-"""Around a message that is one text. Claude Code writes a text that has a mark as a part, and the same text without a
-mark as it is."""
+"""Around a message that is one text. Claude Code writes a text with a breakpoint as a part, and the same text without one
+as a string."""
 _CHANGING_TEXT = re.compile(r"\d{1,4}[-:./]\d{1,2}|\d{10,13}|[0-9a-f]{8}-[0-9a-f]{4}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 
 
@@ -56,7 +56,7 @@ class Prompt(Struct, frozen=True, gc=False):
 
     shape: PromptShape
     pieces: Sequence[bytes]
-    """As they were sent, without marks of what to cache."""
+    """As they were sent, without cache breakpoints."""
 
 
 def split_prompt(body: bytes, protocol: str) -> Prompt | None:
@@ -77,8 +77,8 @@ def split_prompt(body: bytes, protocol: str) -> Prompt | None:
         turns=len(turns),
     )
     pieces = [*tools, *([bytes(instructions)] if instructions is not None else ()), *turns]
-    if body.find(_MARK) >= 0:
-        pieces = [_remove_marks(b"", piece) if piece.find(_MARK) >= 0 else piece for piece in pieces]
+    if body.find(_BREAKPOINT) >= 0:
+        pieces = [_remove_breakpoints(b"", piece) if piece.find(_BREAKPOINT) >= 0 else piece for piece in pieces]
     return Prompt(shape, pieces)
 
 

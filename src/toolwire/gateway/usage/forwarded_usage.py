@@ -1,4 +1,4 @@
-"""Finds the usage in answers that are forwarded without being read, such as embeddings: it stands near their end."""
+"""Finds the usage in answers that are forwarded without being read, such as embeddings: it is near their end."""
 
 from __future__ import annotations
 

@@ -73,15 +73,6 @@ class LedgerRow(Struct, frozen=True, gc=False):
     """In 10⁻¹² USD, as the provider says it; None if it does not."""
     estimated: bool
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """What it adds to the sums, in the order of `NUMBERS`."""
-        return (
-            1, self.input is None, self.estimated, self.cost is None, self.reported_cost is not None,
-            self.input or 0, self.output or 0, self.cache_read or 0, self.cache_write or 0, self.reasoning or 0,
-            self.cost or 0, self.reported_cost or 0,
-        )  # fmt: skip
-
 
 class UsageSum(Struct, frozen=True, gc=False, kw_only=True):
     """What the calls of one group have used."""
@@ -106,7 +97,7 @@ class UsageSum(Struct, frozen=True, gc=False, kw_only=True):
     reported_cost: int = 0
 
     def __add__(self, other: UsageSum) -> UsageSum:
-        """Of two groups that are shown as one, the first."""
+        """Both together, in the group of the first."""
         return UsageSum(group=self.group, **{name: getattr(self, name) + getattr(other, name) for name in NUMBERS})
 
 

@@ -32,13 +32,15 @@ from toolwire.gateway.usage.counters import Charge, CounterState, Reserved, Unit
 from toolwire.gateway.usage.reservations import Reservations
 from toolwire.policy.rules import matches_globs
 
-UNITS_PER_DOLLAR = 1_000_000_000
+COUNTS_PER_DOLLAR = 1_000_000_000
+"""Counters count billionths of a dollar: the numbers of Redis scripts are exact only up to 2^53, so not finer ones."""
 MAX_RESERVED_OUTPUT = 4096
 """Output tokens that a request reserves at most. Clients ask for as many as the model can give, and few use them."""
 DEFAULT_RESERVED_OUTPUT = 1024
 """For requests that set no limit."""
 TOKEN_STEP = 64
 PRICE_SECONDS = 3600
+"""Estimates are rounded up to so many tokens, and priced once for so many seconds, so that they can be cached."""
 MAX_SETTLED = 2**48
 """Providers can count nonsense, and counters have an end."""
 PARALLEL_RETRY_AFTER = 2.0
@@ -56,11 +58,13 @@ INNER_OPERATIONS = frozenset({"describe_image"})
 """Requests that the gateway makes itself while it serves one of a client: they use tokens, but are not requests."""
 _MAX_CACHED = 4096
 _MAX_GROUP = 100
+"""Characters of a group in the name of a counter; a longer one is a digest there."""
 _MAX_NOTED = 10_000
 _find_output_limit = re.compile(
     rb'"max(?:_tokens|_completion_tokens|_output_tokens|OutputTokens)"\s*:\s*(\d{1,9})'
 ).match
 _MAX_STARTS = 16
+"""Keys that begin with `max`, of which one is the limit of output tokens, before the search ends."""
 
 Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
 
@@ -330,7 +334,7 @@ class Limits:
         gauges, ends, now = self._metrics.values, self._metrics.limit_ends, monotonic()
         for rule, charge, state in zip(rules, charges, reserved.states, strict=True):
             taken = state.taken + (0 if reserved.refused else charge.amount)
-            gauges[rule.gauge] = taken / UNITS_PER_DOLLAR if rule.measure == "dollars" else taken
+            gauges[rule.gauge] = taken / COUNTS_PER_DOLLAR if rule.measure == "dollars" else taken
             ends[rule.gauge] = now + (PARALLEL_SHOWN_SECONDS if rule.unit == "none" else state.opens_after)
             if taken > rule.maximum and rule.limit.soft:
                 self._warn_soft(rule, taken, state)
@@ -401,7 +405,7 @@ def _estimate_dollars(provider: Provider, model: str, input_tokens: int, output_
 
 def count_dollars(amount: Decimal | None) -> int:
     """In the units of the counters, rounded up. What is not known is not counted."""
-    return 0 if amount is None else math.ceil(amount * UNITS_PER_DOLLAR)
+    return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
 
 
 def estimate_output(body: bytes) -> int:
@@ -437,7 +441,7 @@ def _wait_seconds(rule: LimitRule, state: CounterState) -> float:
 
 
 def _file_amount(rule: LimitRule, amount: int) -> float:
-    return amount / UNITS_PER_DOLLAR if rule.measure == "dollars" else float(amount)
+    return amount / COUNTS_PER_DOLLAR if rule.measure == "dollars" else float(amount)
 
 
 def _describe_limit(rule: LimitRule) -> str:
@@ -447,7 +451,7 @@ def _describe_limit(rule: LimitRule) -> str:
 
 def _describe_use(rule: LimitRule, amount: int) -> str:
     if rule.measure == "dollars":
-        return format_dollars(Decimal(amount) / UNITS_PER_DOLLAR)
+        return format_dollars(Decimal(amount) / COUNTS_PER_DOLLAR)
     return f"{amount:,} {rule.measure.replace('_', ' ')}"
 
 

@@ -24,7 +24,7 @@ from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.amounts import format_dollars, write_amount
 from toolwire.gateway.usage.counters import Counters, CounterUse
 from toolwire.gateway.usage.counters_sqlite import SqliteCounters
-from toolwire.gateway.usage.limits import UNITS_PER_DOLLAR
+from toolwire.gateway.usage.limits import COUNTS_PER_DOLLAR
 from toolwire.gateway.usage.open_counters import open_counters
 
 
@@ -117,7 +117,7 @@ def find_uses(limits: Sequence[Limit], counters: Sequence[CounterUse]) -> Iterat
 
 def _describe_use(limit: Limit, field: str, group: str, use: CounterUse) -> LimitUse:
     is_money = field.startswith("dollars")
-    used, held = (write_amount(Decimal(one) / UNITS_PER_DOLLAR) if is_money else one for one in (use.used, use.held))
+    used, held = (write_amount(Decimal(one) / COUNTS_PER_DOLLAR) if is_money else one for one in (use.used, use.held))
     opens = use.opens_after if use.unit not in ("", "none") else None
     return LimitUse(limit.name, group, field, getattr(limit, field), used, held, opens, limit.soft)
 
