@@ -34,8 +34,8 @@ from toolwire.tool_formats.whole_fence import read_fence
 MAX_HELD: Final = 1_000_000
 """Characters that are held back at most; then they are text."""
 _PORTION: Final = 512
-"""Characters of a long text that are added in the first step. Readers look at all the text that is there: in steps, they
-need not look at what follows a short frame."""
+"""Characters of a long text that are added in the first step. Readers look at all the text that is there: in steps,
+they need not look at what follows a short frame."""
 _FREE_ASKS: Final = 16
 """After so many questions about one frame, the next comes only when its text has doubled."""
 _WORK_FACTOR: Final = 16

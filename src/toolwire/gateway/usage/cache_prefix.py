@@ -24,8 +24,8 @@ _remove_breakpoints = re.compile(
 ).sub
 """Anthropic's cache breakpoints. Agents move them with every turn; what is cached does not depend on them."""
 _TEXT_PART_START, _TEXT_PART_END = b'[{"type":"text","text":', b'"}]}'
-"""Around a message that is one text. Claude Code writes a text with a breakpoint as a part, and the same text without one
-as a string."""
+"""Around a message that is one text. Claude Code writes a text with a breakpoint as a part, and the same text without
+one as a string."""
 _CHANGING_TEXT = re.compile(r"\d{1,4}[-:./]\d{1,2}|\d{10,13}|[0-9a-f]{8}-[0-9a-f]{4}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 
 
