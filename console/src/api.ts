@@ -25,7 +25,6 @@ export interface CacheUsage {
   cause: string;
   reason: string;
   place: string;
-  excerpt: string;
   extra_cost_usd: number | null;
 }
 

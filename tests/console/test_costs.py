@@ -81,6 +81,8 @@ def test_an_exchange_shows_the_cost_of_each_call(gateways: ExitStack, tmp_path: 
     words = ("pool", "account work", scene.name, "$0.00425", "$0.0014", "1,000", "640", "300", "128")
     page.find(f"{COST} tbody tr").wait_for_text(*words)
     page.find("dl.summary").wait_for_text("cost", "$0.00425")
+    page.find("dl.summary a").click()
+    page.find(".figures div:has(dt:text-is('As providers report it')) dd:text-is('$0.0014')").wait()
 
     first = served.scene("anthropic", write_chunked(*frames("anthropic")[:1], failing("anthropic")))
     second = served.scene("openai-chat", play_script("openai-chat", True))

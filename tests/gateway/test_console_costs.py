@@ -155,14 +155,13 @@ def test_a_session_has_its_total_and_what_the_cache_gave_for_each_turn(served: S
     assert first is None
     assert (second["expected_tokens"], second["read_tokens"], second["missed_tokens"]) == (4000, 0, 4000)
     assert (second["cause"], second["place"]) == ("time", found["turns"][1]["prefix_break"]["place"])
-    assert "10:16:02" in second["excerpt"]
     assert (third["expected_tokens"], third["read_tokens"], third["missed_tokens"]) == (4100, 4100, 0)
     # 4,000 tokens at $1.25 instead of $0.125 for a million.
     assert [second["extra_cost_usd"], third["extra_cost_usd"]] == [Decimal("0.0045"), 0]
     assert found["session"]["extra_cost_usd"] == Decimal("0.0045")
     id = found["turns"][1]["exchange"]["id"]
     assert get(served, f"exchanges/{id}")["cache"] == second
-    assert SECRET not in json.dumps(found, default=str)
+    assert SECRET[:20] not in json.dumps(found, default=str)  # an excerpt may end in the middle of it
 
 
 def test_what_a_broken_prefix_cost_is_unknown_without_prices(served: Served) -> None:

@@ -132,8 +132,6 @@ class CacheUsage(Struct, frozen=True, kw_only=True):
     """The same as a sentence, if the prefix broke."""
     place: str
     """The first place that differs, as a JSON Pointer into the request to the provider; "" if there is none."""
-    excerpt: str
-    """The text there."""
     extra_cost_usd: Decimal | None
     """What the missed tokens cost more than if they had been read; None if it is unknown."""
 

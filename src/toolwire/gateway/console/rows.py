@@ -135,7 +135,6 @@ def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> Cach
         cause=report.cause,
         reason=clean(report.reason),
         place=clean(report.place),
-        excerpt=clean(report.excerpt),
         extra_cost_usd=shorten_amount(report.cost) if report.missed else Decimal(0),
     )
 
