@@ -191,6 +191,7 @@ def asked(served: Served, scene: Scene, name: str, headers: Mapping[str, str] | 
         ('provider = "chat"', {"ana": 3, "ben": 0, "ci": 0}),
         ('provider = "gem*"', {"ana": 9, "ben": 9, "ci": 9}),
         ('model = "gpt-4.1-*"', {"ana": 3, "ben": 0, "ci": 0}),
+        ('model = "GPT-4.1-*"', {"ana": 3, "ben": 0, "ci": 0}),
         ('model = "chat/*"', {"ana": 9, "ben": 9, "ci": 9}),
         ('agent = "codex"', {"ana": 9, "ben": 9, "ci": 9}),
         ('agent = "claude"', {"ana": 3, "ben": 0, "ci": 0}),
@@ -208,6 +209,18 @@ def test_a_limit_is_for_those_that_it_selects(limit: str, allowed: dict[str, int
                 statuses.append(asked(served, scene, name, agent, max_tokens=400))
                 used(served)
             assert statuses == [200] * count + [429] * (9 - count), name
+
+
+@pytest.mark.parametrize("spelling", ["gemini/{name}", "gemini/models/{name}", "models/gemini/models/{name}"])
+@pytest.mark.parametrize("limit", ['model = "gemini-3.8-*"\ntokens_per_day = 90', "dollars_per_day = 0.0001"])
+@pytest.mark.parametrize("client", ["openai-chat", "gemini"])
+def test_a_model_is_the_same_in_every_spelling(client: str, limit: str, spelling: str, tmp_path: Path) -> None:
+    """Google takes the name with its collection and without. Only one of them has a price in the catalogue."""
+    with limited(tmp_path, f"[[limits]]\n{limit}\n") as served:
+        scene = served.scene("gemini", play_script("gemini", False))
+        got = call(served, client, spelling.format(name=scene.name), False, sent_key("ana"))
+        assert "this request alone needs about" in refused(client, got)
+        assert not scene.asked
 
 
 def test_a_request_that_several_limits_select_must_fit_all_and_counts_in_all(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from toolwire.gateway.pipeline.headers import PROVIDER_HEADER, client_response_h
 from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.pipeline.provider_objects import ProviderObjects
-from toolwire.gateway.pipeline.route import Target, keep_allowed
+from toolwire.gateway.pipeline.route import Target, keep_allowed, strip_collection
 from toolwire.gateway.pipeline.upload_sessions import UploadSession
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
@@ -250,7 +250,7 @@ def _find_target(
         message = f"the key `{key.name}` is limited to certain models, and this request does not name one"
         return Failure("permission", message, 403)
     speaker = call.runtime.router.find_speaker(protocol, key)
-    return Target(speaker, named.name) if speaker is not None else None
+    return Target(speaker, strip_collection(speaker, named.name)) if speaker is not None else None
 
 
 def _refuse_query(request: ClientRequest) -> Failure | None:

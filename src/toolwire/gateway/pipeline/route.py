@@ -42,6 +42,15 @@ class Target(Struct, frozen=True, cache_hash=True):
     """Of the model's rule; what it leaves out is that of the provider."""
 
 
+def strip_collection(provider: Provider, model: str) -> str:
+    """The model's name without the collection that it may begin with, in a protocol of its provider."""
+    for protocol in provider.protocols:
+        collection = find_codec(protocol).http.model_collection
+        while collection and model.startswith(collection):
+            model = model[len(collection) :]
+    return model
+
+
 class Router:
     """Finds the targets of a model, under one configuration."""
 
@@ -145,7 +154,8 @@ class Router:
             yield found
         elif found is not None and found.name not in seen:
             provider = self.config.providers[found.provider]
-            yield Target(provider, found.model or name, found.protocol, found.max_output_tokens, found)
+            model = strip_collection(provider, found.model or name)
+            yield Target(provider, model, found.protocol, found.max_output_tokens, found)
             for fallback in found.fallbacks:
                 yield from self._expand_targets(fallback, seen | {found.name})
 
@@ -157,7 +167,7 @@ class Router:
         pattern_rule = next((rule for rule in self._pattern_rules if matches_pattern(name, rule.name)), None)
         first, _, rest = name.partition("/")
         provider = self.config.providers.get(first) if rest else None
-        direct = Target(provider, rest) if provider is not None else None
+        direct = Target(provider, strip_collection(provider, rest)) if provider is not None else None
         found = direct or pattern_rule if is_fallback else pattern_rule or direct
         if found is not None:
             return found

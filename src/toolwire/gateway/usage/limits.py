@@ -228,10 +228,11 @@ class Limits:
     # --- which limits apply ---
 
     def _build_rules(self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool) -> RuleSet:
-        values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model}
+        # Some providers take the names of models in any case (Azure).
+        values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model.lower()}
         rules: list[LimitRule] = []
         for limit in self._limits:
-            if not all(_matches(values[name], getattr(limit, name)) for name in SELECTORS):
+            if not all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS):
                 continue
             group = ", ".join(values[name] for name in limit.per)
             chosen = {"provider", "model"}.intersection(limit.per)
@@ -382,6 +383,11 @@ def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
 
 def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
     return tuple([Charge(rule.counter, rule.unit, amounts[rule.measure], rule.hard_maximum) for rule in rules])
+
+
+def _read_globs(limit: Limit, selector: str) -> tuple[str, ...]:
+    globs: tuple[str, ...] = getattr(limit, selector)
+    return tuple(glob.lower() for glob in globs) if selector == "model" else globs
 
 
 def _matches(value: str, globs: tuple[str, ...]) -> bool:

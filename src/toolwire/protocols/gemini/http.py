@@ -324,6 +324,7 @@ HTTP = Http(
     tool_marker=b'"parameters',
     sdk_base_url=("Google", "GOOGLE_GEMINI_BASE_URL", ""),
     model_in_body=False,
+    model_collection="models/",
     match_endpoint=match_endpoint,
     model_list_paths=("/v1beta/models", "/v1/models", "/v1alpha/models"),
     path_prefixes=tuple(
