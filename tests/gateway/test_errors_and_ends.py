@@ -15,6 +15,7 @@ from gateway.raw_exchange import (
     PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
+    STREAM_HEAD,
     Play,
     RawAnswer,
     ScriptedConnection,
@@ -308,6 +309,65 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     assert b'"half' not in got.data
     assert end or b"connection error" in got.data
     assert served.line(got.id)["failure"]
+
+
+BROKEN_OFF = ["error", "abort", "insufficient_system_resource", "network_error"]
+"""What OpenRouter, vLLM and SGLang, DeepSeek and Zhipu call it."""
+
+
+def broken_off(test: Any) -> Any:
+    for mark in (
+        pytest.mark.parametrize("reason", BROKEN_OFF),
+        pytest.mark.parametrize("client", [client for client in CLIENTS if client != "openai-chat"]),
+    ):
+        test = mark(test)
+    return test
+
+
+@broken_off
+def test_a_chat_server_whose_model_broke_off_has_failed(served: Served, client: str, reason: str) -> None:
+    """The finish reason says it: half an answer must not become the end of a turn."""
+    text = encode_json(body_of("openai-chat", ScriptedAnswer("Half an ans"))).replace('"stop"', f'"{reason}"')
+    scene = served.scene("openai-chat", answer(200, text.encode()))
+    got = call(served, client, scene.model, False)
+    assert got.status == 502
+    assert reason in error_of(client, got)["message"]
+
+
+@broken_off
+def test_a_stream_of_a_chat_server_whose_model_broke_off_is_a_failure(served: Served, client: str, reason: str) -> None:
+    pieces = [frame.replace(b'"stop"', f'"{reason}"'.encode()) for frame in frames("openai-chat", "Half an ans")]
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(*pieces[:2])
+        peer.wait_for_release()
+        peer.chunk(*pieces[2:], b"")
+
+    scene = served.scene("openai-chat", play)
+    line = open_call(served, client, scene.model, True)
+    response = line.start()
+    scene.go.set()
+    seen = RawAnswer(200, {}, response.read()).frames
+    line.disconnect()
+    assert is_failure(client, seen)
+    assert not is_complete(client, seen)
+
+
+@STREAMS
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses"])
+def test_an_answer_that_has_paused_is_not_complete(served: Served, client: str, stream: bool) -> None:
+    """Google ends an answer that its own SDKs would have continued with a token."""
+    body = body_of("gemini", ScriptedAnswer("Half an ans"))
+    body["candidates"][0] |= {"finishReason": "CONTINUATION", "continuationToken": "dG9rZW4="}
+    text = encode_json(body).encode()
+    scene = served.scene("gemini", write_chunked(b"data: %b\n\n" % text) if stream else answer(200, text))
+    got = call(served, client, scene.model, stream)
+    assert text_of(client, got, stream) == "Half an ans"
+    assert {"openai-chat": b'"finish_reason":"length"', "openai-responses": b'"status":"incomplete"'}[
+        client
+    ] in got.data
+    assert b'"response.completed"' not in got.data
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

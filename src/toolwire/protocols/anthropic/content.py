@@ -391,10 +391,10 @@ def _write_media(part: Media, ledger: Ledger, in_response: bool) -> Object | Non
     if part.file_id and is_foreign(part.origin):
         ledger.note("media-dropped", where, f"the file `{part.file_id}` is stored at another provider")
         return None
-    if part.kind == "image":
-        for field, value in (("detail", part.detail), ("name", part.name)):
-            if value and (field, value) != ("detail", "auto"):
-                ledger.note("no-counterpart", where, f"the {field} `{value}` of an image was left out")
+    if part.detail and part.detail != "auto":
+        ledger.note("no-counterpart", where, f"the detail `{part.detail}` was left out")
+    if part.name and part.kind == "image":
+        ledger.note("no-counterpart", where, f"the name `{part.name}` of an image was left out")
     source = _write_source(part, ledger)
     if source is None:
         ledger.note("media-dropped", where, f"{part.mime or part.kind} was left out")

@@ -93,8 +93,11 @@ KIND_BY_FINISH_REASON: Mapping[str, FinishKind] = {
 }  # fmt: skip
 """Every finish reason that is read."""
 
+FAILED_FINISH_REASONS = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
+"""Words for an answer that broke off: of OpenRouter, vLLM and SGLang, DeepSeek, Zhipu."""
+
 COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
-    "refusal": "filter", "sequence": "stop", "pause": "stop", "context": "length", "malformed": "stop", "other": "stop",
+    "refusal": "filter", "sequence": "stop", "pause": "length", "context": "length", "malformed": "stop", "other": "stop",
 }  # fmt: skip
 """Kinds that Chat has no finish reason for, and the kind they are written as."""
 

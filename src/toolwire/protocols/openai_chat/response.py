@@ -11,6 +11,7 @@ from toolwire.core.errors import expect_answer
 from toolwire.core.ir import (
     Call,
     Choice,
+    Failure,
     Finish,
     FinishKind,
     Logprobs,
@@ -61,6 +62,13 @@ def read_finish(raw: str, has_calls: bool, sequence: Json, path: Path) -> Finish
     if kind == "stop" and isinstance(sequence, str) and sequence:
         return Finish("sequence", raw, sequence, "", origin)
     return Finish(kind, raw, "", "", origin)
+
+
+def finish_failure(finish: Finish | None) -> Failure | None:
+    """The failure that a finish reason stands for, if any: half an answer must not look like a whole one."""
+    if finish is None or finish.raw not in names.FAILED_FINISH_REASONS:
+        return None
+    return Failure("upstream", f"the model's answer broke off ({finish.raw})", 502, finish.raw)
 
 
 class FinishReasonWriter(Struct, eq=False):
@@ -232,6 +240,7 @@ def read_response(body: Object) -> Response:
         choices.append(_read_choice(node, path, reading, number))
         if "error" in node and failure is None and isinstance(node["error"], dict):
             failure = read_failure(node, 0)
+        failure = failure or finish_failure(choices[-1].finish)
     counts = get_object(body, "usage", None)
     id, model = get_text(body, "id", None) or "", get_text(body, "model", None) or ""
     created = get_timestamp(body, "created", None)

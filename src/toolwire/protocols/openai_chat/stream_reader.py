@@ -38,7 +38,7 @@ from toolwire.protocols.openai_chat.content import (
 )
 from toolwire.protocols.openai_chat.errors import read_failure
 from toolwire.protocols.openai_chat.names import CUT_FINISH_KINDS, DONE, NAME
-from toolwire.protocols.openai_chat.response import read_finish, read_logprobs, read_usage
+from toolwire.protocols.openai_chat.response import finish_failure, read_finish, read_logprobs, read_usage
 from toolwire.protocols.openai_chat.stream_state import OpenCall, OpenChoice, UnknownFields
 from toolwire.protocols.openai_chat.tools import read_arguments, read_seal
 
@@ -77,6 +77,7 @@ class StreamReader:
         self._first_chunk: Object = {}
         """The chunk that started the answer."""
         self._ended = False
+        self._finish_failure: Failure | None = None
         self._unknown_fields = UnknownFields()
         self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
@@ -224,6 +225,8 @@ class StreamReader:
             self._events.append(ev.UsageUpdate(counts, self._frame))
             for field in reading.unknown_fields:
                 self._unknown_fields.add_once("usage", field)
+        if self._finish_failure is not None:
+            self._fail_stream(self._finish_failure, self._frame)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)
@@ -246,6 +249,7 @@ class StreamReader:
             self._unknown_fields.add_once("choice", UnknownField(path, "stop_reason"))
         if raw:
             finish = read_finish(str(raw), bool(choice.calls), sequence, (path, "finish_reason"))
+            self._finish_failure = self._finish_failure or finish_failure(finish)
             # A second finish reason counts only if the first was "stop".
             if choice.finish is None or (choice.finish.kind == "stop" and finish.kind != "stop"):
                 choice.finish = finish

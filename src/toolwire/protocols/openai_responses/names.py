@@ -153,7 +153,7 @@ INCOMPLETE_REASONS: Mapping[str, FinishKind] = {
 
 COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
     "sequence": "stop",
-    "pause": "stop",
+    "pause": "length",
     "context": "length",
     "refusal": "filter",
 }

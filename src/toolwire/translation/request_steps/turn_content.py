@@ -61,6 +61,9 @@ def place_system_prompt(request: Request, constraints: Constraints, ledger: Ledg
     if constraints.system_placement == "both" and (not is_plain_text or len(leading) == len(rest)):
         return request if rest or not request.system else _system_as_turn(request, ledger)
     if leading:
+        for turn in leading:
+            if turn.name:
+                ledger.note("no-counterpart", source_path(turn), f"the name `{turn.name}` of a turn was left out")
         rest = rest[len(leading) :]
         request = replace_fields(request, system=(*request.system, *top), turns=rest)
     if not _SYSTEM_ROLES.isdisjoint([turn.role for turn in rest]):
