@@ -327,7 +327,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     model_in_body: bool = True
     """Gemini says the model in the path instead."""
     model_collection: str = ""
-    """A prefix that a model's name may have or not (Google's `models/`): limits and prices must know it as one model."""
+    """A prefix that a model's name may have or not (Google's `models/`): limits and prices know it as one model."""
     stream_content_type: str = "text/event-stream"
     fixed_endpoints: Mapping[str, EndpointMatch] = EMPTY_MAPPING
     """Paths without variable parts, and what a POST to them asks for."""

@@ -97,7 +97,8 @@ FAILED_FINISH_REASONS = frozenset({"error", "abort", "insufficient_system_resour
 """Words for an answer that broke off: of OpenRouter, vLLM and SGLang, DeepSeek, Zhipu."""
 
 COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
-    "refusal": "filter", "sequence": "stop", "pause": "length", "context": "length", "malformed": "stop", "other": "stop",
+    "refusal": "filter", "sequence": "stop", "pause": "length", "context": "length", "malformed": "stop",
+    "other": "stop",
 }  # fmt: skip
 """Kinds that Chat has no finish reason for, and the kind they are written as."""
 
