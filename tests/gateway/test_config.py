@@ -155,6 +155,31 @@ def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert find_config_file(environ) == Path("named.toml")
 
 
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("folder", "Is a directory"),
+        ("circle", "Too many levels of symbolic links"),
+        ("unreachable", "File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_looked_at_is_not_skipped(
+    kind: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the one with the client keys."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    if kind == "folder":
+        Path("toolwire.toml").mkdir()
+    elif kind == "circle":
+        Path("toolwire.toml").symlink_to("toolwire.toml")
+    else:
+        environ = {"XDG_CONFIG_HOME": str(tmp_path / ("x" * 300))}
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, environ)
+    assert problem in refused.value.problems[0].message
+
+
 def test_a_named_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_config(tmp_path / "none.toml", {})

@@ -486,6 +486,7 @@ def test_without_a_place_for_the_key_the_process_has_one(
         (event,) = _events(served)
         assert event["event"] == "config_problem"
         assert "secret_env" in event["hint"]
+        assert "[hidden]" not in event["hint"]  # a colon after the name of the setting would look like a secret
         assert "file" in event["message"]
     with _gateway(tmp_path / "b", url) as strict:
         assert _opens(strict, again)

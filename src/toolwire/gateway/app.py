@@ -334,7 +334,7 @@ class Gateway:
         if not self._has_reported_process_key:
             self._has_reported_process_key = True
             what = f"the key that signs signatures and summaries for clients cannot be stored: {why}"
-            hint = "set [server] secret_env: without it, they are not accepted after a restart or by other gateways"
+            hint = "set [server] secret_env, or they are not accepted after a restart or by other gateways"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint=hint)
 
     async def _wait_for_shared_key(self) -> None:

@@ -154,7 +154,19 @@ def find_config_file(environ: Mapping[str, str]) -> Path | None:
     """The file to use if the command line names none."""
     if environ.get("TOOLWIRE_CONFIG"):
         return Path(environ["TOOLWIRE_CONFIG"])
-    return next((place for place in config_file_places(environ) if place.is_file()), None)
+    return next((place for place in config_file_places(environ) if not _is_missing(place)), None)
+
+
+def _is_missing(place: Path) -> bool:
+    """Is nothing there? What cannot be looked at, or is a folder, counts as there, and is refused when it is read: it
+    may be the file with the client keys."""
+    try:
+        place.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def config_file_places(environ: Mapping[str, str]) -> list[Path]:
@@ -181,7 +193,7 @@ def read_file_bytes(path: Path) -> bytes:
     except OSError as error:
         data, problem = b"", error.strerror or str(error)
     if problem:
-        hint = "see --config and $TOOLWIRE_CONFIG"
+        hint = "check the file and its permissions, or name another one with --config or $TOOLWIRE_CONFIG"
         raise ConfigError([Problem(location=str(path), message=f"cannot be read: {problem}", hint=hint)])
     return data
 
