@@ -171,6 +171,32 @@ def test_what_a_broken_prefix_cost_is_unknown_without_prices(served: Served) -> 
     assert found["session"]["extra_cost_usd"] is None
 
 
+KEYS = ("sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789", "sk-ant-api03-zyxwvutsrqponmlkjihgfedcba9876543210")
+BREAKS: dict[str, tuple[str, str]] = {
+    "in a key": (f"The key is {KEYS[0]}, as said.", f"The key is {KEYS[1]}, as said."),
+    "after half of a key": (f"{KEYS[0]} {'y' * 90} at 10:15", f"{KEYS[0]} {'y' * 90} at 10:16"),
+    "before half of a key": (f"10:15 {'y' * 90} {KEYS[0]}", f"10:16 {'y' * 90} {KEYS[0]}"),
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_no_part_of_a_key_is_shown_where_a_prefix_broke(served: Served, case: str) -> None:
+    scene = served.scene("openai-chat", whole("openai-chat"))
+    turns = [{"role": "user", "content": "Hello"}]
+    for system in BREAKS[case]:
+        headers = {"x-claude-code-session-id": scene.mark}
+        got = call(served, "anthropic", scene.model, False, headers, system=system, messages=turns)
+        turns += [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And now?"}]
+        served.line(got.id)
+    found = get(served, f"sessions/{get(served, 'sessions')['sessions'][0]['id']}")
+    broken = found["turns"][1]["prefix_break"]
+    assert broken["place"] == "/messages/0"
+    assert 0 <= broken["difference"] <= len(broken["before"])
+    for key in KEYS:
+        parts = [key[at : at + 8] for at in range(len("sk-ant-api03-"), len(key) - 7)]
+        assert [part for part in parts if part in json.dumps(broken)] == []
+
+
 def make_record() -> ExchangeRecord:
     prices = (Decimal("0.123456789012"), Decimal("0.10"), None)
     usages = [CallUsage("p", "m", "a", Usage(9, 1), cost=cost, reported_cost=cost) for cost in prices]

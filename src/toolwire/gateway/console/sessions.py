@@ -280,14 +280,16 @@ def find_break(
     old = old_pieces[number].decode("utf-8", "replace")
     new = new_pieces[number].decode("utf-8", "replace") if number < len(new_pieces) else ""
     at = common_length(old, new)
-    start = max(0, at - CONTEXT)
-    shown_start = clean(old[start:at])
+    # Whole pieces are cleaned: half of a credential would not be recognised.
+    shown_old, shown_new = clean(old), clean(new)
+    shown_at = common_length(shown_old, shown_new) if shown_old != shown_new else min(at, len(shown_old))
+    start, end = max(0, shown_at - CONTEXT), shown_at + CONTEXT
     shapes = before[1].shape, after[1].shape
     return PrefixBreak(
         place=shapes[1].place(number) if number < len(new_pieces) else shapes[0].place(number),
         same_bytes=sum(map(len, old_pieces[:number])) + at,
-        before=shown_start + clean(old[at : at + CONTEXT]),
-        after=shown_start + clean(new[at : at + CONTEXT]),
-        difference=len(shown_start),
+        before=shown_old[start:end],
+        after=shown_new[start:end],
+        difference=shown_at - start,
         cause=guess_cause(*shapes, number, new[max(0, at - 12) : at + 24])[1],
     )
