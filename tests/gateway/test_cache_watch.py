@@ -118,6 +118,23 @@ def test_a_broken_prefix_has_its_place_and_cause(protocol: str, change: str) -> 
         assert "10:15:07" in report.excerpt
 
 
+@pytest.mark.parametrize("shift", range(0, cache_watch.EXCERPT, 5))
+def test_an_excerpt_has_no_half_of_a_credential(shift: int) -> None:
+    """The log removes those that it recognises as a whole."""
+    key = "0123456789abcdef" * 2
+    bodies = [
+        body_in("anthropic", *texts, system=f"{LONG[: 600 + shift]} {key} the time is {time}, and {key} {LONG}")
+        for time, texts in (("10:15:07", ["One"]), ("10:16:08", ["One", "Two", "Three"]))
+    ]
+    session = Session()
+    session.send(bodies[0], FIRST)
+    report = session.send(bodies[1], MISS)[0].cache
+    assert report is not None
+    assert report.cause == "time"
+    rest = report.excerpt.replace(key, "")
+    assert not any(key[at : at + 4] in rest for at in range(13))
+
+
 def test_a_rewritten_message_is_found() -> None:
     session = Session()
     session.send(body_in("anthropic", "One", "Two", "Three"), FIRST)

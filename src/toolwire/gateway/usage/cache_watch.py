@@ -161,8 +161,9 @@ class CacheWatch:
         is_there = number < len(new.digests)
         form = compared_form(prompt.pieces[number]) if is_there else b""
         at = max(0, self._find_block(old.digests[number], new.digests[number]) - MARGIN) if is_there else 0
-        excerpt = form[at : at + EXCERPT].decode("utf-8", "ignore")
-        cause, reason = guess_cause(old.shape, new.shape, number, excerpt)
+        around = form[at : at + EXCERPT].decode("utf-8", "ignore")
+        cause, reason = guess_cause(old.shape, new.shape, number, around)
+        excerpt = _whole_words(around, is_cut_before=at > 0, is_cut_after=at + EXCERPT < len(form))
         place = new.shape.place(number) if is_there else old.shape.place(number)
         return cause, reason, place, excerpt
 
@@ -217,6 +218,13 @@ def _find_continued(prompts: Sequence[_KnownPrompt], new: _KnownPrompt) -> _Know
     turns = new.turns
     earlier = [old for old in reversed(prompts) if is_continued(old.turns, turns)]
     return max(earlier, key=rank, default=None)
+
+
+def _whole_words(text: str, is_cut_before: bool, is_cut_after: bool) -> str:
+    """A part of a text without words that are cut: the log would not recognise half of a credential."""
+    if is_cut_before:
+        text = text.partition(" ")[2]
+    return text.rpartition(" ")[0] if is_cut_after else text
 
 
 def _long_texts(shape: PromptShape) -> range:
