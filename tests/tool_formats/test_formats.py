@@ -37,6 +37,9 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("hermes", f"<tools>{named(STOP)}</tools>", [STOP], ""),
     ("hermes", '<tool_call>{"name": "look_up", "arguments": {"word": "</tool_call>"}}</tool_call>', [("look_up", {"word": "</tool_call>"})], ""),
     ("hermes", "<tool_call>{'name': 'look_up', 'arguments': {'word': 'gate',}}</tool_call>", [LOOK], ""),
+    ("hermes", f"<tool_call>\n<tool_call>{named(LOOK)}</tool_call></tool_call>\n</tool_call> ok", [LOOK], "ok"),
+    ("hermes", f"<JSON>\n  {named(LOOK)}\n</JSON>", [LOOK], ""),
+    ("hermes", '<tool_call>{"name": "stop"}</tool_call>', [STOP], ""),
     ("longcat", f"<longcat_tool_call>{named(LOOK)}</longcat_tool_call>ok", [LOOK], "ok"),
     ("granite3", f"<|tool_call|> [{named(LOOK)}]", [LOOK], ""),
     ("granite3", f"<|tool_call|>[{named(LOOK)}]<|/tool_call|> ok", [LOOK], "ok"),
@@ -72,6 +75,14 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("lfm2", "<|tool_call_start|>[move(x=01, fast=true)]<|tool_call_end|>", [MOVE], ""),
     ("lfm2", "<|tool_call_start|>stop()<|tool_call_end|>", [STOP], ""),
     ("lfm2", f"<|tool_call_start|>[{named(LOOK)}]<|tool_call_end|>", [LOOK], ""),
+    ("lfm2", "<|tool_call_start|>[ ]<|tool_call_end|>", [], ""),
+    ("lfm2", "<|tool_call_start|>[look_up(word='gate'), stop()", [LOOK, STOP], ""),
+    ("lfm2", "<|tool_call_start|>[stop()]<|tool_call_end|>[stop()]<|tool_call_end|> ok", [STOP], "ok"),
+    ("lfm2", "<|tool_call_start|>[stop()]<|tool_call_end|>[stop(", [STOP], "[stop("),
+    ("llama3_python_tag", "look_up(word='gate')\nstop()]<|tool_call_end|>", [LOOK, STOP], ""),
+    ("olmo3", "<function_calls>[look_up(word='\\ud83d\\ude00'), stop()]</function_calls>", [("look_up", {"word": "😀"}), STOP], ""),
+    ("olmo3", "<function_calls>look_up(word='\\ud83d!', )</function_calls>", [("look_up", {"word": "\\ud83d!"})], ""),
+    ("olmo3", "<function_calls>look_up(word=1e999)</function_calls>", [("look_up", {"word": "1e999"})], ""),
     ("olmo3", "<function_calls>look_up(word=\"gate\")\nstop()</function_calls>", [LOOK, STOP], ""),
     ("gemma_tool_code", "Hm.\n```tool_code\nprint(default_api.look_up(word='gate'))\n```", [LOOK], "Hm."),
     ("gemma_tool_code", "```tool_code\nprint(look_up(word='gate'))\nstop()\n```", [LOOK, STOP], ""),
@@ -85,12 +96,27 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("json", f"{named(LOOK)}\n{named(STOP)}", [LOOK, STOP], ""),
     ("json", f'{{"tool_calls": [{named(MOVE)}]}}', [MOVE], ""),
     ("json", '{"function": {"name": "look_up", "arguments": "{\\"word\\": \\"gate\\"}"}}', [LOOK], ""),
+    ("json", f'{{"function_call": {named(MOVE)}}}', [MOVE], ""),
+    ("json", '{"action": "look_up", "action_input": {"word": "gate"}}', [LOOK], ""),
     ("json", f"```json\n{named(LOOK)}\n```", [LOOK], ""),
     ("hermes", f"```\n<tool_call>{named(LOOK)}</tool_call>\n```", [LOOK], ""),
     ("json", '{"response": "Hello"}', [], "Hello"),
     ("qwen3_coder", "<tool_call>\n<function=look_up>\n<parameter=word>\na </function>\n</tool_call> b\n</parameter>\n</function>\n</tool_call>", [("look_up", {"word": "a </function>\n</tool_call> b"})], ""),
     ("harmony", 'analysisHm.assistantcommentary to=functions.look_up json{"word": "gate"}commentary', [LOOK], ""),
     ("harmony", '<|channel|>commentary to=functions.look_up<|message|>{"word": "gate"}<|call|>commentary', [LOOK], ""),
+    ("harmony", 'commentary to=functions.look_up <|constrain|>json<|message|>{"word": "gate"}', [LOOK], ""),
+    ("inkling", '<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>So.<|end_message|>'
+     '<|message_model|>stop<|content_invoke_tool_json|>{"name":"stop"}<|end_message|>'
+     "<|message_model|><|content_text|>Yes.<|end_message|>", [STOP], "So. Yes."),
+    ("inkling", 'look_up<|content_invoke_tool_json|>{"name": "look_up", "args": {"word": "gate"}}<|end_message|>', [LOOK], ""),
+    ("gemma4", "<|tool_call>call:move{x:1,y:2.,fast:true}<tool_call|><turn|>", [("move", {"x": 1, "y": 2.0, "fast": True})], ""),
+    ("step3", "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>look_up\n<steptml:invoke name=\"look_up\">"
+     '<steptml:parameter name="word">gate</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>', [LOOK], ""),
+    ("step3", '<｜tool_call_begin｜><steptml:invoke name="stop"></steptml:invoke><｜tool_call_end｜> ok', [STOP], "ok"),
+    ("minicpm5", '<functionĠname="look_up"><paramĠname="word">gate</param></function>', [LOOK], ""),
+    ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="look&#95;up" index="1"<|sep|><|open|>argument key="word" type="string"'
+     "<|sep|>a &amp; b<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", [("look_up", {"word": "a &amp; b"})], ""),
+    ("glm", "<think>Hm.</think>First.\n<think>Hm, hm.</think>Then.\n<tool_call>stop</tool_call><|observation|>", [STOP], "First. Then."),
 ]  # fmt: skip
 IDS = [f"{row[0]}-{number}" for number, row in enumerate(FOUND)]
 

@@ -61,6 +61,14 @@ INNOCENT = [
     "Use </s> to end.",
     "<|START_ACTION|>[]",
     "```tool_code\nfly(x=1)\n```",
+    "```python\nlook_up(word='gate')\n```",
+    "```html\n<look_up>gate</look_up>\n```",
+    '<tool_call>{"name": "look_up"}</tool_call>',
+    '<|tool_call|>[{"name": "look_up"',
+    "The </tool_call> tag ends it.",
+    "Now <think> is a tag.\n<think> opens reasoning.",
+    '{"action": "Final Answer", "action_input": "gate"}',
+    'A.<|message_model|>fly<|content_invoke_tool_json|>{"name": "fly", "args": {}}<|end_message|>',
 ]
 
 

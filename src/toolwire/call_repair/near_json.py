@@ -109,8 +109,8 @@ _match_blank = re.compile(r"[\s\ufeff]*+").match
 _match_comment = re.compile(r"//[^\n]*+|#[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/").match
 _match_escaped_blank = re.compile(r"\\[nrt]").match
 _is_fenced = re.compile(r"\s*+```[a-zA-Z]*+[ \t]*+\n(.*)\n\s*+```\s*+", re.DOTALL).fullmatch
-_match_end_tokens = re.compile(r"(?:(?:<\|\w{1,40}\|>|<｜[\w▁]{1,40}｜>|</s>)\s*+)++").match
-"""What a server should have removed: `<|im_end|>`, `<|call|>`, `</s>`."""
+_match_end_tokens = re.compile(r"(?:(?:<\|\w{1,40}\|>|<｜[\w▁]{1,40}｜>|</[\w:]{1,40}>)\s*+)++").match
+"""What a server should have removed: `<|im_end|>`, `<|call|>`, `</s>`, `</tool_call>`."""
 _STRINGS: Final[dict[str, Callable[[str, int], re.Match[str] | None]]] = {
     '"': re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL).match,
     "'": re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL).match,

@@ -40,7 +40,8 @@ class Frame(Struct, frozen=True):
     end: int
     """Where the text goes on after it."""
     pieces: tuple[Piece, ...]
-    """What it says, in order. A bad call among good ones stays as its text."""
+    """What it says, in order. A bad call among good ones stays as its text. Nothing but the whole text of the frame: it
+    is text, and no mark within it is looked for."""
 
 
 class Waiting(Struct, frozen=True):
@@ -84,5 +85,7 @@ class ToolFormat(Struct, frozen=True):
     """The same, where the text ends in the middle of such an opening."""
     is_bare_json: bool = False
     """It has no marks of its own, so it is the answer itself where the request asks for JSON (`response_format`)."""
+    is_code_in_fence: bool = False
+    """It has no marks, so it is code, and no call, where a fence is the whole answer."""
     needs_required_call: bool = False
     """Only if the request demands a call."""

@@ -39,7 +39,7 @@ _match_delimiter = re.compile(r'<\|"\|>|<escape>').match
 _match_json_string = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL).match
 _match_word = re.compile(r"[^\s,:{}\[\]()<>\"]+(?: +[^\s,:{}\[\]()<>\"]+)*").match
 _match_key = re.compile(r"[^\s,:{}\[\]()<>\"]+").match
-_is_number = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?").fullmatch
+_is_number = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.(?:\Z|[0-9]++))?(?:[eE][+-]?[0-9]++)?").fullmatch
 _CLOSING: Final = re.compile(r"\s*(?:<tool_call\|>|<end_function_call>)")
 _LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|(?=call:))")
 _LITERALS: Final[dict[str, Json]] = {
@@ -230,7 +230,8 @@ def _read_literal(text: str, at: int, depth: int, schema: Object) -> tuple[Json,
     _skip(text, found.end())
     if word not in _LITERALS and not _is_number(word):
         raise _UnreadableError
-    return _LITERALS[word] if word in _LITERALS else json.loads(word), found.end()
+    # Gemma 4 writes `108.` for 108.0.
+    return _LITERALS[word] if word in _LITERALS else json.loads(f"{word}0" if word[-1] == "." else word), found.end()
 
 
 def _read_list(text: str, at: int, depth: int, schema: Object) -> tuple[list[Json], int]:

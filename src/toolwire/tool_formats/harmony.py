@@ -100,10 +100,12 @@ def _read_call(text: str, at: int, name: str, situation: Situation) -> Frame | N
 
 _BARE_HEAD: Final = re.compile(
     r"(?:assistant\s?)?(?:(?P<channel>analysis|commentary|final)|(?=to=functions\.))"
-    r"(?:\s*to=(?P<name>[\w.-]+?)\s*(?:commentary|analysis)?\s*(?:json|code)?\s*(?=\{))?"
+    r"(?:\s*to=(?P<name>[\w.-]+?)\s*(?:commentary|analysis)?\s*(?:<\|constrain\|>)?(?:json|code)?\s*(?:<\|message\|>)?"
+    r"\s*(?=\{))?"
 )
 _OPEN_BARE_CALL: Final = re.compile(
-    r"(?:assistant\s?)?(?:analysis|commentary)?\s*(?:t|to|to=[\w.-]*\s*[a-z]*\s*[a-z]*\s*)?\Z"
+    r"(?:assistant\s?)?(?:analysis|commentary)?\s*"
+    r"(?:t|to|to=[\w.-]*\s*[a-z]*\s*(?:<\|(?:c\w*\|?)?>?)?[a-z]*\s*(?:<\|?(?:m\w*\|?)?>?)?\s*)?\Z"
 )
 _BARE_HEADS: Final = (
     *("assistantfinal", "assistantcommentary", "assistantanalysis", "assistantto=functions."),

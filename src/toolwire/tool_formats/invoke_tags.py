@@ -29,7 +29,7 @@ def _read_value(text: str, schema: Object, tag: re.Match[str]) -> Json:
 
 
 INVOKE_TAGS: Final = TagGrammar(
-    section=re.compile(rf"<{_PREFIX}{_SECTION}\s*>|<｜tool_calls_begin｜>"),
+    section=re.compile(rf"<{_PREFIX}{_SECTION}\s*>|<｜tool_calls?_begin｜>"),
     section_end=re.compile(rf"</{_PREFIX}{_SECTION}\s*>|<｜tool_calls_end｜>"),
     call=re.compile(
         rf"""<{_PREFIX}invoke\s(?:[^<>]*\s)?{_NAME}(?P<name>[^"'<>\s]+?)["']?(?:\s[^<>]*?)?(?P<closed>/)?>"""
@@ -41,8 +41,10 @@ INVOKE_TAGS: Final = TagGrammar(
     ),
     parameter_end=re.compile(rf"</{_PREFIX}parameter\s*>"),
     marks=("invoke>", "_calls>", "_call>", "_use>", "_end｜>", "/>"),
+    # Step-3 may also write the name of the tool before the call, as DeepSeek does.
     between=re.compile(
-        r"(?:\s++|<｜tool_call_begin｜>|<｜tool_call_end｜>|<｜tool_sep｜>|function(?=<｜tool_sep｜>))*+"
+        r"(?:\s++|<｜tool_call_begin｜>|<｜tool_call_end｜>|<｜tool_sep｜>(?:[\w.:/-]++(?=\s*+<steptml:invoke\s))?+"
+        r"|function(?=<｜tool_sep｜>))*+"
     ),
     read_value=_read_value,
 )
@@ -69,7 +71,7 @@ _DOTS: Final = MarkedJson(("<dots_function_call>",), "</dots_function_call>")
 FORMATS: Final = (
     ToolFormat("minimax_m2", ("<minimax:tool_call>",), _read_frame),
     ToolFormat("deepseek_dsml", _DSML, _read_frame),
-    ToolFormat("step3", ("<｜tool_calls_begin｜>", "<steptml:invoke "), _read_frame),
+    ToolFormat("step3", ("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<steptml:invoke "), _read_frame),
     ToolFormat("dots", _DOTS.openings, _read_frame),
     ToolFormat(
         "dots", ("<dots_function_call>",), MarkedJson(("<dots_function_call>",), "</dots_function_call>").read_frame

@@ -15,12 +15,13 @@ from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Piece, Situation, TextCall
 from toolwire.tool_formats.json_text import find_value_end
 
-NAME_KEYS: Final = ("name", "tool_name", "tool", "function")
-_ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input")
+NAME_KEYS: Final = ("name", "tool_name", "tool", "function", "action")
+_ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "action_input")
 _ID_KEYS: Final = ("id", "tool_call_id", "call_id")
 _OTHER_KEYS: Final = frozenset({"type", "index", "content"})
 _ALL_KEYS: Final = frozenset({*NAME_KEYS, *_ARGUMENT_KEYS, *_ID_KEYS, *_OTHER_KEYS})
-CALL_KEYS: Final = _ALL_KEYS | {"tool_call", "tool_calls", "response"}
+_WRAPPER_KEYS: Final = ("tool_calls", "tool_call", "function_call", "function")
+CALL_KEYS: Final = _ALL_KEYS | {*_WRAPPER_KEYS, "response"}
 """What the first key of an object with calls can be."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -121,7 +122,7 @@ def _read_call_value(
         node = _decode_object(text)
     except _DECODE_ERRORS:
         return None
-    for key in ("tool_calls", "tool_call", "function"):
+    for key in _WRAPPER_KEYS:
         inner = bytes(node[key]).decode() if key in node else ""
         if inner[:1] in ("[", "{") and (not is_bare or node.keys() <= {key, *_ALL_KEYS}):
             found = [_read_call_value(one, situation, repairs, is_bare, are_keys_names) for one in _split_array(inner)]
@@ -147,7 +148,8 @@ def _read_call_object(
     if is_bare and arguments[:1] not in ("{", '"'):
         return None
     tool = situation.tools.find_tool(name)
-    if tool is None or _is_declaration(arguments, situation.tools.parameters(tool)):
+    schema = situation.tools.parameters(tool) if tool is not None else {}
+    if tool is None or _is_declaration(arguments, schema) or (key is None and schema.get("required")):
         return None
     return make_json_call(situation, name, arguments, repairs, _first_text(node, _ID_KEYS))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Final
 
 from toolwire.call_repair.near_json import read_value
@@ -36,6 +37,7 @@ _TAGS: Final = TagGrammar(
     between=re.compile(rf"(?:\s++|{_CLOSE}call{_SEP})*+"),
     tag_end="<|sep|>",
     allows_json=True,
+    read_attribute=unescape,
     read_value=_read_value,
 )
 _read_tools = TagReader(_TAGS).read_frame

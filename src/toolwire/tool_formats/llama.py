@@ -12,6 +12,7 @@ from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
 from toolwire.tool_formats.marked_json import MarkedJson
 from toolwire.tool_formats.python_calls import PythonCall, Unread, read_python_calls
+from toolwire.tool_formats.pythonic import LIST_ENDS
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 
 _TAG: Final = "<|python_tag|>"
@@ -70,7 +71,7 @@ def read_bare_call(text: str, start: int, situation: Situation) -> Frame | Waiti
         return name
     if not text.startswith("(", start + len(name) + len(suffix)):
         return None
-    body = strip_end_tokens(text[start:])
+    body = _strip_list_end(strip_end_tokens(text[start:]), situation)
     read = read_python_calls(body, 0, in_list=False)
     if isinstance(read, Unread) and (read.reason != "cut" or situation.is_end):
         return None
@@ -84,8 +85,17 @@ def read_bare_call(text: str, start: int, situation: Situation) -> Frame | Waiti
     return None if None in calls else Frame(len(text), tuple(one for one in calls if one is not None))
 
 
+def _strip_list_end(body: str, situation: Situation) -> str:
+    """Without what ends a list of calls (LFM2, Llama 4): all that is left of the marks around it."""
+    token = body.rfind("<")
+    last = body[token:] if token >= 0 else ""
+    if last and any(mark == last or (mark.startswith(last) and not situation.is_end) for mark in LIST_ENDS):
+        body = body[:token]
+    return body.rstrip().removesuffix("]")
+
+
 FORMATS: Final = (
     ToolFormat("llama3_python_tag", (_TAG,), read_tag),
     ToolFormat("llama3_python_tag", (_TAG,), read_code, "start"),
-    ToolFormat("llama3_python_tag", ("",), read_bare_call, "start"),
+    ToolFormat("llama3_python_tag", ("",), read_bare_call, "start", is_code_in_fence=True),
 )

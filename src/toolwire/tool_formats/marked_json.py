@@ -31,7 +31,9 @@ class MarkedJson(Struct, frozen=True):
     def read_frame(self, text: str, start: int, situation: Situation) -> Frame | Waiting | None:
         opening = next(one for one in self.openings if text.startswith(one, start))
         at = skip_blanks(text, start + len(opening))
-        if at == len(text):
+        if text.startswith(opening, at):  # some models write it twice
+            at = skip_blanks(text, at + len(opening))
+        if opening.startswith(text[at:]):
             return None if situation.is_end else Waiting(ANY_TEXT)
         if text[at] not in self.firsts:
             return None
@@ -107,7 +109,7 @@ def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line
     return ToolFormat(name, reader.openings, reader.read_frame, place)
 
 
-_WRONG_TAGS: Final = ("tools", "tool", "response", "json", "xml")
+_WRONG_TAGS: Final = ("tools", "tool", "response", "json", "JSON", "xml")
 """What Hermes and Qwen models write for `<tool_call>`."""
 
 

@@ -1,5 +1,5 @@
-"""MiniCPM5: `<function name="NAME"><param name="k">v</param></function>`. Values may stand in CDATA, and blanks inside
-of the tags get lost."""
+"""MiniCPM5: `<function name="NAME"><param name="k">v</param></function>`. Values may stand in CDATA. Blanks inside of
+the tags get lost, or arrive as `Ġ`, which stands for a blank in the tokenizer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _open_cdata(value: str) -> str:
 _TAGS: Final = TagGrammar(
     section=re.compile(r"<(?:tool_calls?|function_calls)>"),
     section_end=re.compile(r"</(?:tool_calls?|function_calls)>"),
-    call=re.compile(r"""<function\s*name\s*=\s*["']?(?P<name>[^"'<>\s/]+)["']?\s*(?P<closed>/)?\s*>"""),
+    call=re.compile(r"""<function[\sĠ]*name\s*=\s*["']?(?P<name>[^"'<>\s/]+)["']?\s*(?P<closed>/)?\s*>"""),
     call_end=re.compile(r"</function\s*>"),
-    parameter=re.compile(r"""<param(?:eter)?\s*name\s*=\s*["']?(?P<key>[^"'<>]+?)["']?\s*>"""),
+    parameter=re.compile(r"""<param(?:eter)?[\sĠ]*name\s*=\s*["']?(?P<key>[^"'<>]+?)["']?\s*>"""),
     parameter_end=re.compile(r"</param(?:eter)?\s*>"),
     marks=("</function", "/>", "_call>", "_calls>"),
     has_section=False,
@@ -32,7 +32,7 @@ _TAGS: Final = TagGrammar(
 FORMATS: Final = (
     ToolFormat(
         "minicpm5",
-        ("<function name", "<functionname", "<tool_call>", "<tool_calls>", "<function_calls>"),
+        ("<function name", "<functionname", "<functionĠname", "<tool_call>", "<tool_calls>", "<function_calls>"),
         TagReader(_TAGS).read_frame,
     ),
 )

@@ -67,6 +67,8 @@ class TagGrammar(Struct, frozen=True):
     """False: calls stand alone (MiniCPM5)."""
     allows_json: bool = False
     """The arguments may be one JSON object (Kimi K3)."""
+    read_attribute: Callable[[str], str] = str.strip
+    """The name of a tool or parameter as it stands in a tag."""
     strip_markup: Callable[[str], str] = _keep_value
     """Takes away what belongs to the tags: the newlines of Qwen3-Coder, CDATA of MiniCPM5."""
     read_value: Callable[[str, Object, re.Match[str]], Json] = read_value_by_schema
@@ -136,7 +138,7 @@ class TagReader:
         return None
 
     def _read_bare_call(self, text: str, call: re.Match[str], situation: Situation) -> Frame | None:
-        if situation.tools.find_tool(call["name"]) is None:
+        if situation.tools.find_tool(self.grammar.read_attribute(call["name"])) is None:
             return None
         made, end = self._read_call(text, call, situation)
         if made is None:
@@ -189,7 +191,7 @@ class TagReader:
 
     def _read_call(self, text: str, call: re.Match[str], situation: Situation) -> tuple[TextCall | None, int]:
         """The call that begins here, and where the text goes on; no call if it is broken or not offered."""
-        name = call["name"]
+        name = self.grammar.read_attribute(call["name"])
         body = self._read_body(text, call, parameter_schemas(situation, name), situation)
         if isinstance(body, _Broken):
             return None, body.end
@@ -258,7 +260,7 @@ class TagReader:
     ) -> _Value | None:
         """Reads the parameter that begins here into `values`; None if it does not end, or comes a second time."""
         tag = self.grammar.parameter.match(text, at)
-        if tag is None or (key := tag["key"].strip()) in values:
+        if tag is None or (key := self.grammar.read_attribute(tag["key"])) in values:
             return None
         sibling_keys = schemas.keys() - values.keys() - {key}
         value = self._find_value_end(text, tag.end(), sibling_keys, situation, skips_examples=True)
@@ -301,7 +303,7 @@ class TagReader:
 
     def _has_key(self, text: str, at: int, keys: set[str]) -> bool:
         found = self.grammar.parameter.match(text, at)
-        return found is not None and found["key"].strip() in keys
+        return found is not None and self.grammar.read_attribute(found["key"]) in keys
 
     def _what_follows(self, text: str, at: int, situation: Situation) -> _Follows:
         """What stands here; blanks were skipped."""

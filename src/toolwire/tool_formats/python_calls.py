@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 
-from toolwire.core.json_values import Json, Object
+from toolwire.core.json_values import Json, Object, join_halves
 
 MAX_NESTING: Final = 64
 
@@ -58,7 +59,10 @@ _match_end_of_loose = re.compile(
     r"\s*+(?:,\s*+[^\W\d][\w-]*+\s*+=|\)\s*+(?:\Z|\]|[,;\n]\s*+[^\W\d][\w.:/-]*+\())"
 ).match
 """What follows the real end of a string with quotes in it that were not escaped."""
-_replace_escapes = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.DOTALL).sub
+_replace_escapes = re.compile(
+    r"\\(x[0-9a-fA-F]{2}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)",
+    re.DOTALL,
+).sub
 _ESCAPES: Final = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\\": "\\", "'": "'", '"': '"',
     "\n": "", "/": "/",
@@ -202,7 +206,8 @@ class _Reader:
         self.at = found.end()
         digits = found[0].replace("_", "").removeprefix("+")
         if "." in digits or "e" in digits.lower():
-            return float(digits)
+            number = float(digits)
+            return number if math.isfinite(number) else digits  # JSON has no infinity: the tool says what is wrong
         if digits.lstrip("-").startswith("0") and int(digits):
             self.repairs["leading zeros of a number were left out"] = None
         return int(digits)
@@ -220,6 +225,8 @@ class _Reader:
 
 def _read_escape(found: re.Match[str]) -> str:
     name = found[1]
+    if "\\u" in name:  # two halves of a character, as JSON writes it
+        return join_halves("".join(chr(int(half, 16)) for half in name[1:].split("\\u")))
     if name[0] in "xuU" and len(name) > 1:
         number = int(name[1:], 16)
         return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else found[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolwire.tool_formats.found_calls import make_call
+from toolwire.tool_formats.found_calls import add_repair, make_call
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_calls import read_calls
 from toolwire.tool_formats.json_text import ANY_TEXT, skip_blanks
@@ -20,8 +20,9 @@ _MAX_ENDS: Final = 20
 """Closing marks that are tried in one frame: a string can hold some."""
 _MAX_BROKEN: Final = 100_000
 """Characters that are still mended."""
-_LIST_ENDS: Final = ("<|python_end|>", "<|tool_call_end|>")
+LIST_ENDS: Final = ("<|python_end|>", "<|tool_call_end|>")
 """They may follow a list whose opening mark is missing: servers drop special tokens."""
+_is_empty_list = re.compile(r"\[\s*\]").fullmatch
 _remove_prints = re.compile(r"^[ \t]*print\((.*)\)[ \t]*$", re.MULTILINE).sub
 _remove_print = re.compile(r"\Aprint\((.*)\)\Z", re.DOTALL).sub
 
@@ -50,7 +51,7 @@ def _end_list(text: str, read: PythonCalls, situation: Situation) -> Frame | Wai
     pieces = _make_pieces(read.calls, text, situation, all_offered=True)
     if pieces is None:
         return None
-    for mark in _LIST_ENDS:
+    for mark in LIST_ENDS:
         if text.startswith(mark, read.end):
             return Frame(read.end + len(mark), pieces)
         if not situation.is_end and mark.startswith(text[read.end :]):
@@ -63,7 +64,7 @@ def _read_broken_list(text: str, start: int, read: Unread, situation: Situation)
     if len(text) - start > _MAX_BROKEN:
         return None
     body = strip_end_tokens(text[start:])
-    for mark in _LIST_ENDS:
+    for mark in LIST_ENDS:
         body = body.removesuffix(mark)
     for repaired, is_loose in ((f"{body}]", False), (body, True)):
         mended = read_python_calls(repaired, 0, is_loose=is_loose)
@@ -118,7 +119,7 @@ def _read_until(text: str, at: int, closing: str, situation: Situation) -> Frame
             break
         pieces = _read_body(text[at:end], situation)
         if pieces is not None:
-            return Frame(end + len(closing), pieces)
+            return _end_frame(text, text[at:end] + closing, end + len(closing), pieces, situation)
         end += 1
     if end >= 0:
         return None
@@ -126,14 +127,27 @@ def _read_until(text: str, at: int, closing: str, situation: Situation) -> Frame
         return Waiting((closing,))
     if situation.was_cut or closing in text[at:] or len(text) - at > _MAX_BROKEN:
         return None
-    pieces = _read_body(strip_end_tokens(text[at:]), situation)
-    return Frame(len(text), pieces) if pieces else None
+    body = strip_end_tokens(text[at:])
+    pieces = _read_body(body, situation)
+    if pieces is None and body.startswith("["):
+        pieces = _read_body(f"{body}]", situation)
+    said = f"the closing `{closing}` was missing"
+    noted = [add_repair(one, said) if isinstance(one, TextCall) else one for one in pieces or ()]
+    return Frame(len(text), tuple(noted)) if noted else None
+
+
+def _end_frame(text: str, echo: str, end: int, pieces: tuple[Piece, ...], situation: Situation) -> Frame | Waiting:
+    """LFM2 sometimes writes all but the opening mark once more: that is no second call."""
+    if text.startswith(echo, end):
+        return Frame(end + len(echo), pieces)
+    may_follow = not situation.is_end and echo.startswith(text[end:])
+    return Waiting(ANY_TEXT) if may_follow else Frame(end, pieces)
 
 
 def _read_body(body: str, situation: Situation) -> tuple[Piece, ...] | None:
     """None: it cannot be read. An empty list of calls says nothing."""
     body = body.strip()
-    if body in ("[]", ""):
+    if not body or _is_empty_list(body):
         return ()
     if body[0] == "{" or re.match(r"\[\s*\{", body):
         return read_calls(body, situation)
@@ -153,7 +167,7 @@ def read_lfm2(text: str, start: int, situation: Situation) -> Frame | Waiting | 
 
 def read_olmo3(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     at = skip_blanks(text, start + len("<function_calls>"))
-    if text[at : at + 1] in ("[", "{", "<"):
+    if text.startswith("<", at):
         return None
     return _read_marked(text, start, situation, "<function_calls>", "</function_calls>")
 

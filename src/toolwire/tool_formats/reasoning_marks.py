@@ -14,7 +14,8 @@ class ReasoningMark(Struct, frozen=True):
     opening: str
     closings: tuple[str, ...]
     place: Literal["anywhere", "start"] = "start"
-    """Where it may open: anywhere, or at the beginning of the answer and after reasoning and calls."""
+    """Where it may open: anywhere, or at the beginning of the answer and after reasoning and calls. Once an answer has
+    had reasoning, the beginning of a line will do: GLM thinks again between paragraphs."""
 
 
 REASONING_MARKS: Final = (
@@ -26,6 +27,7 @@ REASONING_MARKS: Final = (
     ReasoningMark("<|channel>thought\n", ("<channel|>",), "anywhere"),  # Gemma 4
     ReasoningMark("<|inner_prefix|>", ("<|inner_suffix|>",), "anywhere"),  # Apertus
     ReasoningMark("<|open|>think<|sep|>", ("<|close|>think<|sep|>",), "anywhere"),  # Kimi K3
+    ReasoningMark("<|content_thinking|>", ("<|end_message|>",), "anywhere"),  # Inkling
     ReasoningMark("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",)),  # Apriel
     ReasoningMark("<reasoning>", ("</reasoning>",)),  # these four: fine-tunes
     ReasoningMark("<thinking>", ("</thinking>",)),
@@ -53,15 +55,26 @@ ANSWER_MARKS: Final = {
 ANSWER_TOKENS: Final = (
     "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>",  # Cohere
     "<|start_header_id|>assistant<|end_header_id|>",  # Llama
+    "<|content_text|>", "<|content_invoke_tool_text|>", "<|content_tool_error|>", "<|end_message|>",  # Inkling
+    "[END FINAL RESPONSE]",  # Apriel
 )  # fmt: skip
 """Around the answer, anywhere."""
 
 END_TOKENS: Final = (
     "</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<｜end▁of▁sentence｜>",
-    "<|end_of_text|>", "<|endoftext|>", "<|END_OF_TURN_TOKEN|>", "[e~[",
+    "<|end_of_text|>", "<|endoftext|>", "<|END_OF_TURN_TOKEN|>", "[e~[", "<|eot|>", "<|assistant_end|>",
+    "<|observation|>", "<end_of_turn>", "<turn|>", "<seed:eos>", "<|content_model_end_sampling|>",
 )  # fmt: skip
 """Dropped where they end the answer, or follow a call."""
 
+CALL_ENDS: Final = (
+    "</tool_call>", "</tool_calls>", "</function>", "</function_call>", "</function_calls>", "</invoke>",
+    "</minimax:tool_call>", "</seed:tool_call>", "</longcat_tool_call>", "</TOOLCALL>", "[END_TOOL_REQUEST]",
+    "<|tool_call_end|>", "<|tool_calls_section_end|>", "<｜tool_call_end｜>", "<｜tool▁calls▁end｜>", "<tool_call|>",
+)  # fmt: skip
+"""Closing marks of calls, which models write twice: dropped where they follow a call."""
+
+match_call_ends = re.compile(rf"(?:(?:{'|'.join(map(re.escape, CALL_ENDS))})\s*)+").match
 match_end_tokens = re.compile(rf"(?:(?:{'|'.join(map(re.escape, END_TOKENS))})\s*)+").match
 
 

@@ -26,6 +26,7 @@ from toolwire.tool_formats.reasoning_marks import (
     REASONING_MARKS,
     STRAY_CLOSINGS,
     ReasoningMark,
+    match_call_ends,
     match_end_tokens,
 )
 from toolwire.tool_formats.vocabulary import FENCE, Opening, make_vocabulary
@@ -103,7 +104,9 @@ class TextReader:
         self._formats = tuple(
             one
             for one in formats
-            if not (expects_json and one.is_bare_json) and (is_call_required or not one.needs_required_call)
+            if not (expects_json and one.is_bare_json)
+            and not (is_nested and one.is_code_in_fence)
+            and (is_call_required or not one.needs_required_call)
         )
         self._vocabulary = make_vocabulary(self._formats, has_fences=not is_nested and not expects_json)
         self._situation = Situation(tools, is_call_required=is_call_required)
@@ -355,8 +358,9 @@ class TextReader:
         text, at = self._text, self._at
         if not self._vocabulary.match_mark(text, at):
             return None
+        may_think = self._is_fresh or (self._was_reasoning_closed and self._quotes.is_line_start)
         for mark in REASONING_MARKS:
-            if text.startswith(mark.opening, at) and (self._is_fresh or mark.place == "anywhere"):
+            if text.startswith(mark.opening, at) and (may_think or mark.place == "anywhere"):
                 self._skip(at + len(mark.opening))
                 self._reasoning = mark
                 return True
@@ -384,18 +388,20 @@ class TextReader:
         self._drop_pending()
         self._skip(end)
         self._end_reasoning()
+        self._has_begun = False
         return True
 
     def _end_reasoning(self) -> None:
         self._break_text()
         self._reasoning = None
         self._was_reasoning_closed = self._is_after_reasoning = self._is_fresh = True
-        self._has_begun = False
         self._quotes = QuotedText()
 
     def _read_end_tokens(self, situation: Situation) -> bool | None:
         """Drop tokens that end the answer, or follow a call."""
         found = match_end_tokens(self._text, self._at)
+        if found is None and self._pending:
+            found = match_call_ends(self._text, self._at)
         if found is None:
             return None
         if self._pending:
@@ -531,6 +537,9 @@ class TextReader:
 
     def _accept_frame(self, frame: Frame, opening: Opening) -> None:
         source = self._text[self._at : frame.end]
+        if frame.pieces == (source,):
+            self._release(frame.end)
+            return
         self._skip(frame.end)
         name = opening.format.name
         pieces = [replace(one, format=one.format or name) if isinstance(one, TextCall) else one for one in frame.pieces]

@@ -86,5 +86,6 @@ FORMATS: Final = (
         "line",
         opening_pattern=r"<(?=[A-Za-z_][\w.-]{0,63}>)",
         unfinished_opening=r"<(?=[A-Za-z_][\w.-]{0,63}\Z)",
+        is_code_in_fence=True,
     ),
 )

@@ -14,6 +14,7 @@ from toolwire.tool_formats.quoted_text import QUOTING
 from toolwire.tool_formats.reasoning_marks import (
     ANSWER_MARKS,
     ANSWER_TOKENS,
+    CALL_ENDS,
     END_TOKENS,
     REASONING_MARKS,
     STRAY_CLOSINGS,
@@ -44,7 +45,7 @@ class Opening(Struct, frozen=True):
 
 _MARKS: Final = (
     *(mark.opening for mark in REASONING_MARKS),
-    *STRAY_CLOSINGS, *ANSWER_MARKS, *ANSWER_MARKS.values(), *ANSWER_TOKENS, *END_TOKENS,
+    *STRAY_CLOSINGS, *ANSWER_MARKS, *ANSWER_MARKS.values(), *ANSWER_TOKENS, *END_TOKENS, *CALL_ENDS,
 )  # fmt: skip
 _CLOSINGS: Final = (*STRAY_CLOSINGS, *(closing for mark in REASONING_MARKS for closing in mark.closings))
 
