@@ -197,6 +197,36 @@ def test_frames_pass_until_something_is_repaired(protocol: str, size: int) -> No
     assert json.dumps(answer).count("in text. ") == 1
 
 
+WORDS = "Let me look there. "
+ORDERS = {
+    "roles first": [(0, ""), (1, ""), (0, WORDS), (1, None), (0, "More.")],
+    "text first": [(0, ""), (0, WORDS), (1, ""), (0, "More."), (1, None)],
+    "a role after the call": [(0, ""), (0, None), (1, ""), (1, WORDS), (0, "")],
+    "the second choice first": [(0, ""), (1, ""), (1, WORDS), (0, None)],
+}
+
+
+@pytest.mark.parametrize("size", [1, 50, 1_000_000])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_every_choice_has_its_role_once(order: list[tuple[int, str | None]], size: int) -> None:
+    """None stands for the text of a call."""
+    deltas = [(index, {"content": WRITERS["hermes"](CALLS[:1]) if text is None else text}) for index, text in order]
+    for index in (0, 1):
+        next(delta for choice, delta in deltas if choice == index)["role"] = "assistant"
+    chunks = [{"index": index, "delta": delta, "finish_reason": None} for index, delta in deltas]
+    chunks += [{"index": index, "delta": {}, "finish_reason": "stop"} for index in (0, 1)]
+    same = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    data = b"".join(b"data: " + json.dumps({**same, "choices": [one]}).encode() + b"\n\n" for one in chunks)
+    written, stream = repair_within("openai-chat", data + b"data: [DONE]\n\n", size)
+    assert stream.failure is None
+    sent = [json.loads(line[6:]) for line in written.splitlines() if line.startswith(b"data: {")]
+    choices = [choice for chunk in sent for choice in chunk["choices"]]
+    for index in (0, 1):
+        own = [choice["delta"] for choice in choices if choice["index"] == index]
+        assert ["role" in delta for delta in own] == [True, *(False for _ in own[1:])]
+    assert sum("id" in call for choice in choices for call in choice["delta"].get("tool_calls", ())) == 1
+
+
 GOOD_CALL = ("get_weather", '{"city": "Rome"}', {"city": "Rome"})
 CALLS_WITHIN = {
     f"{protocol}-{name}": (protocol, call)

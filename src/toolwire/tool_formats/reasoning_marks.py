@@ -63,7 +63,7 @@ ANSWER_TOKENS: Final = (
 END_TOKENS: Final = (
     "</s>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<｜end▁of▁sentence｜>",
     "<|end_of_text|>", "<|endoftext|>", "<|END_OF_TURN_TOKEN|>", "[e~[", "<|eot|>", "<|assistant_end|>",
-    "<|observation|>", "<end_of_turn>", "<turn|>", "<seed:eos>", "<|content_model_end_sampling|>",
+    "<|observation|>", "<end_of_turn>", "<turn|>", "<|tool_response>", "<seed:eos>", "<|content_model_end_sampling|>",
 )  # fmt: skip
 """Dropped where they end the answer, or follow a call."""
 

@@ -8,7 +8,7 @@ on where the frames end.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from toolwire.core.events import (
     ArgumentsDelta,
@@ -27,6 +27,9 @@ from toolwire.core.events import (
 from toolwire.core.ir import Text
 
 Delta: TypeAlias = TextDelta | ArgumentsDelta
+_MAX_OPAQUE: Final = 1000
+"""Events that only one protocol knows, and that the writer is told. The first ones matter: in Chat they announce the
+choices, one by one."""
 
 
 class UnchangedStart:
@@ -46,6 +49,7 @@ class UnchangedStart:
         """Do the waiting frames say something of a part?"""
         self._is_over = False
         self._sent_events: list[Event] = []
+        self._opaque_left = _MAX_OPAQUE
         self._last_delta: Delta = TextDelta(-1, "")
         self._last_texts: list[str] = []
         """The texts of the last part that were sent after `_sent_events`."""
@@ -86,8 +90,11 @@ class UnchangedStart:
         if self._is_waiting:
             return []
         self._end_texts()
-        # The writer needs no events that only one protocol knows, and there can be many.
-        self._sent_events += [event for event in self._repaired if type(event) is not OpaqueEvent]
+        for event in self._repaired:
+            is_opaque = type(event) is OpaqueEvent
+            if not is_opaque or self._opaque_left:
+                self._sent_events.append(event)
+                self._opaque_left -= is_opaque
         frames, self._waiting_frames, self._received, self._repaired = self._waiting_frames, [], [], []
         self._has_parts = False
         return frames

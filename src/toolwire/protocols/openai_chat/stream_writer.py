@@ -360,9 +360,22 @@ class StreamWriter:
         return sse.write_data_frame(encode(write_error_body(event.failure)))
 
     def _write_opaque_event(self, event: ev.OpaqueEvent) -> bytes:
+        if event.origin.protocol == NAME and event.origin.wire is not None:
+            announced = map(self._choice, _find_announced_choices(event.origin.wire))
+            return b"".join(map(self._write_choice_start, announced))
         if not event.is_ignorable:
             self._ledger.note("event-dropped", event.origin.path, f"the event `{event.kind}` was left out")
         return b""
+
+
+def _find_announced_choices(chunk: Json) -> list[int]:
+    """The choices of which a provider's chunk says nothing but the role."""
+    choices = chunk.get("choices") if isinstance(chunk, dict) else None
+    announced = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+    deltas = [(one.get("index"), one.get("delta")) for one in announced]
+    return [
+        index for index, delta in deltas if isinstance(index, int) and isinstance(delta, dict) and delta.get("role")
+    ]
 
 
 _EVENT_WRITERS: Mapping[type, Callable[[StreamWriter, Any], bytes]] = {
