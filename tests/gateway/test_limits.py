@@ -32,6 +32,7 @@ from gateway.raw_exchange import (
     open_call,
     play_script,
     stage,
+    write_chunked,
 )
 from gateway.replicas import until
 from toolwire.conformance.peers.peer import encode_json
@@ -342,6 +343,58 @@ def test_a_stream_that_is_cut_before_its_first_text_has_used_its_input(
         assert 10 < tokens < 100
 
 
+CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":%b}\n\n'
+COUNTED_STREAM = (
+    CHUNK % b'[{"index":0,"delta":{"role":"assistant","content":"Hello."},"finish_reason":null}],"usage":null',
+    CHUNK % b'[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null',
+    CHUNK % b'[],"usage":{"prompt_tokens":9,"completion_tokens":5000,"total_tokens":5009}',
+    b"data: [DONE]\n\n",
+)
+"""The model has thought for long. Without its counts, nobody could know."""
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, {"include_usage": True}),
+        ({"stream_options": None}, {"include_usage": True}),
+        ({"stream_options": {"include_usage": False}}, {"include_usage": True}),
+        ({"stream_options": {"include_obfuscation": False}}, {"include_obfuscation": False, "include_usage": True}),
+        ({"stream_options": {"include_usage": True}}, {"include_usage": True}),
+    ],
+)
+@pytest.mark.parametrize("pieces", ["frames", "bytes"])
+def test_a_client_cannot_keep_a_stream_from_being_counted(
+    given: dict[str, Any], sent: dict[str, bool], pieces: str, tmp_path: Path
+) -> None:
+    is_asked = given.get("stream_options") == sent
+    whole = b"".join(COUNTED_STREAM)
+    chunks = COUNTED_STREAM if pieces == "frames" else [whole[place : place + 7] for place in range(0, len(whole), 7)]
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+        scene = served.scene("openai-chat", write_chunked(*chunks))
+        got = call(served, "openai-chat", scene.model, True, sent_key("ana"), **given)
+        assert scene.asked[0].json()["stream_options"] == sent
+        assert used(served) == {"all requests/tokens_per_day": 5009}
+        assert got.data == (whole if is_asked else whole.replace(COUNTED_STREAM[2], b""))
+
+
+@pytest.mark.parametrize("limits", ["", "[[limits]]\nrequests_per_minute = 1000\n"])
+def test_a_stream_that_no_limit_must_count_passes_as_it_is(limits: str, tmp_path: Path) -> None:
+    with limited(tmp_path, limits) as served:
+        scene = served.scene("openai-chat", write_chunked(*COUNTED_STREAM))
+        got = call(served, "openai-chat", scene.model, True, sent_key("ana"))
+        assert "stream_options" not in scene.asked[0].json()
+        assert got.data == b"".join(COUNTED_STREAM)
+
+
+def test_a_server_that_refuses_the_question_is_not_asked(tmp_path: Path) -> None:
+    text = '[providers.plain]\nprotocols = ["openai-chat"]\nbase_url = "{plain}"\nquirks = ["no-stream-options"]\n'
+    with limited(tmp_path, f"[[limits]]\ntokens_per_day = 100000\n{text}") as served:
+        scene = served.scene("openai-chat", write_chunked(*COUNTED_STREAM), provider="plain")
+        assert call(served, "openai-chat", scene.model, True, sent_key("ana")).status == 200
+        assert "stream_options" not in scene.asked[0].json()
+
+
 @pytest.mark.parametrize(
     ("provider", "counts"),
     [
@@ -408,6 +461,26 @@ def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
         body = json.dumps({"model": scene.model, "input": "Hi " * 100}).encode()
         assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
         assert used(served) == {"x/tokens_per_day": 2}
+
+
+COMPACTED = {"id": "c", "object": "response.compaction", "created_at": 1, "output": []}
+
+
+@pytest.mark.parametrize("provider", ["openai-responses", "openai-chat"])
+def test_a_compaction_counts(provider: str, tmp_path: Path) -> None:
+    """OpenAI has an endpoint for it, and for other providers the gateway asks for a summary."""
+    limits = '[[limits]]\nname = "x"\ntokens_per_day = 3000\nrequests_per_minute = 1000\n'
+    with limited(tmp_path, limits, store=f"sqlite://{tmp_path}/store.db") as served:
+        usage = {"input_tokens": 1500, "output_tokens": 500, "total_tokens": 2000}
+        native = answer(200, encode_json({**COMPACTED, "usage": usage}).encode())
+        play = native if provider == "openai-responses" else huge_use(provider, 1500, 500)
+        scene = served.scene(provider, play)
+        body = json.dumps({"model": scene.model, "input": [{"role": "user", "content": "Hi"}]}).encode()
+        stop_clock(served)
+        first = ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana"))
+        assert (first.status, used(served)) == (200, {"x/tokens_per_day": 2000, "x/requests_per_minute": 1})
+        assert refused("openai-responses", ask(served.port, "POST", "/v1/responses/compact", body, sent_key("ana")))
+        assert len(scene.asked) == 1
 
 
 def test_what_asks_no_model_does_not_count(tmp_path: Path) -> None:

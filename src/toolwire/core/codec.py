@@ -25,6 +25,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name_pattern: re.Pattern[str]
     """Legal tool names. Every ASCII identifier up to `max_tool_name_length` is one."""
+    counts_on_request: bool = True
+    """May a request ask for token counts in a stream (`Http.ask_for_usage`)?"""
     max_tool_name_length: int = 64
     """A longer name is shortened by `request_steps.tools`, and restored in the answer."""
     call_id_pattern: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
@@ -328,6 +330,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Gemini says the model in the path instead."""
     model_collection: str = ""
     """A prefix that a model's name may have or not (Google's `models/`): limits and prices know it as one model."""
+    ask_for_usage: Callable[[bytes], bytes | None] | None = None
+    """Makes the body of a request for a stream ask for token counts; None if it asks already, or if it need not."""
+    drop_usage_chunks: Callable[[bytes], bytes] | None = None
+    """Removes frames that have only token counts, for a client that has not asked for them."""
     stream_content_type: str = "text/event-stream"
     fixed_endpoints: Mapping[str, EndpointMatch] = EMPTY_MAPPING
     """Paths without variable parts, and what a POST to them asks for."""

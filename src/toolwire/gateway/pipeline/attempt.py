@@ -38,6 +38,7 @@ from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, SentPrompt, UpstreamCapture
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.gateway.usage.cache_watch import MAX_BODY, MIN_BODY
+from toolwire.gateway.usage.limits import counts_use
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 
@@ -80,6 +81,8 @@ async def send_call(
 ) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
     telemetry, record = call.runtime.telemetry, call.record
+    if call.stream and counts_use(record):
+        body = _ask_for_usage(call, upstream, body)
     # The upstream of a path that is only forwarded is the same for all models.
     telemetry.start_call(record, upstream.provider.name, upstream.model or record.model, upstream.provider.account)
     response = await send_request(call, upstream, body, method)
@@ -91,6 +94,16 @@ async def send_call(
     elif telemetry.watch_cache is not None and record.open_call is not None:
         _keep_prompt(record, upstream, body)
     return response
+
+
+def _ask_for_usage(call: GatewayRequest, upstream: Upstream, body: bytes) -> bytes:
+    """A limit counts what the provider says. A client must not be able to keep it silent."""
+    ask = upstream.codec.http.ask_for_usage
+    asking = ask(body) if ask is not None and upstream.codec.constraints.counts_on_request else None
+    if asking is None:
+        return body
+    call.hides_usage = upstream.codec.name == call.client_codec.name
+    return asking
 
 
 def _keep_prompt(record: ExchangeRecord, upstream: Upstream, body: bytes) -> None:

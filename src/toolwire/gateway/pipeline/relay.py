@@ -180,7 +180,7 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(call, started)
-    write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
+    write = _make_writer(call, gate, stream, output)
     try:
         write(b"".join(started.pending_output))
         while True:
@@ -244,6 +244,14 @@ def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | No
     if not is_needed and call.signature_store is not None and isinstance(stream, StreamTranslation):
         is_needed = started.request.exchange.uses_memory
     return EndGate(call, stream) if is_needed else None
+
+
+def _make_writer(
+    call: GatewayRequest, gate: EndGate | None, stream: AnswerStream, output: OutputStream
+) -> Callable[[bytes], bool]:
+    write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
+    drop = call.client_codec.http.drop_usage_chunks if call.hides_usage else None
+    return write if drop is None else lambda data: write(drop(data))
 
 
 def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStream) -> Callable[[bytes], bool]:

@@ -383,7 +383,8 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
         if len(call.body) > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):
-        reply = await forward_native(call, targets[0], COMPACT_PATH)
+        refused = await pipeline.reserve_limits(call, targets[0])
+        reply = refused.reply if refused is not None else await forward_native(call, targets[0], COMPACT_PATH)
         if reply is not None:
             return reply
     items = read_items_to_store(body, call.id_seed)

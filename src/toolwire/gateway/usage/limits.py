@@ -363,6 +363,12 @@ class Limits:
         self._log_event("limit_unpriced", level="warn", provider=provider, model=model, message=what, hint=hint)
 
 
+def counts_use(record: ExchangeRecord) -> bool:
+    """Is there a limit that must know what the provider has counted?"""
+    held = record.reservation
+    return type(held) is Reservation and (held.rules.counts_tokens or held.rules.counts_dollars)
+
+
 def settle_reservation(record: ExchangeRecord) -> None:
     """The exchange has ended."""
     held = record.reservation

@@ -14,6 +14,7 @@ from toolwire.core.model_lists import (
     write_openai_list,
 )
 from toolwire.core.rate_limits import RateLimitHeaders
+from toolwire.protocols.openai_chat.stream_usage import ask_for_usage, drop_usage_chunks
 
 PATH = "/v1/chat/completions"
 
@@ -124,6 +125,8 @@ def find_created_objects(body: Object) -> Iterator[str]:
 
 HTTP = Http(
     request_path=lambda _model, _stream: PATH,
+    ask_for_usage=ask_for_usage,
+    drop_usage_chunks=drop_usage_chunks,
     provider_tool_markers=(b'"web_search_options"',),
     history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
     tool_marker=b'"function":',

@@ -375,6 +375,7 @@ QUIRKS: Mapping[str, Quirk] = {
     "no-stream-options": Quirk(
         about="`stream_options` is refused, so a stream may have no usage",
         rewrite_body=_drop_keys({"stream_options": {}}),
+        constraints={"counts_on_request": False},
     ),
     "system-first": Quirk(
         about="system messages are refused after the first message; they are sent as the user's",
