@@ -236,16 +236,16 @@ class _Counter:
 def test_readers_are_asked_about_a_bounded_number_of_characters(
     part: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_reader, "MAX_HELD", 5000)
-    monkeypatch.setattr(text_reader, "_FREE_WORK", 20_000)
-    text = part * (20_000 // len(part))
+    monkeypatch.setattr(text_reader, "MAX_HELD", 2500)
+    monkeypatch.setattr(text_reader, "_FREE_WORK", 10_000)
+    text = part * (10_000 // len(part))
     counter = _Counter()
     reader = TextReader(TOOLS, [counter.wrap(row) for row in FORMATS])
     for at in range(0, len(text), size):
         reader.feed(text[at : at + size])
-        assert reader._held < 5000
+        assert reader._held < 2500
     reader.close(False)
-    assert counter.characters <= 16 * len(text) + 30_000
+    assert counter.characters <= 16 * len(text) + 15_000
 
 
 def test_what_is_too_long_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
