@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from gateway.provider import PROTOCOLS, RATE, Provider, Script, ScriptedAnswer, Step
+from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("langchain_client", "pydantic_ai_client")
-CLIENTS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+CLIENTS = [(script, client) for script in SCRIPTS for client in PROTOCOLS]
 PARIS, OSLO, ROME = (
     ("get_weather", {"city": "Paris"}),
     ("get_weather", {"city": "Oslo"}),
@@ -40,12 +41,8 @@ SCENES: dict[str, tuple[ScriptedAnswer | Step, ...]] = {
 }
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
 
-pytestmark = [
-    pytest.mark.parametrize("script", SCRIPTS),
-    pytest.mark.parametrize("client", CLIENTS),
-    pytest.mark.parametrize("target", PROTOCOLS),
-    pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]),
-]
+COMBINATIONS = pairwise(CLIENTS, PROTOCOLS, WHOLE_OR_STREAM.values())
+pytestmark = parametrize_pairwise({"script,client": CLIENTS, "target": PROTOCOLS, "stream": WHOLE_OR_STREAM})
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,9 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
     def run(script: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
         talks: dict[str, Script] = {}
         jobs = []
-        for client, target, stream, scene in product(CLIENTS, PROTOCOLS, (True, False), SCENES):
+        for ((name, client), target, stream), scene in product(COMBINATIONS, SCENES):
+            if name != script:
+                continue
             id = f"{client} {target} {stream} {scene}"
             talk = talks[id] = provider.script(*SCENES[scene])
             job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}

@@ -15,6 +15,7 @@ import pytest
 from gateway.conftest import only
 from gateway.npm import HERE, installed
 from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Script, ScriptedAnswer, Step
+from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
 
 SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
@@ -45,11 +46,8 @@ SCENES: dict[str, tuple[ScriptedAnswer | Step, ...]] = {
 }
 RESULTS = {"Paris": {"text": "15 °C"}, "Oslo": {"text": "3 °C"}, "Rome": {"text": "noon"}}
 
-pytestmark = [
-    pytest.mark.parametrize(("script", "client"), CLIENTS, ids=[f"{script}:{client}" for script, client in CLIENTS]),
-    pytest.mark.parametrize("target", PROTOCOLS),
-    pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]),
-]
+COMBINATIONS = pairwise(CLIENTS, PROTOCOLS, WHOLE_OR_STREAM.values())
+pytestmark = parametrize_pairwise({"script,client": CLIENTS, "target": PROTOCOLS, "stream": WHOLE_OR_STREAM})
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,9 @@ def ran(node: str, provider: Provider, gateway: str) -> Ran:
     def run(script: str) -> tuple[dict[str, Script], subprocess.CompletedProcess[str]]:
         talks: dict[str, Script] = {}
         jobs = []
-        for client, target, stream, scene in product(SCRIPTS[script], PROTOCOLS, (True, False), SCENES):
+        for ((name, client), target, stream), scene in product(COMBINATIONS, SCENES):
+            if name != script:
+                continue
             id = f"{client} {target} {stream} {scene}"
             talk = talks[id] = provider.script(*SCENES[scene])
             job = {"id": id, "client": client, "model": f"m-{target.removeprefix('openai-')}", "stream": stream}

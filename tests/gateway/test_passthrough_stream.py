@@ -22,7 +22,7 @@ def frames(data: bytes) -> list[bytes]:
     return FRAMES.findall(data)
 
 
-def grown(data: bytes, times: int = 12) -> bytes:
+def grown(data: bytes, times: int = 5) -> bytes:
     """The same with every frame that a stream may have more of sent again: then there are some in a row."""
     marks = (b"_delta", b".delta", b'"content":"', b'"text":')
     return b"".join(frame * times if any(mark in frame for mark in marks) else frame for frame in frames(data))

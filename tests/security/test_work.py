@@ -1,6 +1,7 @@
 """Small requests that used to take minutes: every step needs time in proportion to its input, or is bounded.
 
-Nothing here is measured. The inputs are so large that a step of quadratic or exponential time would never end.
+Nothing here is measured by a clock. Either the steps of a small and of a larger input are counted, or an input is so large
+that a step of quadratic or exponential time would never end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
+from step_count import count_steps
 from toolwire import Stream, translate
 from toolwire.core.ir import Failure
 from toolwire.core.sse import SseSplitter, split_after_frames
@@ -120,12 +122,14 @@ EVIL = [
 ]
 
 
-OPEN_CALLS = 20_000
-
-
 @pytest.mark.parametrize("target", ["openai-responses", "anthropic", "gemini", "unified"])
 def test_calls_that_are_all_open_at_once_take_linear_time(target: str) -> None:
     """A provider can begin thousands of calls before it ends the first. Writers that put them in line look at each once."""
+    small, large = (count_steps(lambda count=count: translate_open_calls(target, count)) for count in (200, 800))
+    assert large < 5 * small
+
+
+def translate_open_calls(target: str, count: int) -> None:
 
     def frame(call: dict[str, Any]) -> bytes:
         choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
@@ -133,9 +137,9 @@ def test_calls_that_are_all_open_at_once_take_linear_time(target: str) -> None:
 
     begun = [
         frame({"index": n, "id": f"call_{n}", "type": "function", "function": {"name": "f", "arguments": "{"}})
-        for n in range(OPEN_CALLS)
+        for n in range(count)
     ]
-    ended = [frame({"index": n, "function": {"arguments": "}"}}) for n in range(OPEN_CALLS)]
+    ended = [frame({"index": n, "function": {"arguments": "}"}}) for n in range(count)]
     last = {
         "id": "c",
         "model": "m",
@@ -146,7 +150,7 @@ def test_calls_that_are_all_open_at_once_take_linear_time(target: str) -> None:
     out = stream.feed(b"".join((*begun, *ended, b"data: " + json.dumps(last).encode(), b"\n\ndata: [DONE]\n\n")))
     out += stream.close()
     assert stream.failure is None
-    assert out.count(b"call_%d" % (OPEN_CALLS - 1))
+    assert out.count(b"call_%d" % (count - 1))
 
 
 @pytest.mark.parametrize("pattern", EVIL)
@@ -227,26 +231,32 @@ def calls_with_ids(ids: Sequence[str], results: Sequence[str] | None = None) -> 
     return chat({"role": "assistant", "content": None, "tool_calls": calls}, *answers)
 
 
-LARGE: dict[str, dict[str, Any]] = {
-    "one odd id again and again": calls_with_ids(["functions.f:0"] * 20_000),
-    "a few odd ids again and again": calls_with_ids([f"odd id {number % 7}" for number in range(20_000)]),
-    "one legal id again and again": calls_with_ids(["call_1"] * 20_000),
-    "odd ids": calls_with_ids([f"functions.f:{number}/é" for number in range(20_000)]),
-    "calls and results without ids": calls_with_ids([""] * 20_000),
-    "results without ids": calls_with_ids([f"c{number}" for number in range(20_000)], [""] * 20_000),
-    "one tool again and again": chat(
-        tools=[{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}] * 40_000
+LARGE: dict[str, Callable[[int], dict[str, Any]]] = {
+    "one odd id again and again": lambda count: calls_with_ids(["functions.f:0"] * count),
+    "a few odd ids again and again": lambda count: calls_with_ids([f"odd id {number % 7}" for number in range(count)]),
+    "one legal id again and again": lambda count: calls_with_ids(["call_1"] * count),
+    "odd ids": lambda count: calls_with_ids([f"functions.f:{number}/é" for number in range(count)]),
+    "calls and results without ids": lambda count: calls_with_ids([""] * count),
+    "results without ids": lambda count: calls_with_ids([f"c{number}" for number in range(count)], [""] * count),
+    "one tool again and again": lambda count: chat(
+        tools=[{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}] * count
     ),
-    "results behind the next call": late_results(20_000),
-    "results without a call": chat(
-        *({"role": "tool", "tool_call_id": f"c{number}", "content": "x"} for number in range(20_000))
+    "results behind the next call": late_results,
+    "results without a call": lambda count: chat(
+        *({"role": "tool", "tool_call_id": f"c{number}", "content": "x"} for number in range(count))
     ),
 }
 
 
 @pytest.mark.parametrize("target", PROTOCOLS)
-@pytest.mark.parametrize("body", LARGE.values(), ids=list(LARGE))
-def test_large_requests_are_translated_in_linear_time(body: dict[str, Any], target: str) -> None:
+@pytest.mark.parametrize("kind", LARGE)
+def test_large_requests_are_translated_in_linear_time(kind: str, target: str) -> None:
+    bodies = map(LARGE[kind], (200, 800))
+    small, large = (count_steps(lambda body=body: translate_request(target, body)) for body in bodies)
+    assert large < 5 * small
+
+
+def translate_request(target: str, body: dict[str, Any]) -> None:
     assert translate(body, "request", source="openai-chat", target=target).body
 
 
