@@ -85,7 +85,7 @@ def read_deltas(events: Sequence[Any]) -> str:
 
 def test_every_resume_of_every_follower_sees_every_event(served: tuple[Served, Served]) -> None:
     one, other = served
-    for _ in range(5):
+    for _ in range(2):
         scene = one.scene("openai-responses", play_answer)
         body = encode_json({"model": scene.model, "input": "Go.", "background": True, "stream": True}).encode()
         live = [frame.data for frame in ask(one.port, "POST", "/v1/responses", body).frames]

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -149,16 +148,22 @@ def test_a_tool_of_the_client_hides_the_servers_tool_of_that_name(
         assert "Does add." in asked.text
 
 
+@pytest.fixture(scope="module")
+def refusing(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway that refuses what cannot be translated without a loss."""
+    folder = tmp_path_factory.mktemp("refusing")
+    with equipping(folder, equipped(folder, provider, more='[translate]\non_loss = "refuse"')) as base:
+        yield base
+
+
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_what_the_gateway_adds_is_not_a_loss_of_the_client(provider: Provider, tmp_path: Path, target: str) -> None:
+def test_what_the_gateway_adds_is_not_a_loss_of_the_client(provider: Provider, refusing: str, target: str) -> None:
     """The schemas of results that the tools of the MCP server have are not part of the client's request."""
-    text = equipped(tmp_path, provider, more='[translate]\non_loss = "refuse"')
-    with equipping(tmp_path, text) as base:
-        for source in PROTOCOLS:
-            talk = provider.script(ScriptedAnswer("Fine."))
-            model = f"m-{named(target)}"
-            body = json.dumps(request_of(source, model, False)).replace("Hi", talk.mark).encode()
-            got = ask(int(base.rpartition(":")[2]), "POST", path_of(source, model, False), body)
-            assert got.status == 200, (source, got.data)
-            assert "test__add" in talk.asked[0].raw
-            assert "no-counterpart" not in got.headers.get("x-toolwire-losses", "")
+    for source in PROTOCOLS:
+        talk = provider.script(ScriptedAnswer("Fine."))
+        model = f"m-{named(target)}"
+        body = json.dumps(request_of(source, model, False)).replace("Hi", talk.mark).encode()
+        got = ask(int(refusing.rpartition(":")[2]), "POST", path_of(source, model, False), body)
+        assert got.status == 200, (source, got.data)
+        assert "test__add" in talk.asked[0].raw
+        assert "no-counterpart" not in got.headers.get("x-toolwire-losses", "")

@@ -246,10 +246,17 @@ def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, 
     hold.close()
 
 
+@pytest.fixture(scope="module")
+def beating(provider: Provider, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway with frequent heartbeats."""
+    folder = tmp_path_factory.mktemp("beating")
+    with equipping(folder, equipped(folder, provider, control=control, server="heartbeat = 0.05")) as base:
+        yield base
+
+
 @pytest.mark.parametrize("source", [source for source in CLIENTS if find_codec(source).http.heartbeat])
-def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, source: str) -> None:
+def test_signs_of_life(provider: Provider, control: Control, beating: str, source: str) -> None:
     """However long a tool takes, and though nothing was said before it, the connection of a stream is kept alive."""
-    text = equipped(tmp_path, provider, control=control, server="heartbeat = 0.05")
     talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("At last."))
     user = {"role": "user", "content": talk.mark}
     asks = {
@@ -260,20 +267,19 @@ def test_signs_of_life(provider: Provider, control: Control, tmp_path: Path, sou
     }
     path, more = asks[source]
     body = json.dumps({"model": model("anthropic"), "stream": True, **more}).encode()
-    with equipping(tmp_path, text) as base:
-        address = urlsplit(base)
-        with socket.create_connection((address.hostname or "", address.port or 0), PATIENCE) as client:
-            head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-            client.sendall(head.encode() + body)
-            waiting = control.call()
-            got = b""
-            beat = re.compile(rb"\n:[^\n]*\n|event: ping")
-            while len(beat.findall(got)) < 3:
-                got += client.recv(65536)
-            assert len(talk.asked) == 1
-            waiting.gives("slowly")
-            while piece := client.recv(65536):
-                got += piece
+    address = urlsplit(beating)
+    with socket.create_connection((address.hostname or "", address.port or 0), PATIENCE) as client:
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        waiting = control.call()
+        got = b""
+        beat = re.compile(rb"\n:[^\n]*\n|event: ping")
+        while len(beat.findall(got)) < 3:
+            got += client.recv(65536)
+        assert len(talk.asked) == 1
+        waiting.gives("slowly")
+        while piece := client.recv(65536):
+            got += piece
     assert "slowly" in talk.asked[1].text
 
 

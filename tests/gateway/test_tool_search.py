@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,26 +212,33 @@ def test_without_a_store(provider: Provider, forgetful_gateway: str, source: str
         assert declared(asked)[33:] == ["get_weather"]
 
 
+@pytest.fixture(scope="module")
+def equipped_gateway(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("equipped")
+    text = equipped(folder, provider).replace("api_key =", 'tool_search = "gateway"\ndirect_tools = 0\napi_key =')
+    with equipping(folder, text) as base:
+        yield base
+
+
 @pytest.mark.parametrize("target", PROTOCOLS)
-def test_tools_of_mcp_servers(provider: Provider, tmp_path: Path, target: str) -> None:
+def test_tools_of_mcp_servers(provider: Provider, equipped_gateway: str, target: str) -> None:
     """The gateway finds them and runs them; the client sees the answer alone."""
-    text = equipped(tmp_path, provider).replace("api_key =", 'tool_search = "gateway"\ndirect_tools = 0\napi_key =')
     talk = provider.script(
         search("add two numbers"),
         ScriptedAnswer(calls=(Use("test__add", {"a": 2, "b": 3}),)),
         ScriptedAnswer("It is 5."),
     )
-    with equipping(tmp_path, text) as base:
-        for source in ("openai-chat", "anthropic"):
-            talk.asked.clear()
-            body = json.dumps(request_of(source, f"m-{named(target)}", False)).replace("Hi", talk.mark).encode()
-            got = ask(int(base.rpartition(":")[2]), "POST", path_of(source, f"m-{named(target)}", False), body)
-            assert got.status == 200, got.data
-            assert b"It is 5." in got.data
-            assert talk.refused == []
-            assert declared(talk.asked[0]) == [SEARCH_NAME]
-            assert declared(talk.asked[1])[:2] == [SEARCH_NAME, "test__add"]
-            assert "sum" in talk.asked[2].raw
+    for source in ("openai-chat", "anthropic"):
+        talk.asked.clear()
+        body = json.dumps(request_of(source, f"m-{named(target)}", False)).replace("Hi", talk.mark).encode()
+        path = path_of(source, f"m-{named(target)}", False)
+        got = ask(int(equipped_gateway.rpartition(":")[2]), "POST", path, body)
+        assert got.status == 200, got.data
+        assert b"It is 5." in got.data
+        assert talk.refused == []
+        assert declared(talk.asked[0]) == [SEARCH_NAME]
+        assert declared(talk.asked[1])[:2] == [SEARCH_NAME, "test__add"]
+        assert "sum" in talk.asked[2].raw
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
