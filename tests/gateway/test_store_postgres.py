@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
+from gateway.raw_exchange import PATIENCE
 from gateway.stores import Clock
 from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.postgres_pool import MIGRATION_LOCK, MIGRATIONS
@@ -139,6 +140,35 @@ def test_a_server_that_is_gone_is_asked_once_in_a_while() -> None:
 
     asyncio.run(main())
     assert asked == 1
+
+
+def test_a_server_that_was_gone_at_the_start_is_asked_again_however_often_the_store_is_used() -> None:
+    """An operation that is refused at once must not put off the next attempt: a busy gateway would never connect."""
+
+    async def main() -> None:
+        asked: asyncio.Queue[None] = asyncio.Queue()
+
+        async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.put_nowait(None)
+            writer.close()
+            await writer.wait_closed()
+
+        async def use(store: PostgresStore) -> None:
+            while True:
+                await store.get("o", "response", ["a"])
+                await asyncio.sleep(0)
+
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            url = f"postgresql://postgres@127.0.0.1:{port}/x?sslmode=disable"
+            async with using(url, retry_delay=1.0) as store, asyncio.timeout(PATIENCE):
+                busy = asyncio.create_task(use(store))
+                for _ in range(2):
+                    await asked.get()
+                busy.cancel()
+                await asyncio.wait([busy])
+
+    asyncio.run(main())
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for() -> None:

@@ -42,11 +42,19 @@ from toolwire.gateway.config.config import ClientKey, StoreSettings
 from toolwire.gateway.config.live_config import LiveConfig
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.store import key_edits, open_store
+from toolwire.gateway.store import key_edits, open_store, stored_keys
 from toolwire.gateway.store.key_records import KeyEdit, KeyRefused, StoredKeyList
 from toolwire.gateway.store.store import KeyStore, StoreDown
 
 MODELS = '[models]\nfast = "chat/gpt-4.1-s901x"\nlarge = "anthropic/claude-sonnet-4-5-s902x"\n'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frequent_polls() -> Iterator[None]:
+    """The gateways see a change after 0.05 seconds instead of one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored_keys, "POLL_SECONDS", 0.05)
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -444,16 +444,15 @@ class PostgresPool:
         await pool.migration
 
     async def _migrate(self) -> None:
+        connection = await self._connect(self._url)  # after a failure it says itself when to try again
         try:
             async with asyncio.timeout(MIGRATION_TIMEOUT):
-                connection = await self._connect(self._url)
-                try:
-                    await _migrate_tables(connection, self._migrations)
-                finally:
-                    connection.terminate()
+                await _migrate_tables(connection, self._migrations)
         except STORE_ERRORS as error:
             self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
             raise
+        finally:
+            connection.terminate()
         self._is_migrated = True
 
     async def _connect(self, url: str, **options: Any) -> PostgresConnection:
