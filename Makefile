@@ -8,8 +8,8 @@ FRAMEWORKS := .venv-frameworks
 DOCS  := .venv-docs
 PORTKEY := requirements/portkey/node_modules
 CONSOLE := console/node_modules
-WORKERS ?= auto
-PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PARALLEL := --maxprocesses 8 --dist worksteal
 QUICK := tests/laws tests/protocols tests/call_repair tests/tool_formats tests/golden tests/policy tests/seeds $(addprefix tests/conformance/test_,cases.py grid.py expectations.py strict.py) \
          $(addprefix tests/test_,token_estimate.py schema.py sse.py times.py)
 GATEWAYS ?= toolwire litellm llm-rosetta portkey
@@ -28,10 +28,10 @@ serve: $(SERVE)/.ready ## Run the gateway on http://127.0.0.1:8642
 	@$(SERVE)/bin/toolwire serve $(ARGS)
 
 test: $(VENV)/.ready $(FRAMEWORKS)/.ready ## Run the tests; ARGS="-k words" selects some
-	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m pytest -n $(or $(WORKERS),$(shell expr $(CORES) + 1)) $(PARALLEL) $(ARGS)
 
 test-quick: $(VENV)/.ready ## Run the quick tests: laws, protocols, cases in process, schemas, policy
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(QUICK) $(ARGS)
+	@$(BIN)/python -m pytest -n $(or $(WORKERS),$(CORES)) $(PARALLEL) -m "not slow" $(QUICK) $(ARGS)
 
 test-pythons: $(VENV)/.ready ## Test the wheel with Python 3.11 to 3.14, where they are found: first request, laws, cases
 	@$(BIN)/python .ci/pythons.py

@@ -1071,6 +1071,7 @@ def test_the_subset_holds_its_own_keywords_only(schema: Any) -> None:
         assert not arguments or made.schema["type"] == "OBJECT"
 
 
+@pytest.mark.slow
 @LAW
 @given(schema=SCHEMAS)
 def test_the_root_is_an_object_without_unions(schema: Any) -> None:
@@ -1089,6 +1090,7 @@ def as_json(value: Any) -> Any:
     return [as_json(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @settings(LAW, max_examples=250)
 @given(schema=SCHEMAS)
 def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
@@ -1096,6 +1098,7 @@ def test_the_verdict_is_that_of_the_meta_schema(schema: Any) -> None:
     assert (not ours) == META_SCHEMA.is_valid(as_json(schema)), ours
 
 
+@pytest.mark.slow
 @settings(LAW, max_examples=25)
 @given(schema=near_schemas())
 def test_what_was_valid_stays_valid(schema: Any) -> None:
@@ -1157,6 +1160,7 @@ DEFINITIONS = {
 }
 
 
+@pytest.mark.slow
 @settings(LAW, max_examples=100)
 @given(schema=TYPED, instances=st.lists(INSTANCES, min_size=8, max_size=8))
 def test_the_subset_accepts_what_the_schema_accepts(schema: Any, instances: list[Any]) -> None:

@@ -564,6 +564,7 @@ def test_lone_halves_in_streamed_arguments_are_replaced(client: str) -> None:
         assert "text-repaired" in ledger.codes
 
 
+@pytest.mark.slow
 @given(value=st.dictionaries(hostile, values, max_size=3), indent=spellings, ascii=st.booleans(), data=st.data())
 def test_a_guard_passes_every_object_and_completes_every_prefix(
     value: dict[str, Any], indent: Any, ascii: bool, data: st.DataObject

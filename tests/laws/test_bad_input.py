@@ -119,6 +119,7 @@ def replaced(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     return body
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), source=st.sampled_from(NAMES), target=st.sampled_from(NAMES))
 def test_any_value_anywhere_is_a_translation_or_a_clear_error(data: st.DataObject, source: str, target: str) -> None:
@@ -150,6 +151,7 @@ def frames_of(items: list[Any]) -> bytes:
     return b"".join(b"data: " + json.dumps(item).encode() + b"\n\n" for item in items)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     data=st.binary(max_size=300) | st.lists(JSON, max_size=4).map(frames_of),

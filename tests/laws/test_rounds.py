@@ -139,6 +139,7 @@ def plain(part: Part) -> object:
     return type(part).__name__, part.text  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data(), rounds, st.lists(st.integers(0, 6), max_size=3))
 def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]) -> None:
@@ -166,6 +167,7 @@ def test_one_answer(data: st.DataObject, said: list[list[Part]], cuts: list[int]
     assert told_of(choices[0].parts if choices else ()) == told_of(got)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data(), rounds)
 def test_every_call_has_its_result(data: st.DataObject, said: list[list[Part]]) -> None:

@@ -784,6 +784,7 @@ def _identified(groups: list[Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "gemini", "openai-responses"])
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())

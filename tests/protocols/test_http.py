@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import anthropic.types
-import openai.types
 import pytest
-from google.genai import types as google
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -316,8 +313,18 @@ def test_an_openai_list(http: Any) -> None:
         "data": [{"id": "openai/gpt-5.5", "object": "model", "created": 1767225600, "owned_by": "openai"}],
         "models": [],
     }
-    assert openai.types.Model.model_validate(http.write_model_entry(FULL)).owned_by == "openai"
-    assert openai.types.Model.model_validate(http.write_model_entry(ModelInfo("m"))).created == 0
+
+
+# The SDKs take seconds to import, so they are imported where they are used.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("http", [CHAT, RESPONSES])
+def test_openais_sdk_reads_an_entry(http: Any) -> None:
+    from openai.types import Model
+
+    assert Model.model_validate(http.write_model_entry(FULL)).owned_by == "openai"
+    assert Model.model_validate(http.write_model_entry(ModelInfo("m"))).created == 0
 
 
 def test_an_anthropic_list() -> None:
@@ -325,14 +332,23 @@ def test_an_anthropic_list() -> None:
     sample = json.loads((material.SAMPLES / "anthropic" / "models_list.json").read_text())
     assert body.keys() == sample.keys()
     assert body["data"][0].keys() == sample["data"][0].keys()
-    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(FULL))
+
+
+@pytest.mark.slow
+def test_anthropics_sdk_reads_an_entry() -> None:
+    from anthropic.types import ModelInfo
+
+    info = ModelInfo.model_validate(MESSAGES.write_model_entry(FULL))
     assert (info.id, info.created_at.isoformat()) == ("openai/gpt-5.5", "2026-01-01T00:00:00+00:00")
     assert (info.max_input_tokens, info.max_tokens) == (400_000, 128_000)
     assert info.capabilities is None
 
 
+@pytest.mark.slow
 def test_what_a_model_can_do_in_an_anthropic_list() -> None:
-    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(ABLE))
+    from anthropic.types import ModelInfo
+
+    info = ModelInfo.model_validate(MESSAGES.write_model_entry(ABLE))
     can = info.capabilities
     assert can is not None
     assert (can.image_input.supported, can.pdf_input.supported) == (True, False)
@@ -340,7 +356,7 @@ def test_what_a_model_can_do_in_an_anthropic_list() -> None:
     assert (can.effort.low.supported, can.effort.medium.supported, can.effort.high.supported) == (True, False, True)
     assert not can.server_tools.web_search.supported
     dull = replace(ABLE, facts=replace(ABLE.facts, reasoning_efforts=()))
-    info = anthropic.types.ModelInfo.model_validate(MESSAGES.write_model_entry(dull))
+    info = ModelInfo.model_validate(MESSAGES.write_model_entry(dull))
     assert info.capabilities is not None
     assert not info.capabilities.thinking.supported
     own = {"effort": {"supported": False}, "image_input": {"supported": True}}
@@ -385,7 +401,13 @@ def test_a_gemini_list() -> None:
     }
     for card, thinks in ((ABLE, True), (replace(ABLE, facts=replace(ABLE.facts, reasoning_efforts=())), False)):
         assert GEMINI.write_model_entry(card)["thinking"] is thinks
-    listed = google.Model.model_validate({"name": GEMINI.write_model_entry(ModelInfo("m"))["name"]})
+
+
+@pytest.mark.slow
+def test_googles_sdk_reads_an_entry() -> None:
+    from google.genai.types import Model
+
+    listed = Model.model_validate({"name": GEMINI.write_model_entry(ModelInfo("m"))["name"]})
     assert listed.name == "models/m"
 
 

@@ -1449,6 +1449,7 @@ def test_any_value_anywhere_in_an_answer_is_read_or_named(data: st.DataObject) -
     encode(CODEC.write_response(strip_origins(response), foreign_ledger(), WriteContext()))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_value_anywhere_in_a_stream_gives_lawful_events(data: st.DataObject) -> None:

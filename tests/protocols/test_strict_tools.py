@@ -288,6 +288,7 @@ def drop_nullable_optionals(value: Any, node: Any) -> Any:
     return [drop_nullable_optionals(item, node["items"]) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_a_strict_model_writes_is_restored(data: st.DataObject) -> None:
@@ -436,6 +437,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(KEYWORDS, JUNK, max_size=5), st.booleans(), st.sampled_from(OPENAI))
 def test_whatever_a_client_declares_openai_has_nothing_to_refuse(schema: Any, strict: bool, target: str) -> None:

@@ -570,6 +570,7 @@ def damaged(draw: st.DrawFn, whole: Any) -> Any:
     return body
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=300)
 def test_whatever_a_peer_sends_is_read_or_refused(data: st.DataObject) -> None:
@@ -859,6 +860,7 @@ def requests(draw: st.DrawFn) -> Request:
     )
 
 
+@pytest.mark.slow
 @given(requests())
 @settings(deadline=None)
 def test_every_request_survives(request: Request) -> None:
@@ -943,6 +945,7 @@ def frames(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix(b"data: ")) for frame in data.split(b"\n\n") if frame]
 
 
+@pytest.mark.slow
 @given(streamed)
 @settings(deadline=None)
 def test_every_stream_survives(response: Response) -> None:
@@ -966,6 +969,7 @@ def test_any_split_gives_the_same_events(response: Response, size: int) -> None:
     assert read_stream(data, size) == read_stream(data)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=300)
 def test_no_stream_makes_the_reader_raise(data: st.DataObject) -> None:
