@@ -271,7 +271,7 @@ def test_check_for_a_well_known_provider(run: Any) -> None:
 def test_check_detects_the_protocol_of_tools(run: Any, tools: Any) -> None:
     result = run("check", "--for", "openai-chat", stdin=json.dumps(tools).encode())
     assert result.code == 0, result.err
-    assert result.out.split() == ["openai-chat", "ok", "1", "tools", "accepted", "unchanged"]
+    assert result.out.split() == ["openai-chat", "ok", "1", "tool", "accepted", "unchanged"]
 
 
 @pytest.mark.parametrize("stdin", [b"{", b"5", b'"x"'])

@@ -205,7 +205,7 @@ BAD = {
     "unknown key": (
         CLIENTS,
         ("export", "--owner", "cj"),
-        "error: unknown client key 'cj'\nhint: choose from: ci",
+        "error: unknown client key `cj`\nhint: choose from: ci",
     ),
     "no keys": ("", ("export", "--owner", "ci"), "hint: without [[server.keys]] everything belongs to the owner ''"),
     "nothing stored": (

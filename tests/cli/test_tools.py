@@ -66,4 +66,4 @@ def test_json(run: Any) -> None:
     ("name", "hint"), [("aply_patch", "did you mean `apply_patch`?"), ("zzzzz", "`toolwire tools` lists all tools")]
 )
 def test_unknown_name(run: Any, name: str, hint: str) -> None:
-    assert run(name) == (2, "", f"error: unknown tool '{name}'\nhint: {hint}\n")
+    assert run(name) == (2, "", f"error: unknown tool `{name}`\nhint: {hint}\n")

@@ -162,7 +162,7 @@ class _TolerantReader:
         value = self.read_value()
         self.skip_blanks()
         if self.mark in ("}", "]"):
-            self.note("closing brackets too many were left out")
+            self.note("extra closing brackets were left out")
             while self.mark in ("}", "]"):
                 self.at += 1
                 self.skip_blanks()
@@ -253,7 +253,7 @@ class _TolerantReader:
         if self.mark == end:
             self.at += 1
             if has_comma:
-                self.note("a comma too many was left out")
+                self.note("a trailing comma was left out")
         elif self.mark:
             if self.mark not in self.open_marks:  # it closes something outside, so what is inside ends, too
                 _refuse()

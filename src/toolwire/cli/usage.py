@@ -179,7 +179,7 @@ def find_protocol(name: str, option: str, others: Iterable[str] = ()) -> Codec:
     try:
         return find_codec(name)
     except UnknownProtocol:
-        raise unknown_protocol(name, option, [*CODECS, *others]) from None
+        raise unknown_protocol(name, option, dict.fromkeys((*CODECS, *others))) from None
 
 
 def unknown_protocol(name: str, option: str, known: Iterable[str]) -> CommandError:

@@ -165,7 +165,7 @@ def find_owner(key_text: str, names: Mapping[str, str], keys: Sequence[ClientKey
             return owner_of(key)
     if key_text and not re.fullmatch("[0-9a-f]+", key_text):
         hint = suggest_name(key_text, names.values()) or "without [[server.keys]] everything belongs to the owner ''"
-        raise CommandError(f"unknown client key {key_text!r}", hint)
+        raise CommandError(f"unknown client key `{key_text}`", hint)
     return key_text
 
 

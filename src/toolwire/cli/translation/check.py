@@ -124,7 +124,8 @@ def tool_verdicts(source: Codec, request: Request, target: Codec, model: str) ->
         if "tool" in violation:
             found = TOOL_INDEX.search(violation)
             rows.append(("rejected", _tool_name(int(found[1]) if found else None, tools), violation))
-    return rows or [("ok", f"{len(request.tools)} tools", "accepted unchanged")]
+    count = len(request.tools)
+    return rows or [("ok", f"{count} tool{'' if count == 1 else 's'}", "accepted unchanged")]
 
 
 def _tool_name(index: int | None, tools: Sequence[AnyTool]) -> str:

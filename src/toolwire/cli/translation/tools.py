@@ -40,7 +40,7 @@ def find_tools(catalogue: Catalogue, name: str) -> dict[str, CatalogueTool]:
         names = {*catalogue.tools, *(row.name for tool in catalogue.tools.values() for row in tool.known)}
         near = nearest_name(name, sorted(names))
         hint = f"did you mean `{near}`?" if near else "`toolwire tools` lists all tools"
-        raise CommandError(f"unknown tool {name!r}", hint)
+        raise CommandError(f"unknown tool `{name}`", hint)
     return tools
 
 
