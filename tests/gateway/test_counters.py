@@ -291,6 +291,26 @@ def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Pa
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("backend", ["memory", "file"])
+def test_counters_of_which_nothing_was_used_are_forgotten(backend: str, tmp_path: Path) -> None:
+    """Clients choose the names of models: one that does not exist must not stay in memory for a month."""
+
+    async def run() -> None:
+        async with opened(backend, tmp_path, Clock()) as counters:
+            for number, amount in enumerate((0, 0, 7)):
+                await counters.reserve(f"r{number}", [Charge(f"tokens/{number}", "month", 9, 9)], LEASE)
+                await counters.settle([Settlement(f"r{number}", (amount,))])
+            await counters.reserve("running", [Charge("tokens/3", "month", 9, 9)], LEASE)
+            assert await counters.sweep() is None
+            assert sorted(counters._cells) == ["tokens/2", "tokens/3"]  # type: ignore[attr-defined]
+            for number, refused in enumerate([(), (), (0,), (0,)]):
+                result = await counters.reserve(f"s{number}", [Charge(f"tokens/{number}", "month", 9, 9)], LEASE)
+                assert isinstance(result, Reserved)
+                assert result.refused == refused
+
+    asyncio.run(run())
+
+
 def test_without_its_file_the_first_reservation_fails_and_later_ones_do_not(tmp_path: Path) -> None:
     """What was used before is not known. Once it is, the memory knows all that this process uses."""
 

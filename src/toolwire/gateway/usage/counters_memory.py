@@ -138,7 +138,7 @@ class MemoryCounters:
         self._cells = {
             name: cell
             for name, cell in self._cells.items()
-            if cell.end > now and (cell.used or cell.unit != "none" or name in in_use)
+            if cell.end > now and (cell.used or name in in_use)
         }
         return await self._file.sweep() if self._file is not None else None
 
