@@ -378,3 +378,29 @@ def test_a_bug_does_not_end_the_renewals_for_good() -> None:
 
     renewed: asyncio.Event
     asyncio.run(run())
+
+
+def test_a_client_that_leaves_while_it_reserves_gives_all_back() -> None:
+    """The counters may have reserved it already, and nobody would settle it: it would be held until its lease ends."""
+
+    class SlowCounters(MemoryCounters):
+        async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
+            result = await super().reserve(id, charges, lease)
+            reserved.set()
+            await asyncio.Event().wait()
+            return result
+
+    async def run() -> None:
+        counters = SlowCounters(clock=Clock())
+        reservations = Reservations(counters, LEASE)
+        task = asyncio.create_task(reservations.reserve([Charge("p", "none", 1, 1), Charge("t", "day", 5, 9)]))
+        await reserved.wait()
+        assert [use.held for use in await counters.list_counters()] == [1, 5]  # type: ignore[union-attr]
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert await counters.list_counters() == []
+        await reservations.close()
+
+    reserved = asyncio.Event()
+    asyncio.run(run())

@@ -57,6 +57,13 @@ class Reservations:
     async def reserve(self, charges: Sequence[Charge]) -> tuple[str, Reserved] | StoreDown:
         """The id of a new reservation, and its result. The id counts only if no charge was refused."""
         id = f"{self._id_prefix}-{next(self._numbers):x}"
+        try:
+            return await self._reserve(id, charges)
+        except asyncio.CancelledError:  # its client has left, and the counters may have reserved it already
+            self.settle(id, (0,) * len(charges))
+            raise
+
+    async def _reserve(self, id: str, charges: Sequence[Charge]) -> tuple[str, Reserved] | StoreDown:
         result = self._note_result(await self.counters.reserve(id, charges, self._lease))
         if type(result) is Reserved and result.refused and (self._unsettled or self._settling.locked()):
             # What this gateway knows to be free already must not refuse a request.
