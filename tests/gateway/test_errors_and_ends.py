@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,6 +310,25 @@ def test_a_cut_stream_is_a_failure(served: Served, client: str, provider: str, c
     assert b'"half' not in got.data
     assert end or b"connection error" in got.data
     assert served.line(got.id)["failure"]
+
+
+LAST_FRAMES = {
+    "openai-chat": b"data: [DONE]\n\n",
+    "anthropic": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+}
+
+
+@pytest.mark.parametrize("protocol", LAST_FRAMES)
+def test_a_stream_without_its_last_frame_gets_one(protocol: str, tmp_path: Path) -> None:
+    """The answer is complete: its finish reason has come. But Anthropic's SDK for JavaScript waits for `message_stop`."""
+    pieces = [frame for frame in frames(protocol) if b"[DONE]" not in frame and b"message_stop" not in frame]
+    whole_frames, last = b"".join(pieces), LAST_FRAMES[protocol]
+    with stage(tmp_path) as passing:
+        for end, expected in ((b"", last), (b"\n", b"\n" + last), (b": bye\n\n", b": bye\n\n" + last), (last, last)):
+            scene = passing.scene(protocol, write_chunked(*filter(None, (*pieces, end))))
+            assert call(passing, protocol, scene.model, True).data == whole_frames + expected
+        scene = passing.scene(protocol, write_chunked(*pieces[:-1], pieces[-1].rstrip()))
+        assert call(passing, protocol, scene.model, True).data == whole_frames + last
 
 
 BROKEN_OFF = ["error", "abort", "insufficient_system_resource", "network_error"]

@@ -383,6 +383,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     upload_url_header: str = ""
     """The response header with the URL at the provider where a client goes on with an upload (Gemini)."""
     request_id_header: str = "x-request-id"
+    stream_end: bytes = b""
+    """The frame behind the last one that says something of the answer; SDKs wait for it."""
     heartbeat: bytes = b""
     """What keeps a silent stream alive (Anthropic's `ping`); empty when the protocol has nothing for that."""
     repeats_stream_failure: bool = False

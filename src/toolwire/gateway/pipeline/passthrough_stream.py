@@ -149,15 +149,20 @@ class PassthroughStream:
         """A stream with tool calls that the gateway runs is never passed through."""
 
     def close(self) -> bytes:
-        failed_before = self.failure is not None
+        failed_before, ended_before = self.failure is not None, self.ended
         if not failed_before:
             self._add_events(self._reader.close())
         failure = self.failure
         if failed_before or failure is None:
-            rest, self._partial_frame = self._partial_frame, bytearray()
-            return bytes(rest)
+            rest, self._partial_frame = bytes(self._partial_frame), bytearray()
+            return rest if ended_before or not self.ended else self._add_end(rest)
         self.failure = None
         return self.fail(self.describe_failure(failure))
+
+    def _add_end(self, rest: bytes) -> bytes:
+        """The answer is complete, but its last frame is missing. What is left may be a frame without its blank line."""
+        end = self._codec.http.stream_end
+        return rest + b"\n\n" + end if rest and end else rest + end
 
     def fail(self, failure: Failure) -> bytes:
         """The stream broke. The partial frame that was held back is not sent."""

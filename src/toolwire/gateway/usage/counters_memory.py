@@ -136,9 +136,7 @@ class MemoryCounters:
         }
         in_use = {cell.counter for hold in self._holds.values() for cell in hold.cells}
         self._cells = {
-            name: cell
-            for name, cell in self._cells.items()
-            if cell.end > now and (cell.used or name in in_use)
+            name: cell for name, cell in self._cells.items() if cell.end > now and (cell.used or name in in_use)
         }
         return await self._file.sweep() if self._file is not None else None
 

@@ -235,6 +235,7 @@ HTTP = Http(
     extra_headers=extra_headers,
     returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "request-id", "anthropic-*"),
     request_id_header="request-id",
+    stream_end=b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     heartbeat=b'event: ping\ndata: {"type": "ping"}\n\n',
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,

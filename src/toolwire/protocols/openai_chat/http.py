@@ -141,6 +141,7 @@ HTTP = Http(
     created_object_markers=(b'"audio"',),
     forwarded_headers=tuple("openai-* x-openai-* x-client-request-id idempotency-key x-stainless-* user-agent".split()),
     returned_headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-*", "x-request-id", "openai-*"),
+    stream_end=b"data: [DONE]\n\n",
     heartbeat=b": keep-alive\n\n",
     read_rate_limits=read_rate_limits,
     write_rate_limits=write_rate_limits,
