@@ -37,6 +37,7 @@ FOUND = {
     "read_file5f3789": "read_file",
     "bash<|channel|>commentary": "bash",
     "functions.bash<|channel|>json": "bash",
+    "bash<arg_key>command": "bash",
     "Bash": "bash",
     "ReadFile": "read_file",
     "read-file": "read_file",

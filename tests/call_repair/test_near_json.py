@@ -37,6 +37,8 @@ READ: dict[str, tuple[str, Any]] = {
     "NaN": ('{"a": NaN}', {"a": "NaN"}),
     "a fence": ('```json\n{"a": "```"}\n```\n', {"a": "```"}),
     "end tokens": ('{"a": 1}<|im_end|> </s>\n', {"a": 1}),
+    "a closing tag": ('{"a": 1}\n</tool_call>', {"a": 1}),
+    "escaped once too often": (r"{\"a\": [1, \"x\"]}", {"a": [1, "x"]}),
     "half of a character": (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
     "a pair of halves": (r'{"a": "\ud83d\ude42\d"}', {"a": "🙂\\d"}),
 }
@@ -56,6 +58,7 @@ UNREADABLE = {
     "two objects": '{"a":1}{"b":2}',
     "text behind": '{"a": 1} and so on',
     "a fence that does not end": '```json\n{"a": 1}',
+    "escaped in part": r'{\"a\": "x"}',
     "another call behind": '{"a": 1}<|tool_call|>{"a": 2}',
     "text before": 'Sure: {"a": 1}',
     "missing colon": '{"a" 1}',

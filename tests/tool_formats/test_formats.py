@@ -40,6 +40,12 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("hermes", f"<tool_call>\n<tool_call>{named(LOOK)}</tool_call></tool_call>\n</tool_call> ok", [LOOK], "ok"),
     ("hermes", f"<JSON>\n  {named(LOOK)}\n</JSON>", [LOOK], ""),
     ("hermes", '<tool_call>{"name": "stop"}</tool_call>', [STOP], ""),
+    ("hermes", f"<tool_call>\n```json\n{named(LOOK)}\n```\n</tool_call>", [LOOK], ""),
+    ("hermes", '<tool_call>{"look_up": {"word": "gate"}}</tool_call>', [LOOK], ""),
+    ("hermes", f"<tool_call>{named(LOOK)}\n<tool_call>\n", [LOOK], ""),
+    ("hermes", f"<tool_use>{named(LOOK)}</tool_use>", [LOOK], ""),
+    ("glm", '<tool_call>look_up\n{"word": "gate"}\n</tool_call> ok', [LOOK], "ok"),
+    ("pythonic", "<tool_call>look_up(word='gate')</tool_call> ok", [LOOK], "ok"),
     ("longcat", f"<longcat_tool_call>{named(LOOK)}</longcat_tool_call>ok", [LOOK], "ok"),
     ("granite3", f"<|tool_call|> [{named(LOOK)}]", [LOOK], ""),
     ("granite3", f"<|tool_call|>[{named(LOOK)}]<|/tool_call|> ok", [LOOK], "ok"),
@@ -105,6 +111,10 @@ FOUND: list[tuple[str, str, list[Call], str]] = [
     ("harmony", 'analysisHm.assistantcommentary to=functions.look_up json{"word": "gate"}commentary', [LOOK], ""),
     ("harmony", '<|channel|>commentary to=functions.look_up<|message|>{"word": "gate"}<|call|>commentary', [LOOK], ""),
     ("harmony", 'commentary to=functions.look_up <|constrain|>json<|message|>{"word": "gate"}', [LOOK], ""),
+    ("harmony", '<|channel|>commentary to=functions.look_up<|message|>{"word": "a "gate" b"}<|call|>', [("look_up", {"word": 'a "gate" b'})], ""),
+    ("gemma4", '<|tool_call>call: look_up{word:<|"|>gate<|"|>}}\n<tool_call|> ok', [LOOK], "ok"),
+    ("gemma4", '<|tool_call>call:look_up(word="gate")<tool_call|>', [LOOK], ""),
+    ("qwen3_coder", "<tool_call>\n<function = look_up>\n<parameter = word>\ngate\n</parameter>\n</function>\n</tool_call>", [LOOK], ""),
     ("inkling", '<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>So.<|end_message|>'
      '<|message_model|>stop<|content_invoke_tool_json|>{"name":"stop"}<|end_message|>'
      "<|message_model|><|content_text|>Yes.<|end_message|>", [STOP], "So. Yes."),

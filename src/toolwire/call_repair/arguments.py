@@ -26,6 +26,10 @@ WRAPPER_KEYS: Final = frozenset(
     {"arguments", "args", "input", "kwargs", "parameters", "params", "properties", "tool_input"}
 )
 """Keys under which models put all arguments once more."""
+_CALL_KEYS: Final = frozenset({"name", "tool_name", "tool", "function", "type", "id"})
+"""Keys beside them, if a model writes the whole call as its arguments."""
+_drop_tags = re.compile(r"</?(?:\w+_)?arg_(?:key|value)>").sub
+"""Tags of GLM and LongCat, which some servers leave in keys."""
 _MAX_WRAPPERS: Final = 2
 _MAX_NESTING: Final = 32
 _MAX_CONVERSIONS: Final = 2000
@@ -89,13 +93,20 @@ class ArgumentRepair:
         return self._mend_object(value, self.root, None, 0)
 
     def _is_wrapper(self, value: Object) -> bool:
-        return len(value) == 1 and self.is_wrapper_key(next(iter(value)))
+        return self._find_wrapper(value) is not None
+
+    def _find_wrapper(self, value: Object) -> str | None:
+        """The key that all arguments are in: alone, or beside the name of the tool, as in a whole call."""
+        known = self.root.properties
+        keys = [key for key in value if not (key in _CALL_KEYS and key not in known and isinstance(value[key], str))]
+        return keys[0] if len(keys) == 1 and self.is_wrapper_key(keys[0]) else None
 
     def is_wrapper_key(self, key: str) -> bool:
         return key in WRAPPER_KEYS and key not in self.root.properties and bool(self.root.properties)
 
     def _unwrap(self, value: Object, wrappers_left: int) -> Object:
-        ((key, inner),) = value.items()
+        key = self._find_wrapper(value) or ""
+        inner = value.get(key)
         found = read_value(inner) if isinstance(inner, str) else None
         inner = inner if found is None else found.value
         before = len(self.repairs)
@@ -120,6 +131,9 @@ class ArgumentRepair:
                 return mended
             del self.repairs[before:]
         names = self.root.required or self.root.properties.keys()
+        if value == [] and len(names) != 1 and self.matches({}, self.schema):  # PHP writes an empty object so
+            self.repairs.append("the arguments were an empty list")
+            return {}
         if len(names) != 1 or isinstance(value, dict) or value is None:
             return None
         (name,) = names
@@ -240,7 +254,7 @@ def _find_meant_keys(value: Object, shape: Shape) -> dict[str, str]:
     case and separators only."""
     if shape.properties.keys() >= value.keys() and None not in value.values():
         return {key: key for key in value}
-    folded = {key: fold_name(key) for key in value}
+    folded = {key: fold_name(_drop_tags("", key)) for key in value}
     rivals = Counter(folded.values())
     names: dict[str, list[str]] = {}
     if not isinstance(shape.additional, dict):  # else keys are the model's to choose

@@ -18,7 +18,7 @@ _match_prefix = re.compile(
 """What models put before names: `functions.` (gpt-oss, Kimi), `default_api:` (Gemini), `repo_browser.` (gpt-oss),
 `google:tool:` (Gemini), `mcp_mcp_`."""
 _find_suffix = re.compile(
-    r"<\|.*"  # `<|channel|>commentary`: tokens of gpt-oss
+    r"<.*"  # `<|channel|>commentary`: tokens of gpt-oss; `<arg_key>command`: tags of GLM
     r"|(?::index)?[:.][0-9]{1,4}\Z"  # the index of a call, as Kimi writes it
     r"|[_-]tool\Z|(?-i:(?<=[a-z])Tool)\Z"
     r"|\(\s*\)\Z",

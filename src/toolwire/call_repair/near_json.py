@@ -55,6 +55,8 @@ def read_arguments(text: str, *, is_cut: bool = False) -> ReadArguments | None:
         return ReadArguments(decode_object(text), text)
     except DECODE_ERRORS:
         found = read_value(text, is_cut=is_cut)
+    if found is None and _is_escaped_object(text):
+        found = read_value(f'"{text.strip()}"', is_cut=is_cut)
     if found is not None and isinstance(found.value, str):
         found = _read_encoded_object(found, is_cut)
     if found is None:
@@ -107,6 +109,8 @@ _HALF_REPLACED: Final = "half of a character was replaced by U+FFFD"
 
 _match_blank = re.compile(r"[\s\ufeff]*+").match
 _match_comment = re.compile(r"//[^\n]*+|#[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/").match
+_is_escaped_object = re.compile(r'\s*+\{(?:\s|\\n)*+\\"').match
+"""JSON as it stands in a string, but without the quotes around it."""
 _match_escaped_blank = re.compile(r"\\[nrt]").match
 _is_fenced = re.compile(r"\s*+```[a-zA-Z]*+[ \t]*+\n(.*)\n\s*+```\s*+", re.DOTALL).fullmatch
 _match_end_tokens = re.compile(r"(?:(?:<\|\w{1,40}\|>|<｜[\w▁]{1,40}｜>|</[\w:]{1,40}>)\s*+)++").match

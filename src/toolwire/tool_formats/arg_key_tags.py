@@ -15,8 +15,15 @@ from msgspec import Struct
 
 from toolwire.call_repair.typed_text import read_typed_text
 from toolwire.core.json_values import Json, Object
-from toolwire.tool_formats.found_calls import make_call, make_closed_frame, make_open_frame, parameter_schemas
+from toolwire.tool_formats.found_calls import (
+    make_call,
+    make_closed_frame,
+    make_json_call,
+    make_open_frame,
+    parameter_schemas,
+)
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat
+from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
 from toolwire.tool_formats.tag_text import (
     NeedsTextError,
     end_of_match,
@@ -31,6 +38,9 @@ _MAX_TAGS_IN_VALUE: Final = 500
 _OPENING: Final = "<tool_call>"
 _CLOSING: Final = "</tool_call>"
 _MARKS: Final = ("</tool_call>", "</tool_calls>", "<tool_call>")
+
+_JSON_ENDS: Final = BodyEnds(re.compile(r"</?tool_calls?>"), _MARKS)
+_JSON_REPAIR: Final = "the arguments were JSON instead of tags"
 
 _BLANKS: Final = re.compile(r"(?:\s|\\n)*+")
 """Between tags; `\\n` as two characters when the whole call was escaped once too often."""
@@ -119,6 +129,9 @@ class _BlockReader:
     def read_call(self) -> tuple[TextCall, int]:
         """The call of the block, and where the text goes on."""
         name = self.read_name()
+        self.skip_blanks()
+        if self.text.startswith("{", self.at):
+            return self.read_json_call(name)
         self.schemas = parameter_schemas(self.situation, name)
         while not self.read_end():
             self.read_argument()
@@ -131,6 +144,15 @@ class _BlockReader:
         if call is None:
             raise _BrokenError
         return call, self.at
+
+    def read_json_call(self, name: str) -> tuple[TextCall, int]:
+        """The call of a block whose arguments are one JSON object."""
+        body = read_json_body(self.text, self.at, _JSON_ENDS, self.situation)
+        is_whole = body is not None and body.is_closed
+        call = make_json_call(self.situation, name, body.text, (_JSON_REPAIR,)) if body and is_whole else None
+        if body is None or call is None:
+            raise _BrokenError
+        return call, body.end + len(_CLOSING) if self.text.startswith(_CLOSING, body.end) else body.end
 
     def note(self, repair: str) -> None:
         self.repairs[repair] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from toolwire.call_repair.arguments import mend_arguments
+from toolwire.call_repair.inner_quotes import read_inner_quotes
 from toolwire.call_repair.near_json import ReadArguments, read_arguments
 from toolwire.core.json_values import Object, encode_text
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall
@@ -21,7 +22,10 @@ def make_json_call(
     situation: Situation, name: str, arguments: str, repairs: tuple[str, ...] = (), id: str = ""
 ) -> TextCall | None:
     """The call with the arguments that this text means; None if it cannot be read, or no such tool is offered."""
-    read = read_arguments(arguments)
+    tool = situation.tools.find_tool(name)
+    if tool is None:
+        return None
+    read = read_arguments(arguments) or read_inner_quotes(arguments, situation.tools.parameters(tool))
     if read is None:
         return None
     return _make_mended_call(situation, name, ReadArguments(read.value, read.text, (*repairs, *read.repairs)), id)

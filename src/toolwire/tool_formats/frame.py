@@ -85,6 +85,8 @@ class ToolFormat(Struct, frozen=True):
     """The same, where the text ends in the middle of such an opening."""
     is_bare_json: bool = False
     """It has no marks of its own, so it is the answer itself where the request asks for JSON (`response_format`)."""
+    is_list: bool = False
+    """It looks like a list of a programming language: in `x[f()]` and `x = [f()]` it is code."""
     is_code_in_fence: bool = False
     """It has no marks, so it is code, and no call, where a fence is the whole answer."""
     needs_required_call: bool = False

@@ -34,13 +34,14 @@ _MAX_DEPTH: Final = 64
 
 _OPENING: Final = r"(?:<\|tool_call>|<start_function_call>)\s*"
 _HEAD: Final = re.compile(rf"(?:{_OPENING})?(?P<call>call)?:?\s*(?P<name>[^\s{{}}()<>]{{1,200}})\s*(?P<bracket>[{{(])")
-_OPEN_HEAD: Final = re.compile(rf"(?:{_OPENING})?[^\s{{}}()<>]{{0,200}}\s*\Z")
+_OPEN_HEAD: Final = re.compile(rf"(?:{_OPENING})?(?:call)?:?\s*[^\s{{}}()<>]{{0,200}}\s*\Z")
 _match_delimiter = re.compile(r'<\|"\|>|<escape>').match
 _match_json_string = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL).match
 _match_word = re.compile(r"[^\s,:{}\[\]()<>\"]+(?: +[^\s,:{}\[\]()<>\"]+)*").match
-_match_key = re.compile(r"[^\s,:{}\[\]()<>\"]+").match
+_match_key = re.compile(r"[^\s,:={}\[\]()<>\"]+").match
 _is_number = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.(?:\Z|[0-9]++))?(?:[eE][+-]?[0-9]++)?").fullmatch
-_CLOSING: Final = re.compile(r"\s*(?:<tool_call\|>|<end_function_call>)")
+_EXTRA_BRACKETS: Final = re.compile(r"[\s}]*+")
+_CLOSING: Final = re.compile(rf"{_EXTRA_BRACKETS.pattern}(?:<tool_call\|>|<end_function_call>)")
 _LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|(?=call:))")
 _LITERALS: Final[dict[str, Json]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
@@ -73,7 +74,7 @@ def _read_marked_frame(text: str, start: int, situation: Situation) -> Frame | N
     closing = _CLOSING.match(text, end)
     if call is None or closing:
         return Frame(closing.end(), (call,)) if call and closing else None
-    require_whole_tag(text, skip_blanks(text, end), situation)
+    require_whole_tag(text, end_of_match(_EXTRA_BRACKETS, text, end), situation)
     return (
         None
         if is_cut_here(text, end, situation)

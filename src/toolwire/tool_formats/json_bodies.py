@@ -94,6 +94,10 @@ def _find_mended_body(text: str, begin: int, ends: BodyEnds, situation: Situatio
             return JsonBody(body, place, True)
     if not situation.is_end:
         raise NeedsTextError(ends.marks)
+    for place in places:
+        body = _strip_fence(text[begin:place])
+        if body.startswith("{") and body.endswith("}"):  # perhaps the schema helps
+            return JsonBody(body, place, True)
     rest = _strip_fence(text[begin:])
     if places or situation.was_cut or not _is_readable(rest):
         return None

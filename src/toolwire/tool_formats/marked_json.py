@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -11,6 +12,9 @@ from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolF
 from toolwire.tool_formats.json_calls import read_calls
 from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, find_value_end, skip_blanks
 from toolwire.tool_formats.reasoning_marks import strip_end_tokens
+
+_match_fence = re.compile(r"```\w*\s*").match
+_match_part_of_fence = re.compile(r"`{1,2}\Z|```\w*\s*\Z").match
 
 
 class MarkedJson(Struct, frozen=True):
@@ -33,8 +37,12 @@ class MarkedJson(Struct, frozen=True):
         at = skip_blanks(text, start + len(opening))
         if text.startswith(opening, at):  # some models write it twice
             at = skip_blanks(text, at + len(opening))
-        if opening.startswith(text[at:]):
-            return None if situation.is_end else Waiting(ANY_TEXT)
+        if not situation.is_end and (opening.startswith(text[at:]) or _match_part_of_fence(text, at)):
+            return Waiting(ANY_TEXT)
+        fence = _match_fence(text, at)
+        at = fence.end() if fence else at
+        if at == len(text):
+            return None
         if text[at] not in self.firsts:
             return None
         return self.read_closed(text, at, situation) if self.needs_closing else self.read_open(text, at, situation)
@@ -43,6 +51,8 @@ class MarkedJson(Struct, frozen=True):
         stop = find_mark_outside(text, at, (self.closing, *self.openings))
         if stop is not None:
             is_closed = stop[0] == self.closing
+            if not is_closed and not text[stop.end() :].strip():  # perhaps it stands for the closing mark
+                return Waiting(ANY_TEXT) if not situation.is_end else self.read_last(text, at, stop.start(), situation)
             pieces = self.read_body(text[at : stop.start()], situation)
             if pieces is None:
                 return None
@@ -50,6 +60,11 @@ class MarkedJson(Struct, frozen=True):
         if not situation.is_end:
             return Waiting((self.closing, *self.openings))
         return self.read_broken(text, at, situation)
+
+    def read_last(self, text: str, at: int, end: int, situation: Situation) -> Frame | None:
+        """The calls before a mark that ends the answer, and opens nothing."""
+        pieces = None if situation.was_cut else self.read_body(text[at:end], situation)
+        return Frame(len(text), self.note_missing(pieces)) if pieces else None
 
     def read_broken(self, text: str, at: int, situation: Situation) -> Frame | None:
         """At the end: the closing mark is missing, or quotes are so wrong that it seems to be in a string."""
@@ -95,6 +110,7 @@ class MarkedJson(Struct, frozen=True):
                 return end
 
     def read_body(self, body: str, situation: Situation) -> tuple[Piece, ...] | None:
+        body = body.strip().removesuffix("```")
         pieces = read_calls(body, situation, are_keys_names=self.are_keys_names)
         return pieces if pieces or self.may_be_empty else None
 
@@ -109,12 +125,12 @@ def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line
     return ToolFormat(name, reader.openings, reader.read_frame, place)
 
 
-_WRONG_TAGS: Final = ("tools", "tool", "response", "json", "JSON", "xml")
+_WRONG_TAGS: Final = ("tools", "tool", "tool_use", "response", "json", "JSON", "xml")
 """What Hermes and Qwen models write for `<tool_call>`."""
 
 
 FORMATS: Final = (
-    _make_format("hermes", MarkedJson(("<tool_call>",), "</tool_call>")),
+    _make_format("hermes", MarkedJson(("<tool_call>",), "</tool_call>", are_keys_names=True)),
     *(_make_format("hermes", MarkedJson((f"<{tag}>",), f"</{tag}>")) for tag in _WRONG_TAGS),
     _make_format("longcat", MarkedJson(("<longcat_tool_call>",), "</longcat_tool_call>")),
     _make_format("granite3", MarkedJson(("<|tool_call|>",), "<|/tool_call|>", needs_closing=False)),

@@ -165,6 +165,14 @@ def read_lfm2(text: str, start: int, situation: Situation) -> Frame | Waiting | 
     return _read_marked(text, start, situation, "<|tool_call_start|>", "<|tool_call_end|>")
 
 
+def read_tool_call(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """Python between the marks of Hermes."""
+    at = skip_blanks(text, start + len("<tool_call>"))
+    if text.startswith(("{", "["), at):
+        return None
+    return _read_marked(text, start, situation, "<tool_call>", "</tool_call>")
+
+
 def read_olmo3(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
     at = skip_blanks(text, start + len("<function_calls>"))
     if text.startswith("<", at):
@@ -194,7 +202,8 @@ def read_tool_code(text: str, start: int, situation: Situation) -> Frame | Waiti
 FORMATS: Final = (
     ToolFormat("lfm2", ("<|tool_call_start|>",), read_lfm2),
     ToolFormat("olmo3", ("<function_calls>",), read_olmo3),
+    ToolFormat("pythonic", ("<tool_call>",), read_tool_call),
     ToolFormat("gemma_tool_code", ("```tool_code",), read_tool_code, "line"),
     ToolFormat("pythonic", ("<|python_start|>",), read_python_marks),
-    ToolFormat("pythonic", ("[",), read_list),
+    ToolFormat("pythonic", ("[",), read_list, is_list=True),
 )

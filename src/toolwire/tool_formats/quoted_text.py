@@ -77,6 +77,12 @@ class QuotedText:
         return self._in_quotation
 
     @property
+    def is_in_expression(self) -> bool:
+        """Would a list that begins here be code: a subscript `x[…]`, or the value in `x = […]`?"""
+        last_mark = self._before_last if self._last in " \t" else self._last
+        return last_mark == "=" or self._last.isalnum() or self._last in "_)]"
+
+    @property
     def is_after_blank(self) -> bool:
         return self._last in " \t"
 

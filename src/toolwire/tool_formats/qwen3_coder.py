@@ -19,9 +19,9 @@ _FUNCTION_TAGS: Final = TagGrammar(
     section=re.compile(r"<(?:seed:)?tool_call>"),
     section_end=re.compile(r"</(?:seed:)?tool_call>"),
     # Quotes around the name, and a missing `>`, are seen in the wild.
-    call=re.compile(r"""<function=\s*["']?(?P<name>[^\s<>"'=/]+)["']?\s*(?:>|(?=<parameter=|</function>))"""),
+    call=re.compile(r"""<function\s*=\s*["']?(?P<name>[^\s<>"'=/]+)["']?\s*(?:>|(?=<parameter=|</function>))"""),
     call_end=re.compile(r"</function>"),
-    parameter=re.compile(r"""<parameter=\s*["']?(?P<key>[^\s<>"'=]+)["']?\s*>"""),
+    parameter=re.compile(r"""<parameter\s*=\s*["']?(?P<key>[^\s<>"'=]+)["']?\s*>"""),
     parameter_end=re.compile(r"</parameter>"),
     marks=("</function>", "tool_call>"),
     strip_markup=_strip_newlines,

@@ -131,6 +131,8 @@ class TextReader:
         self._wait: _Wait | None = None
         self._reasoning: ReasoningMark | None = PREFILLED if is_reasoning_open else None
         self._was_reasoning_closed = False
+        self._shown_closings: list[str] = []
+        """The closings of marks that the answer shows within its text: they end no reasoning."""
         self._is_after_reasoning = False
         """Only blanks since reasoning was closed."""
         self._answer_closing = ""
@@ -364,6 +366,8 @@ class TextReader:
                 self._skip(at + len(mark.opening))
                 self._reasoning = mark
                 return True
+            if text.startswith(mark.opening, at):
+                self._shown_closings += mark.closings
         for opening, closing in ANSWER_MARKS.items():
             if self._is_after_reasoning and text.startswith(opening, at):
                 self._answer_closing = closing
@@ -379,6 +383,9 @@ class TextReader:
         """The end of reasoning whose opening was in the prompt. What was sent before it cannot be taken back."""
         closing = next((one for one in STRAY_CLOSINGS if self._text.startswith(one, self._at)), None)
         if closing is None:
+            return None
+        if closing in self._shown_closings:
+            self._shown_closings.remove(closing)
             return None
         end = self._at + len(closing)
         if end == len(self._text) and not situation.is_end:
@@ -502,6 +509,7 @@ class TextReader:
             if one.format.place == "anywhere"
             or (one.format.place == "line" and self._quotes.is_line_start)
             or not self._has_begun
+            if not (one.format.is_list and self._quotes.is_in_expression)
         ]
         if not openings or not self._is_looking or self._quotes.opens_quotation():
             return None

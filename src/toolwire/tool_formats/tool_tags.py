@@ -66,9 +66,10 @@ def _read_call(
     if end is None and not situation.is_end:
         raise NeedsTextError(marks)
     key = _only_text_parameter(schema, parameter_schemas(situation, name))
-    if end is None or key is None:
+    value = text[tag.end() : end.start()] if end else ""
+    if end is None or key is None or not value.strip():
         return None, at
-    return make_call(situation, name, {key: text[tag.end() : end.start()].strip("\n")}, (_REPAIR,)), end.start()
+    return make_call(situation, name, {key: value.strip("\n")}, (_REPAIR,)), end.start()
 
 
 def _only_text_parameter(schema: Object, schemas: Object) -> str | None:
