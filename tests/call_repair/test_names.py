@@ -38,6 +38,8 @@ FOUND = {
     "bash<|channel|>commentary": "bash",
     "functions.bash<|channel|>json": "bash",
     "bash<arg_key>command": "bash",
+    "web_searchweb_search": "web_search",
+    "bashbashbash": "bash",
     "Bash": "bash",
     "ReadFile": "read_file",
     "read-file": "read_file",

@@ -24,6 +24,8 @@ _find_suffix = re.compile(
     r"|\(\s*\)\Z",
     re.DOTALL | re.IGNORECASE,
 ).search
+_is_repeated = re.compile(r"(.{3,}?)\1+").fullmatch
+"""`web_searchweb_search`: a server that sends the name in every delta, and a client that joins them."""
 _find_hexadecimal = re.compile(r"(?=[a-f]*+[0-9])[0-9a-f]{6,}+\Z", re.IGNORECASE).search
 """An id that some models put behind a name: `read5f3789`."""
 _MIN_HEXADECIMAL: Final = 6
@@ -77,8 +79,11 @@ def _shorten(name: str) -> Iterator[str]:
     while True:
         first, _, second = name.partition(".")
         suffix, prefix = _find_suffix(name), _match_prefix(name)
+        repeated = _is_repeated(name)
         if first and first == second:  # `get_weather.get_weather` (Muse Glimmer)
             name = first
+        elif repeated is not None:
+            name = repeated[1]
         elif suffix is not None and suffix.start():
             name = name[: suffix.start()]
         elif prefix is not None and prefix.end() < len(name):

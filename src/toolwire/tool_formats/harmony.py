@@ -34,7 +34,8 @@ _ENDS: Final = BodyEnds(
     ("<|call|>", "<|end|>", "<|return|>", "<|start|>", "<|channel|>"),
 )
 _END: Final = re.compile(r"<\|(?:call|end|return)\|>")
-_FILLER: Final = re.compile(r"\s*commentary(?:\Z|\s*(?=<\|channel\|>))")
+_FILLER: Final = re.compile(r"\s*(?:commentary\Z|(?:commentary|assistant)\s*(?=<\|channel\|>))")
+"""gpt-oss repeats the word `commentary` behind calls, and leaves out `<|start|>` before `assistant`."""
 
 
 @frame_reader
@@ -73,7 +74,7 @@ def _read_channel(text: str, at: int, channel: str, situation: Situation) -> Fra
     if channel != "analysis":
         return Frame(at, ())
     end = _find_end(text, at, situation)
-    return Frame(end_of_match(_END, text, end), (ReasoningText(text[at:end]),))
+    return Frame(_pass_filler(text, end_of_match(_END, text, end), situation), (ReasoningText(text[at:end]),))
 
 
 def _find_end(text: str, at: int, situation: Situation) -> int:
@@ -91,9 +92,12 @@ def _read_call(text: str, at: int, name: str, situation: Situation) -> Frame | N
     if call is None:
         return None
     end = end_of_match(_END, text, skip_blanks(text, body.end)) if body.is_closed else body.end
-    # gpt-oss repeats the word `commentary` behind calls.
-    require_whole_word(("commentary<|channel|>",), text, skip_blanks(text, end), situation)
-    return Frame(end_of_match(_FILLER, text, end), (call,))
+    return Frame(_pass_filler(text, end, situation), (call,))
+
+
+def _pass_filler(text: str, at: int, situation: Situation) -> int:
+    require_whole_word(("commentary<|channel|>", "assistant<|channel|>"), text, skip_blanks(text, at), situation)
+    return end_of_match(_FILLER, text, at)
 
 
 # --- without special tokens ---

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Frame, Piece, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.json_calls import read_calls
 from toolwire.tool_formats.json_text import ANY_TEXT, find_mark_outside, find_value_end, skip_blanks
@@ -125,6 +126,27 @@ def _make_format(name: str, reader: MarkedJson, place: Literal["anywhere", "line
     return ToolFormat(name, reader.openings, reader.read_frame, place)
 
 
+_END_OF_REQUEST: Final = "[END_TOOL_REQUEST]"
+_NAME: Final = r"[^\W\d][\w.:/-]{0,199}"
+_match_bracketed_name = re.compile(rf"\[({_NAME})\]\s*(?=\{{)").match
+
+
+def read_bracketed_name(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """`[NAME]{…}[END_TOOL_REQUEST]`: what models make of LM Studio's `[TOOL_REQUEST]`."""
+    head = _match_bracketed_name(text, start)
+    if head is None or situation.tools.find_tool(head[1]) != head[1]:
+        return None
+    end = find_value_end(text, head.end())
+    if end < 0:
+        return None if situation.is_end else Waiting(("}",))
+    after = skip_blanks(text, end)
+    if not text.startswith(_END_OF_REQUEST, after):
+        return Waiting(ANY_TEXT) if not situation.is_end and _END_OF_REQUEST.startswith(text[after:]) else None
+    said = "the name of the tool stood for `[TOOL_REQUEST]`"
+    call = make_json_call(situation, head[1], text[head.end() : end], (said,))
+    return None if call is None else Frame(after + len(_END_OF_REQUEST), (call,))
+
+
 _WRONG_TAGS: Final = ("tools", "tool", "tool_use", "response", "json", "JSON", "xml")
 """What Hermes and Qwen models write for `<tool_call>`."""
 
@@ -143,7 +165,15 @@ FORMATS: Final = (
     ),
     _make_format("jamba", MarkedJson(("<tool_calls>",), "</tool_calls>")),
     _make_format("nemotron_toolcall", MarkedJson(("<TOOLCALL>",), "</TOOLCALL>")),
-    _make_format("lmstudio_bracket", MarkedJson(("[TOOL_REQUEST]",), "[END_TOOL_REQUEST]")),
+    _make_format("lmstudio_bracket", MarkedJson(("[TOOL_REQUEST]",), _END_OF_REQUEST)),
+    ToolFormat(
+        "lmstudio_bracket",
+        (),
+        read_bracketed_name,
+        "line",
+        opening_pattern=rf"\[(?={_NAME}\]\s*\{{)",
+        unfinished_opening=rf"\[(?={_NAME}(?:\]\s*)?\Z)",
+    ),
     _make_format("apertus", MarkedJson(("<|tools_prefix|>",), "<|tools_suffix|>", are_keys_names=True)),
     _make_format(
         "gigachat3",
