@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from forked_commands import Output
 
 RESTRICTED = [sys.executable, str(Path(__file__).with_name("restricted.py"))]
 EXTRA_PACKAGES = ("asyncpg", "cryptography", "mcp", "opentelemetry", "redis", "yaml")
@@ -37,20 +41,8 @@ def run_restricted(
     missing: Sequence[str], *arguments: str, cwd: Path = Path("/"), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """`toolwire ARGUMENT …` without these modules; see `restricted.py`."""
-    return _run_toolwire(",".join(missing), arguments, cwd, environ)
-
-
-def find_imported(packages: Sequence[str], *arguments: str, cwd: Path, **environ: str) -> list[str]:
-    """Those of the packages that `toolwire ARGUMENT …` looks for."""
-    done = _run_toolwire("?" + ",".join(packages), arguments, cwd, environ)
-    return [name for name in packages if f"looks for {name}\n" in done.stderr]
-
-
-def _run_toolwire(
-    restriction: str, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RESTRICTED, restriction, *arguments],
+        [*RESTRICTED, ",".join(missing), *arguments],
         cwd=cwd,
         env=clean_environment(cwd, **environ),
         stdin=subprocess.DEVNULL,
@@ -59,3 +51,39 @@ def _run_toolwire(
         timeout=SECONDS,
         check=False,
     )
+
+
+class ForkedRuns:
+    """Commands that start in half of the time; see `--jobs` in `restricted.py`."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self._process = process
+        self._outputs = (folder / "out", folder / "err")
+
+    def run_without(self, package: str, *arguments: str, cwd: Path, **environ: str) -> Output:
+        """`toolwire ARGUMENT …` without this package."""
+        return self._run(package, arguments, cwd, environ)
+
+    def find_imported(self, packages: Sequence[str], *arguments: str, cwd: Path, **environ: str) -> list[str]:
+        """Those of the packages that `toolwire ARGUMENT …` looks for."""
+        done = self._run("?" + ",".join(packages), arguments, cwd, environ)
+        return [name for name in packages if f"looks for {name}\n" in done.err]
+
+    def _run(self, given: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Output:
+        job = {
+            "given": given, "arguments": arguments, "folder": str(folder), "environ": clean_environment(folder, **environ),
+            "outputs": [*map(str, self._outputs)], "seconds": SECONDS,
+        }  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        assert code >= 0, f"signal {-code} ended {arguments}"
+        return Output(code, *(file.read_text() for file in self._outputs))
+
+
+@contextmanager
+def forked_runs(folder: Path) -> Iterator[ForkedRuns]:
+    with subprocess.Popen([*RESTRICTED, "--jobs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield ForkedRuns(process, folder)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from install.clean_runs import EXTRA_PACKAGES, find_imported, run_restricted
+from install.clean_runs import EXTRA_PACKAGES, ForkedRuns, forked_runs
 from toolwire.cli import COMMANDS
 from toolwire.core.packages import EXTRAS, describe_import_error
 
@@ -44,6 +44,12 @@ MODULES = {"pyyaml": "yaml"}
 """Packages whose module has another name."""
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedRuns]:
+    with forked_runs(tmp_path_factory.mktemp("runs")) as made:
+        yield made
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     weather = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[A-Z]"}}}
@@ -72,30 +78,30 @@ def test_the_extras_are_those_of_the_project() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_ends_with_a_traceback(command: str, folder: Path) -> None:
+def test_no_command_ends_with_a_traceback(command: str, runs: ForkedRuns, folder: Path) -> None:
     """With a configuration that uses every extra, so that each command meets what is missing. A package that a command
     does not look for cannot be missed."""
     arguments = (command, *WORDS.get(command, ()))
     packages = NEEDED_TO_SERVE
     if command != "serve":  # which goes on when it has all that it needs
-        packages = find_imported((*EXTRA_PACKAGES, "httptools"), *arguments, cwd=folder, **SETTINGS)
+        packages = runs.find_imported((*EXTRA_PACKAGES, "httptools"), *arguments, cwd=folder, **SETTINGS)
     for package in packages:
-        check_missing_package(package, arguments, folder)
+        check_missing_package(runs, package, arguments, folder)
 
 
-def test_the_commands_look_for_packages(folder: Path) -> None:
-    found = find_imported((*EXTRA_PACKAGES, "httptools"), "store", "stats", cwd=folder, **SETTINGS)
+def test_the_commands_look_for_packages(runs: ForkedRuns, folder: Path) -> None:
+    found = runs.find_imported((*EXTRA_PACKAGES, "httptools"), "store", "stats", cwd=folder, **SETTINGS)
     assert {"asyncpg", "cryptography"} <= {*found}
     assert "yaml" not in found
 
 
-def check_missing_package(package: str, arguments: Sequence[str], folder: Path) -> None:
-    done = run_restricted((package,), *arguments, cwd=folder, **SETTINGS)
-    assert "Traceback" not in done.stderr, done.stderr
-    if done.returncode and package in done.stderr:
+def check_missing_package(runs: ForkedRuns, package: str, arguments: Sequence[str], folder: Path) -> None:
+    done = runs.run_without(package, *arguments, cwd=folder, **SETTINGS)
+    assert "Traceback" not in done.err, done.err
+    if done.code and package in done.err:
         extra = EXTRAS.get(package)
-        assert f"the package {package}, which is not installed" in done.stderr
-        assert "install it with: pip install " + (f"'toolwire[{extra}]'" if extra else "toolwire\n") in done.stderr
+        assert f"the package {package}, which is not installed" in done.err
+        assert "install it with: pip install " + (f"'toolwire[{extra}]'" if extra else "toolwire\n") in done.err
 
 
 @pytest.mark.parametrize(
@@ -110,10 +116,10 @@ def check_missing_package(package: str, arguments: Sequence[str], folder: Path) 
         ("store", "asyncpg", "install it with: pip install 'toolwire[store]'"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_named(command: str, package: str, text: str, folder: Path) -> None:
-    done = run_restricted((package,), command, *WORDS.get(command, ()), cwd=folder, STORE_KEY="x" * 32)
-    assert text in done.stderr + done.stdout
-    assert done.returncode in (1, 2)
+def test_what_is_missing_is_named(command: str, package: str, text: str, runs: ForkedRuns, folder: Path) -> None:
+    done = runs.run_without(package, command, *WORDS.get(command, ()), cwd=folder, STORE_KEY="x" * 32)
+    assert text in done.err + done.out
+    assert done.code in (1, 2)
 
 
 def test_our_own_mistakes_keep_their_traceback() -> None:
