@@ -2,8 +2,8 @@
 
 `python -m toolwire.cli` needs a quarter of a second of computing for its imports, and tests start hundreds of commands.
 These are forked from one process that has imported all of them. They have a folder, an environment, standard streams,
-signals and an exit code of their own. Tests of how Python itself starts (`PYTHONIOENCODING`, packages that are not
-installed) run `TOOLWIRE` instead.
+signals and an exit code of their own. Tests of how Python itself starts (`PYTHONIOENCODING`) run `TOOLWIRE` instead, and
+those without some package have `install/clean_runs.py`.
 """
 
 from __future__ import annotations
