@@ -374,6 +374,31 @@ def test_a_stream_of_a_chat_server_whose_model_broke_off_is_a_failure(served: Se
     assert not is_complete(client, seen)
 
 
+@pytest.mark.parametrize("details", [None, {"reason": "steered"}, {"reason": "max_output_tokens"}])
+@STREAMS
+@pytest.mark.parametrize(
+    ("client", "finish"),
+    [
+        ("openai-chat", b'"finish_reason":"length"'),
+        ("anthropic", b'"stop_reason":"max_tokens"'),
+        ("gemini", b'"finishReason":"MAX_TOKENS"'),
+    ],
+)
+def test_an_incomplete_answer_is_not_complete_whatever_the_reason(
+    served: Served, client: str, finish: bytes, stream: bool, details: dict[str, str] | None
+) -> None:
+    ending = {"status": "incomplete", "incomplete_details": details}
+    body = body_of("openai-responses", ScriptedAnswer("Half an ans")) | ending
+    play = answer(200, encode_json(body).encode())
+    if stream:
+        end = encode_json({"type": "response.incomplete", "sequence_number": 99, "response": body}).encode()
+        play = write_chunked(*frames("openai-responses", "Half an ans")[:-1], b"data: %b\n\n" % end)
+    scene = served.scene("openai-responses", play)
+    got = call(served, client, scene.model, stream)
+    assert text_of(client, got, stream) == "Half an ans"
+    assert finish in got.data
+
+
 @STREAMS
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses"])
 def test_an_answer_that_has_paused_is_not_complete(served: Served, client: str, stream: bool) -> None:

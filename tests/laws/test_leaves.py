@@ -432,6 +432,7 @@ RARE_ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "named image": ("gemini", {"candidates": [{"content": {"role": "model", "parts": [PICTURE]}, "finishReason": "STOP"}]}),
     "blocked": ("gemini", {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
     "blocked and explained": ("gemini", {"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "why"}}),
+    "steered": ("openai-responses", {"id": "resp_1", "model": "m", "status": "incomplete", "incomplete_details": {"reason": "steered"}, "output": []}),
     "tier": ("openai-responses", {"id": "resp_1", "model": "m", "status": "completed", "output": [], "service_tier": "flex"}),
     "tier of Chat": ("openai-chat", {"id": "c", "service_tier": "flex", "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}),
 }  # fmt: skip

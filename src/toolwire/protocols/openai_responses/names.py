@@ -149,7 +149,7 @@ INCOMPLETE_REASONS: Mapping[str, FinishKind] = {
     "max_output_tokens": "length",
     "content_filter": "filter",
 }
-"""Why an answer is incomplete. Of two words for one kind the last is written; an unknown reason is read as "other"."""
+"""Why an answer is incomplete. Of two words for one kind the last is written; an unknown reason is read as "length"."""
 
 COARSER_FINISH_KINDS: Mapping[FinishKind, FinishKind] = {
     "sequence": "stop",

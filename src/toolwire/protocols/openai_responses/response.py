@@ -152,7 +152,10 @@ def read_finish(body: Object, has_calls: bool, path: Path) -> Finish:
     if status == "incomplete":
         details = get_object(body, "incomplete_details", path) or {}
         reason = get_text(details, "reason", (path, "incomplete_details")) or ""
-        return Finish(INCOMPLETE_REASONS.get(reason, "other"), reason or status)
+        if reason in INCOMPLETE_REASONS:
+            return Finish(INCOMPLETE_REASONS[reason], reason)
+        # For other protocols the answer is cut, whatever the reason: it must not look like the end of a turn.
+        return Finish("length", reason or status, detail=reason)
     if status in UNFINISHED_STATUSES:
         return Finish("other", status)
     return Finish("calls" if has_calls else "stop", status)
@@ -310,6 +313,8 @@ def write_end_fields(
 
 def write_finish(finish: Finish | None, has_refusal: bool, ledger: Ledger) -> tuple[str, str]:
     """The status of an answer, and the reason or error code that goes with it."""
+    if finish is not None and finish.kind == "length" and finish.detail and ledger.source == NAME:
+        return FINISH_STATUSES["length"][0], finish.detail
     if finish is not None:
         ledger.note_finish_detail(finish)
         ledger.note_stop_sequence(finish)
