@@ -76,6 +76,22 @@ CALLS: dict[str, tuple[str, list[object]]] = {
         "<tool_call><function=get_time></function></tool_call>Done.",
         [("bash", {"command": "ls", "timeout": 5}), TIME, "Done."],
     ),
+    "qwen: the end of a call, and a whole one, copied into the value": (
+        "<tool_call>\n<function=write_file>\n<parameter=path>\na.md\n</parameter>\n<parameter=content>\nReport:\n</parameter>\n"
+        "</function>\n</tool_call>\n\n<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>\n"
+        "</tool_call>\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+        [
+            (
+                "write_file",
+                {
+                    "path": "a.md",
+                    "content": "Report:\n</parameter>\n</function>\n</tool_call>\n\n<tool_call>\n<function=bash>\n"
+                    "<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>",
+                },
+            ),
+            TIME,
+        ],
+    ),
     "qwen: tags in the value": (
         "<tool_call>\n<function=write_file>\n<parameter=path>\nx.py\n</parameter>\n<parameter=content>\n"
         'end = "</parameter>" + "</function>" + "</tool_call>"\nopen = "<parameter=x>"\n'

@@ -32,6 +32,8 @@ from toolwire.tool_formats.tag_text import NeedsTextError, end_of_match, frame_r
 
 _MAX_TAGS_IN_VALUE: Final = 500
 """Tags that may stand in one value. It bounds the work for a text of nothing but tags."""
+_MAX_COPIED: Final = 2
+"""Calls that are looked at behind a call that may end within a value."""
 _MAX_WORDS: Final = 200
 """Characters of text between the tags of a section."""
 _AFTER_WORDS: Final = ("<", "{", "[", "(", "\n")
@@ -294,12 +296,41 @@ class TagReader:
                 if self._has_key(text, tag.start(), sibling_keys):
                     return _Value(tag.start(), tag.start(), _MISSING_END)
             elif self._what_follows(text, skip_blanks(text, tag.end()), situation) in _VALUE_ENDS[kind]:
-                if kind == "tag_parameter_end":
+                if kind != "tag_parameter_end":
+                    early = early or _Value(tag.start(), tag.start(), _MISSING_END)
+                elif self._is_copied_end(text, skip_blanks(text, tag.end()), situation):
+                    depth = 1  # until the end of the copied call, which comes next
+                else:
                     return _Value(tag.start(), tag.end())
-                early = early or _Value(tag.start(), tag.start(), _MISSING_END)
+        self._require_all_tags(count, situation)
+        return early
+
+    def _require_all_tags(self, count: int, situation: Situation) -> None:
         if not situation.is_end and count < _MAX_TAGS_IN_VALUE:
             raise NeedsTextError(self.grammar.marks)
-        return early
+
+    def _is_copied_end(self, text: str, at: int, situation: Situation) -> bool:
+        """Does the end of a call that begins here stand in a value? A value that was copied from an answer with calls
+        can hold the end of one, and whole ones behind it; then the end of its own parameter follows. Without this, what
+        a tool has read could call other tools."""
+        grammar = self.grammar
+        closing = grammar.call_end.match(text, at)
+        for count in range(_MAX_COPIED + 1):
+            if closing is None:
+                return False
+            at = end_of_match(grammar.between, text, closing.end())
+            at = end_of_match(grammar.between, text, end_of_match(grammar.section_end, text, at))
+            if count and grammar.parameter_end.match(text, at):
+                return True
+            at = end_of_match(grammar.between, text, end_of_match(grammar.section, text, at))
+            call = grammar.call.match(text, at)
+            if call is None:
+                require_whole_tag(text, at, situation, grammar.tag_end)
+                return False
+            closing = grammar.call_end.search(text, call.end())
+            if closing is None and not situation.is_end:
+                raise NeedsTextError(grammar.marks)
+        return False
 
     def _has_key(self, text: str, at: int, keys: set[str]) -> bool:
         found = self.grammar.parameter.match(text, at)

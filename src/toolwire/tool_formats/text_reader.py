@@ -126,8 +126,8 @@ class TextReader:
         self._quotes = QuotedText()
         self._out: list[Piece] = []
         self._pending: list[Piece] = []
-        """Calls, and what is said between them. Their source is `_pending_text`."""
-        self._pending_text = ""
+        """Calls, and what is said between them. Their source is `_pending_texts`."""
+        self._pending_texts: list[str] = []
         self._wait: _Wait | None = None
         self._reasoning: ReasoningMark | None = PREFILLED if is_reasoning_open else None
         self._was_reasoning_closed = False
@@ -233,13 +233,13 @@ class TextReader:
         self._quotes.pass_text(text)
         if text.isspace():
             if self._pending:
-                self._pending_text += text
+                self._pending_texts.append(text)
                 return
             if self._is_after_reasoning:
                 return
         else:
             text = text.lstrip() if self._is_after_reasoning else text
-            blanks = self._pending_text[len(self._pending_text.rstrip()) :]
+            blanks = self._find_pending_blanks()
             self._flush()
             text = blanks + text
             self._has_begun = True
@@ -272,11 +272,21 @@ class TextReader:
         """The pending calls are calls."""
         self._out += self._pending
         self._pending = []
-        self._pending_text = ""
+        self._pending_texts = []
+
+    def _find_pending_blanks(self) -> str:
+        """The blanks behind the pending calls."""
+        blanks = ""
+        for text in reversed(self._pending_texts):
+            words = text.rstrip()
+            blanks = text[len(words) :] + blanks
+            if words:
+                break
+        return blanks
 
     def _drop_pending(self) -> None:
         """The pending calls are text."""
-        text, self._pending_text, self._pending = self._pending_text, "", []
+        text, self._pending_texts, self._pending = "".join(self._pending_texts), [], []
         if text:
             self._quotes.pass_text(text)
             self._put_text(text)
@@ -412,7 +422,7 @@ class TextReader:
         if found is None:
             return None
         if self._pending:
-            self._pending_text += found[0]
+            self._pending_texts.append(found[0])
             self._skip(found.end())
             return True
         if found.end() - self._at > _MAX_END_TOKENS:
@@ -553,7 +563,7 @@ class TextReader:
         pieces = [replace(one, format=one.format or name) if isinstance(one, TextCall) else one for one in frame.pieces]
         if _has_call(frame):
             self._pending += pieces
-            self._pending_text += source
+            self._pending_texts.append(source)
             self._has_begun = self._is_fresh = True
             self._is_after_reasoning = False
             return
