@@ -75,6 +75,9 @@ def test_python_runs_and_prints_what_it_says(page: Path, address: str, monkeypat
                 exec(code, names)
             expected = re.findall(r"^ *#> ?(.*)$", block.code, re.MULTILINE)
             assert [line.rstrip() for line in printed.getvalue().splitlines()] == expected, f"{page.name}:{block.line}"
+    for value in names.values():  # clients of SDKs: a program that ends closes them, too
+        if type(value).__name__ in ("OpenAI", "Anthropic", "Client"):
+            value.close()
 
 
 @pytest.mark.parametrize("page", _pages_with("console"))
