@@ -18,7 +18,7 @@ from toolwire.core import ir
 from toolwire.core.ir import Usage
 from toolwire.core.losses import Ledger
 from toolwire.gateway.config.config import Provider
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord, SentPrompt
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord, SentPrompt
 from toolwire.gateway.usage import cache_watch
 from toolwire.gateway.usage.cache_prefix import compared_form, first_difference, split_prompt
 from toolwire.gateway.usage.cache_watch import CacheWatch
@@ -264,6 +264,14 @@ def test_rounds_of_one_answer_are_added() -> None:
     session.watch.note_exchange(record)
     assert record.cache is not None
     assert (record.cache.expected, record.cache.read) == (10_100, 10_000)
+
+
+def test_the_extra_cost_of_rounds_is_unknown_if_that_of_one_is() -> None:
+    known = CacheReport(5_000, 0, 0, 5_000, "time", cost=Decimal("0.5"))
+    unknown, hit = CacheReport(5_000, 0, 0, 5_000, "time"), CacheReport(5_000, 5_000, 0)
+    for first, second, cost in ((known, known, 1), (known, hit, Decimal("0.5")), (known, unknown, None)):
+        assert cache_watch._join_reports(first, second).cost == cost
+        assert cache_watch._join_reports(second, first).cost == cost
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

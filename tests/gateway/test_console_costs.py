@@ -28,7 +28,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.ir import Usage
-from toolwire.gateway.console import api, sessions
+from toolwire.gateway.console import api, rows, sessions
 from toolwire.gateway.console.live import Watch
 from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeCapture, ExchangeRecord, SentPrompt
@@ -226,6 +226,13 @@ def test_amounts_are_numbers_with_all_digits_also_between_workers() -> None:
         cost_usd=Decimal("0.446913578024"), unpriced_calls=2, reported_cost_usd=Decimal("0.446913578024")
     )
     assert row.extra_cost_usd == Decimal("0.000000000002")
+
+
+def test_the_words_of_a_cache_report_are_cleaned() -> None:
+    report = CacheReport(2000, 0, 0, 2000, "tools", reason=f"{SECRET} is new", place=f"/tools/{SECRET}")
+    shown = rows.cache_usage(report, lambda text: text.replace(SECRET, "[hidden]"))
+    assert shown is not None
+    assert (shown.reason, shown.place) == ("[hidden] is new", "/tools/[hidden]")
 
 
 def test_an_exchange_runs_until_its_cache_is_reported() -> None:

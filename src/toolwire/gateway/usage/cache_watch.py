@@ -236,6 +236,7 @@ def _long_texts(shape: PromptShape) -> range:
 def _join_reports(first: CacheReport, second: CacheReport) -> CacheReport:
     """The report of several rounds of one answer. The first break counts."""
     broken = first if first.place or not second.place else second
+    is_cost_known = all(one.cost is not None for one in (first, second) if one.missed)
     return CacheReport(
         expected=first.expected + second.expected,
         read=first.read + second.read,
@@ -245,5 +246,5 @@ def _join_reports(first: CacheReport, second: CacheReport) -> CacheReport:
         reason=broken.reason,
         place=broken.place,
         excerpt=broken.excerpt,
-        cost=add_known([first.cost, second.cost]),
+        cost=add_known([first.cost, second.cost]) if is_cost_known else None,
     )
