@@ -102,19 +102,11 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheRe
 def exchange_cost(record: ExchangeRecord) -> Cost | None:
     if not record.is_priced:
         return None
-    return Cost(
-        cost_usd=shorten_amount(record.cost),
-        unpriced_calls=record.unpriced_calls,
-        reported_cost_usd=shorten_amount(record.reported_cost),
-    )
+    return make_cost(record.cost, record.unpriced_calls, record.reported_cost)
 
 
 def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
-    cost = Cost(
-        cost_usd=shorten_amount(call.cost),
-        unpriced_calls=int(call.cost is None),
-        reported_cost_usd=shorten_amount(call.reported_cost),
-    )
+    cost = make_cost(call.cost, int(call.cost is None), call.reported_cost)
     return CallCost(
         provider=call.provider,
         account=call.account,
@@ -142,10 +134,13 @@ def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> Cach
 def add_costs(costs: Sequence[Cost]) -> Cost | None:
     if not costs:
         return None
+    known, reported = add_known([one.cost_usd for one in costs]), add_known([one.reported_cost_usd for one in costs])
+    return make_cost(known, sum(one.unpriced_calls for one in costs), reported)
+
+
+def make_cost(cost: Decimal | None, unpriced_calls: int, reported: Decimal | None) -> Cost:
     return Cost(
-        cost_usd=shorten_amount(add_known([one.cost_usd for one in costs])),
-        unpriced_calls=sum(one.unpriced_calls for one in costs),
-        reported_cost_usd=shorten_amount(add_known([one.reported_cost_usd for one in costs])),
+        cost_usd=shorten_amount(cost), unpriced_calls=unpriced_calls, reported_cost_usd=shorten_amount(reported)
     )
 
 

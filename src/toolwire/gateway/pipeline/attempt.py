@@ -100,10 +100,8 @@ def _ask_for_usage(call: GatewayRequest, upstream: Upstream, body: bytes) -> byt
     """A limit counts what the provider says. A client must not be able to keep it silent."""
     ask = upstream.codec.http.ask_for_usage
     asking = ask(body) if ask is not None and upstream.codec.constraints.counts_on_request else None
-    if asking is None:
-        return body
-    call.hides_usage = upstream.codec.name == call.client_codec.name
-    return asking
+    call.drops_usage = asking is not None and upstream.codec.name == call.client_codec.name
+    return body if asking is None else asking
 
 
 def _keep_prompt(record: ExchangeRecord, upstream: Upstream, body: bytes) -> None:

@@ -326,8 +326,8 @@ class GatewayRequest(Struct, eq=False):
     """By provider: the account that has the objects which the request uses."""
     ticket: Ticket | None = None
     """Its share of the memory budget."""
-    hides_usage: bool = False
-    """The gateway has asked for token counts in the stream, and the client has not."""
+    drops_usage: bool = False
+    """The gateway has asked for token counts in the stream, and the client has not: it does not get them."""
     strip_seals: bool = False
     """Leave the seals out: the provider has refused one."""
     model_output_limit: int | None = None

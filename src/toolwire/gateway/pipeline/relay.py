@@ -250,7 +250,7 @@ def _make_writer(
     call: GatewayRequest, gate: EndGate | None, stream: AnswerStream, output: OutputStream
 ) -> Callable[[bytes], bool]:
     write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
-    drop = call.client_codec.http.drop_usage_chunks if call.hides_usage else None
+    drop = call.client_codec.http.drop_usage_chunks if call.drops_usage else None
     return write if drop is None else lambda data: write(drop(data))
 
 

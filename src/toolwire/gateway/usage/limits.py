@@ -219,8 +219,8 @@ class Limits:
         values = {"key": record.key_name, "team": record.team, "agent": record.agent, "provider": provider.name}
         for limit in self._limits:
             is_for_request = all(_matches(value, getattr(limit, name)) for name, value in values.items())
-            counts_use = any(getattr(limit, field) is not None for field in USE_FIELDS)
-            if is_for_request and counts_use and not limit.soft:
+            has_use = any(getattr(limit, field) is not None for field in USE_FIELDS)
+            if is_for_request and has_use and not limit.soft:
                 what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
                 return Failure("permission", f"{what}; send its requests one by one", 403)
         return None
