@@ -123,29 +123,28 @@ def test_colour_in_a_pipe_only_if_asked_for(folder: Path) -> None:
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
+def run_in_shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-c", script]
+    return subprocess.run(command, env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("command", ["matrix", "version", "tools"])
 def test_a_closed_pipe_is_silent(command: str, folder: Path) -> None:
     shell = f'"{sys.executable}" -m toolwire.cli {command} | true; exit ${{PIPESTATUS[0]}}'
-    done = subprocess.run(
-        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_in_shell(shell, folder)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_stream_that_is_closed_takes_any_output(redirection: str, folder: Path) -> None:
     shell = f'"{sys.executable}" -m toolwire.cli tools {redirection}'
-    done = subprocess.run(
-        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_in_shell(shell, folder)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_standard_input_that_is_closed_is_empty(folder: Path) -> None:
     shell = f'"{sys.executable}" -m toolwire.cli translate request --from gemini --to anthropic <&-'
-    done = subprocess.run(
-        ["bash", "-c", shell], env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_in_shell(shell, folder)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
 
