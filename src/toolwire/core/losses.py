@@ -46,7 +46,7 @@ class Loss(msgspec.Struct, frozen=True):
     """A JSON Pointer into the input (`/messages/0/content/1`); in a stream it begins with `event/N`."""
     severity: Severity
     """`lost` is gone; `changed` was renamed, moved or rewritten; `added` was made up because the target requires it;
-    `repaired` was a fault of the model or its server."""
+    `repaired` was a fault of the model or its server, or looked like one."""
     what: str
     """What happened, as a sentence without its full stop."""
     why: str
@@ -142,6 +142,7 @@ _REASONS: Mapping[Severity, Mapping[str, str]] = {
     },
     "repaired": {
         "call-in-text": "the model wrote the call as text, and its server did not recognise it",
+        "call-mentioned": "the text is about it, or shows it, so it stays text and is not made",
         "reasoning-in-text": "the model wrote its thinking as text, and its server did not separate it",
         "marks-dropped": "they belong to the format in which the model writes, and say nothing to a user",
         "name-repaired": "no tool of this name was offered, and only one can be meant",
