@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-import msgspec
-
 from toolwire.tool_formats.frame import Frame, Situation, ToolFormat, Waiting
 from toolwire.tool_formats.json_calls import CALL_KEYS, NAME_KEYS, read_calls
 from toolwire.tool_formats.json_text import ANY_TEXT, find_value_end
@@ -15,12 +13,15 @@ from toolwire.tool_formats.reasoning_marks import strip_end_tokens
 _match_first_key = re.compile(r"[\[\s]*+\{\s*+[\"']?+(\w++)(?:[\"']?+\s*+:\s*+\"([^\"\\]*+)\")?").match
 _match_part_of_first_key = re.compile(r"[\[\s]*+(?:\{\s*+[\"']?+\w*+)?\Z").match
 _MAX_KEY: Final = 200
-_match_wrapper_ends = re.compile(r"(?:\s|</?\w+>)*\Z").match
-_decode_response = msgspec.json.Decoder(dict[str, str]).decode
+_match_wrapper_ends = re.compile(
+    r"(?:\s|</?(?:\w*tool\w*|\w*function\w*|json|xml|response|answer)>)*\Z", re.IGNORECASE
+).match
+_match_more_values = re.compile(r"[\s,;\]}]*(?:[\[{]|\Z)").match
+"""Other text behind a value makes it a quotation."""
 
 
 def read_whole(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
-    """The whole answer is a call, several, or llama.cpp's `{"response": "…"}` around an answer."""
+    """The whole answer is a call, or several."""
     begin = _begins_call(text, start, situation)
     if begin is not True:
         return begin
@@ -32,11 +33,10 @@ def read_whole(text: str, start: int, situation: Situation) -> Frame | Waiting |
         return None
     if end >= 0 and _match_wrapper_ends(body, end):
         body = body[:end]
+    elif end >= 0 and not _match_more_values(body, end):
+        return None
     pieces = read_calls(body, situation, is_bare=True)
-    if pieces is None:
-        answer = _read_response(body)
-        return None if answer is None else Frame(len(text), (answer,))
-    return Frame(len(text), pieces)
+    return None if pieces is None else Frame(len(text), pieces)
 
 
 def _begins_call(text: str, start: int, situation: Situation) -> Waiting | Literal[True] | None:
@@ -48,14 +48,6 @@ def _begins_call(text: str, start: int, situation: Situation) -> Waiting | Liter
     if key[1] not in CALL_KEYS:
         return None
     return None if key[1] in NAME_KEYS and key[2] and situation.tools.find_tool(key[2]) is None else True
-
-
-def _read_response(body: str) -> str | None:
-    try:
-        node = _decode_response(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    return node["response"] if node.keys() == {"response"} else None
 
 
 _match_fence = re.compile(r"(```+|~~~+)[ \t]*\w*[ \t]*\n\s*(?=[\[{])").match

@@ -80,7 +80,8 @@ def formats_for_model(model: str, tool_format: str) -> tuple[ToolFormat, ...]:
     """The formats to look for, in order. `tool_format` is `auto`, or the name of one format; ValueError for others."""
     if tool_format == AUTO:
         expected = [ALIASES.get(name, name) for name in expected_formats(model)]
-        return tuple(sorted(FORMATS, key=lambda row: expected.index(row.name) if row.name in expected else 99))
+        known = [row for row in FORMATS if row.name in expected or not row.needs_known_model]
+        return tuple(sorted(known, key=lambda row: expected.index(row.name) if row.name in expected else 99))
     wanted = ALIASES.get(tool_format, tool_format)
     found = tuple(row for row in FORMATS if row.name == wanted)
     if not found:

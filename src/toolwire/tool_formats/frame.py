@@ -91,3 +91,5 @@ class ToolFormat(Struct, frozen=True):
     """It has no marks, so it is code, and no call, where a fence is the whole answer."""
     needs_required_call: bool = False
     """Only if the request demands a call."""
+    needs_known_model: bool = False
+    """Only for models whose name tells that they write so, or where the format was chosen."""

@@ -78,16 +78,30 @@ def _read_body(text: str, head: re.Match[str], name: str, situation: Situation) 
 
 
 _match_line = re.compile(r"[^\W\d][\w.-]*+\n").match
-_match_all = re.compile(r"all\n\s*+\S").match
-_match_part_of_all = re.compile(r"a(?:l(?:l(?:\n\s*+)?)?)?\Z").match
+_ALL: Final = "all\n"
+_MAX_ANSWER: Final = 20_000
+"""Characters of an answer before a call that are held back."""
+
+
+def read_answer_first(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """The first line is the recipient `all`, before text for the user. Other models begin with this word, too, so a
+    call must follow."""
+    at = text.find(_RECIPIENT, start)
+    while at >= 0:
+        head = _match_recipient(text, at)
+        if head and head[2] and situation.tools.find_tool(head[1]):
+            return Frame(start + len(_ALL), ())
+        at = text.find(_RECIPIENT, at + 1)
+    return None if situation.is_end or len(text) - start > _MAX_ANSWER else Waiting(("\n",))
+
+
+def read_known_answer(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
+    """The same, of a model that is known for it."""
+    return Frame(start + len(_ALL), ())
 
 
 def read_first_line(text: str, start: int, situation: Situation) -> Frame | Waiting | None:
-    """The first line is the recipient: `all`, or a tool whose arguments are the rest of the answer."""
-    if found := _match_all(text, start):
-        return Frame(found.end() - 1, ())
-    if not situation.is_end and _match_part_of_all(text, start):
-        return Waiting(ANY_TEXT)
+    """The first line is a tool whose arguments are the rest of the answer."""
     name = find_first_name(text, start, situation)
     head = _match_line(text, start)
     if not isinstance(name, str):
@@ -98,5 +112,7 @@ def read_first_line(text: str, start: int, situation: Situation) -> Frame | Wait
 FORMATS: Final = (
     ToolFormat("functionary_v31", _OPENINGS, read_function),
     ToolFormat("functionary_v32", (_RECIPIENT,), read_recipient),
+    ToolFormat("functionary_v32", (_ALL,), read_known_answer, "start", needs_known_model=True),
+    ToolFormat("functionary_v32", (_ALL,), read_answer_first, "start"),
     ToolFormat("functionary_v32", ("",), read_first_line, "start"),
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 from toolwire.tool_formats.found_calls import make_json_call
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat
-from toolwire.tool_formats.json_bodies import BodyEnds, read_json_body
+from toolwire.tool_formats.json_bodies import BodyEnds, end_of_object, read_json_body
 from toolwire.tool_formats.json_text import skip_blanks
 from toolwire.tool_formats.tag_text import (
     NeedsTextError,
@@ -116,6 +116,7 @@ _BARE_HEADS: Final = (
     *("assistant final", "assistant commentary", "assistant analysis", "assistant to=functions."),
 )
 _find_bare_head = re.compile(r"assistant\s?(?:analysis|commentary|final|to=functions\.)").search
+_LINE_END: Final = re.compile(r"[ \t]*(?:\n|\Z|<\||(?:assistant|commentary|to=functions\.))")
 _BARE_ENDS: Final = BodyEnds(re.compile(r"assistant\s?(?:analysis|commentary|final|to=functions\.)|<\|"), _BARE_HEADS)
 
 
@@ -168,6 +169,25 @@ def _read_bare_message(text: str, head: re.Match[str], situation: Situation) -> 
     return ReasoningText(said) if head["channel"] == "analysis" else said, following.start()
 
 
+@frame_reader
+def _read_bare_call(text: str, start: int, situation: Situation) -> Frame | None:
+    """One call of which only `to=functions.NAME {…}` is left. Nothing else may be on its line."""
+    require_whole_match(_OPEN_BARE_CALL, text, start, situation)
+    head = _BARE_HEAD.match(text, start)
+    end = end_of_object(text, head.end()) if head and head["name"] else None
+    if head is None or end is None:
+        if head and head["name"] and text.startswith("{", head.end()) and not situation.is_end:
+            raise NeedsTextError(("}",))
+        return None
+    if end == len(text) and not situation.is_end:
+        raise NeedsTextError
+    if not _LINE_END.match(text, end) or (situation.was_cut and not text[end:]):
+        return None
+    name = head["name"].removeprefix("functions.")
+    call = make_json_call(situation, name, text[head.end() : end], ("the special tokens were missing",))
+    return None if call is None else Frame(end, (call,))
+
+
 FORMATS: Final = (
     ToolFormat("harmony", ("<|start|>", "<|channel|>", "<|end|>"), _read_frame),
     ToolFormat("harmony", ("to=",), _read_frame, "start"),
@@ -177,4 +197,5 @@ FORMATS: Final = (
         _read_bare_frame,
         "start",
     ),
+    ToolFormat("harmony", ("to=functions.",), _read_bare_call, "line"),
 )

@@ -21,7 +21,7 @@ _ID_KEYS: Final = ("id", "tool_call_id", "call_id")
 _OTHER_KEYS: Final = frozenset({"type", "index", "content"})
 _ALL_KEYS: Final = frozenset({*NAME_KEYS, *_ARGUMENT_KEYS, *_ID_KEYS, *_OTHER_KEYS})
 _WRAPPER_KEYS: Final = ("tool_calls", "tool_call", "function_call", "function")
-CALL_KEYS: Final = _ALL_KEYS | {*_WRAPPER_KEYS, "response"}
+CALL_KEYS: Final = _ALL_KEYS | {*_WRAPPER_KEYS}
 """What the first key of an object with calls can be."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode

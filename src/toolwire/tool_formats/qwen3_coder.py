@@ -11,8 +11,9 @@ from toolwire.tool_formats.parameter_tags import TagGrammar, TagReader
 
 
 def _strip_newlines(value: str) -> str:
-    """One newline after the opening tag and one before the closing tag belong to the markup."""
-    return value.removeprefix("\n").removesuffix("\n")
+    """One newline after the opening tag and one before the closing tag belong to the markup: the chat template of
+    Qwen3-Coder writes both. Where the value begins behind the tag at once, its last newline is its own."""
+    return value[1:].removesuffix("\n") if value.startswith("\n") else value
 
 
 _FUNCTION_TAGS: Final = TagGrammar(

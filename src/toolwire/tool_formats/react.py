@@ -23,6 +23,7 @@ _match_action = re.compile(
 _match_name = re.compile(r"[ \t]*Action:([^\n]*)\n").match
 _find_next_part = re.compile(r"^[ \t]*(?:Observation|Final Answer|Thought|Action):", re.MULTILINE).search
 _match_open_observation = re.compile(r"[ \t]*Observation:\s*\Z").match
+_find_blank_line = re.compile(r"\n[ \t]*\n").search
 _match_fenced = re.compile(r"```\w*\s*(.*?)\s*```\s*\Z", re.DOTALL).match
 
 
@@ -63,7 +64,10 @@ def _make_call(name: str, given: str, situation: Situation) -> TextCall | None:
     fenced = _match_fenced(given)
     given = fenced[1] if fenced else given
     if given.startswith("{"):
-        return make_json_call(situation, name, given)
+        end = find_value_end(given, 0)
+        return None if end >= 0 and given[end:].strip("} \t\r\n") else make_json_call(situation, name, given)
+    if _find_blank_line(given):
+        return None  # what follows is text about it
     tool = situation.tools.find_tool(name)
     parameter = find_only_text_parameter(situation, tool) if tool is not None else None
     if parameter is None or not given:

@@ -28,7 +28,6 @@ REASONING_MARKS: Final = (
     ReasoningMark("<|inner_prefix|>", ("<|inner_suffix|>",), "anywhere"),  # Apertus
     ReasoningMark("<|open|>think<|sep|>", ("<|close|>think<|sep|>",), "anywhere"),  # Kimi K3
     ReasoningMark("<|content_thinking|>", ("<|end_message|>",), "anywhere"),  # Inkling
-    ReasoningMark("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",)),  # Apriel
     ReasoningMark("<reasoning>", ("</reasoning>",)),  # these four: fine-tunes
     ReasoningMark("<thinking>", ("</thinking>",)),
     ReasoningMark("<thought>", ("</thought>",)),
@@ -39,7 +38,8 @@ STRAY_CLOSINGS: Final = (
     "</think>", "</mm:think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "<|close|>think<|sep|>",
     "[BEGIN FINAL RESPONSE]",
 )  # fmt: skip
-"""They may come without their opening, which is in the prompt then."""
+"""They may come without their opening, which is in the prompt then. Apriel's opening is a sentence that other models
+write, too ("Here are my reasoning steps:"). Its chat template has it in the prompt, so it is not looked for."""
 
 PREFILLED: Final = ReasoningMark("", STRAY_CLOSINGS)
 """Reasoning that was opened in the prompt, before its first character: some models write the opening once more."""

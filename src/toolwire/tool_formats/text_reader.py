@@ -1,13 +1,15 @@
 """Finds calls and reasoning in the text of an answer, whole or in pieces.
 
-The text flows on at once. Held back is only what may begin a mark, a frame that has begun, and calls until it is clear
-that no structured call follows. The readers of the formats decide what a frame says; this module decides where one may
-be, and when to ask. Any split of the text gives the same result.
+The text flows on at once. Held back is only what may begin a mark, a frame that has begun, and calls with what follows
+them, until it is clear that they are meant and that no structured call follows. The readers of the formats decide what
+a frame says, `mentions` decides whether it is meant; this module decides where one may be, and when to ask. Any split
+of the text gives the same result.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
@@ -17,7 +19,17 @@ from msgspec.structs import replace
 
 from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
-from toolwire.tool_formats.quoted_text import QuotedText
+from toolwire.tool_formats.json_text import ANY_TEXT
+from toolwire.tool_formats.mentions import (
+    MAX_BEHIND,
+    Candidate,
+    find_mention_before,
+    find_mention_behind,
+    is_joint,
+    is_mark_talked_about,
+)
+from toolwire.tool_formats.pending_calls import PendingCalls
+from toolwire.tool_formats.quoted_text import MAX_BEFORE, Place, QuotedText
 from toolwire.tool_formats.reasoning_marks import (
     ANSWER_MARKS,
     ANSWER_TOKENS,
@@ -46,10 +58,21 @@ a text that is made to take long gets there."""
 
 _MAX_END_TOKENS: Final = 1000
 """Characters of end tokens that are held back."""
+_MAX_AFTER_CALL: Final = 20_000
+"""Characters behind a call that are held back as long as they may still turn out to be reasoning."""
+_MAX_SHOWN: Final = 4000
+"""Characters of a frame in quoted text that are held back. It is text in any case, and only reported."""
+
+_AFTER_MARK: Final = 16
+"""Characters behind a mark that tell whether the text is about it."""
 
 _find_word = re.compile(r"\S").search
-_match_token = re.compile(r"<[|｜]|\]<\]").match
+_match_token = re.compile(r"<[|｜]|\]<\]|\[TOOL_CALLS\]|<start_function_call>").match
 """Special tokens of a tokenizer: nobody writes them by chance, so indentation does not make them an example."""
+
+
+_IN_THOUGHT: Final = Candidate(Place("", (), 0, is_shown=False, is_transcript=False), is_token=True)
+"""A call in reasoning, which was judged there."""
 
 
 class _Wait(Struct):
@@ -65,6 +88,8 @@ class _Wait(Struct):
     asks: int = 0
     next_length: int = 0
     """Characters of the frame before the next question."""
+    is_shown: bool = False
+    """Is it in quoted text? Then it is no call, whatever it says."""
 
     def watch(self, text: str, marks: tuple[str, ...], asked_length: int) -> None:
         """Wait for these marks behind the text."""
@@ -112,22 +137,22 @@ class TextReader:
         self._situation = Situation(tools, is_call_required=is_call_required)
         self._text = ""
         """What is not sent yet. It begins at `_at`, and no mark begins before `_scanned`."""
-        self._at = 0
-        self._scanned = 0
+        self._at = self._scanned = 0
         self._find_special = self._vocabulary.find_special
         self._is_idle = False
         """Is nothing held, and does no text without special characters begin anything?"""
-        self._plain_text = "", ""
-        """The last two texts that were passed on as they were, since the last one that was looked at."""
+        self._plain_texts: deque[str] = deque(maxlen=MAX_BEFORE)
+        """The last texts that were passed on as they were, since the last one that was looked at."""
         self._late: list[str] = []
         """More text that is held back, and nobody has looked at yet. It is joined when somebody must."""
         self._held = 0
         """Characters of all of that."""
         self._quotes = QuotedText()
         self._out: list[Piece] = []
-        self._pending: list[Piece] = []
-        """Calls, and what is said between them. Their source is `_pending_texts`."""
-        self._pending_texts: list[str] = []
+        self._pending = PendingCalls()
+        self.has_mention = self._is_about_calls = False
+        """Was a call found that is only mentioned? Is the text about it? Then those that follow are mentions, too."""
+        self._is_nested = is_nested
         self._wait: _Wait | None = None
         self._reasoning: ReasoningMark | None = PREFILLED if is_reasoning_open else None
         self._was_reasoning_closed = False
@@ -142,13 +167,12 @@ class TextReader:
         """Only blanks since the beginning, or since reasoning or a call."""
         self._needs_break = False
         """Was a mark dropped behind a word? Then a line break stands for it, so that words do not run together."""
-        self._last_thought = ""
-        """The last character of the reasoning that was sent."""
+        self._last_thoughts = ""
+        """The end of the reasoning that was sent."""
         self._needs_thought_break = False
         """Did a block of reasoning end with a word?"""
         self._is_looking = bool(self._formats)
-        self._fed = 0
-        self._work = 0
+        self._fed = self._work = 0
 
     def feed(self, text: str) -> list[Piece]:
         """More text: what can be sent now."""
@@ -172,7 +196,7 @@ class TextReader:
         """The end of the choice: what is left. `was_cut`: it ended at a limit, or the stream broke."""
         self._end_plain_text()
         self._advance(replace(self._situation, is_end=True, was_cut=was_cut))
-        self._flush()
+        self._judge_pending()
         return self._take_out()
 
     def discard_calls(self) -> list[Piece]:
@@ -189,9 +213,9 @@ class TextReader:
         """Take a text that can be sent as it is, and give it back. Nearly all texts of a stream can, so this is tried
         first. None: it was not taken."""
         if self._is_idle and self._find_special(text) is None:
-            self._plain_text = self._plain_text[1], text
+            self._plain_texts.append(text[-MAX_BEFORE:])
             return text
-        if self._held or self._is_fresh or self._reasoning is not None or not text:
+        if self._held or self._is_fresh or self._pending.candidate or self._reasoning is not None or not text:
             return None
         vocabulary = self._vocabulary
         if vocabulary.find_place(text) or (self._quotes.is_line_start and vocabulary.match_line_place(text)):
@@ -202,15 +226,17 @@ class TextReader:
         return text
 
     def _end_plain_text(self) -> None:
-        self._quotes.pass_text("".join(self._plain_text)[-2:])  # only its end matters to what follows
-        self._plain_text = ("", "")
+        if self._plain_texts:
+            self._quotes.pass_text("".join(self._plain_texts))
+            self._plain_texts.clear()
 
     # --- what is sent ---
 
     def _take_out(self) -> list[Piece]:
         """What was sent, with texts that follow each other as one."""
         out, self._out = self._out, []
-        self._is_idle = not self._held and not self._is_fresh and self._reasoning is None and self._quotes.is_settled
+        is_free = not self._held and not self._is_fresh and not self._pending.candidate and self._reasoning is None
+        self._is_idle = is_free and self._quotes.is_settled
         joined: list[Piece] = []
         for kind, pieces in groupby(out, type):
             if kind is str:
@@ -231,25 +257,38 @@ class TextReader:
             self._put_reasoning(text)
             return
         self._quotes.pass_text(text)
+        if self._pending.candidate:
+            self._add_behind(text)
+            return
         if text.isspace():
-            if self._pending:
-                self._pending_texts.append(text)
-                return
             if self._is_after_reasoning:
                 return
         else:
             text = text.lstrip() if self._is_after_reasoning else text
-            blanks = self._find_pending_blanks()
-            self._flush()
-            text = blanks + text
             self._has_begun = True
             self._is_after_reasoning = self._is_fresh = False
         self._put_text(text)
 
+    def _add_behind(self, text: str) -> None:
+        """Text behind a pending call waits, too: it may say that the call is not meant."""
+        pending = self._pending
+        pending.behind.append(text)
+        pending.behind_size += len(text)
+        pending.size += len(text)
+        if not text.isspace():
+            pending.pieces.append(self._break_line(pending.find_blanks() + text))
+            pending.words_end = len(pending.texts) + 1
+            self._has_begun = True
+            self._is_after_reasoning = self._is_fresh = False
+        pending.texts.append(text)
+        limit = MAX_BEHIND if self._was_reasoning_closed else _MAX_AFTER_CALL
+        if pending.behind_size > limit or pending.size > MAX_HELD:
+            self._judge_pending()
+
     def _break_text(self) -> None:
         """A mark ends here that is not sent."""
         self._needs_break = self._needs_break or self._quotes.is_after_word
-        self._needs_thought_break = bool(self._last_thought.strip())
+        self._needs_thought_break = bool(self._last_thoughts[-1:].strip())
         self._is_fresh = True
 
     def _skip(self, end: int) -> None:
@@ -257,37 +296,43 @@ class TextReader:
         self._scanned = max(self._scanned, end)
 
     def _put_text(self, text: str) -> None:
+        self._out.append(self._break_line(text))
+
+    def _break_line(self, text: str) -> str:
         text = f"\n{text}" if self._needs_break and not text[0].isspace() else text
         self._needs_break = False
-        self._out.append(text)
+        return text
 
     def _put_reasoning(self, text: str) -> None:
-        self._flush()
+        self._judge_pending()
         text = f"\n{text}" if self._needs_thought_break and not text[0].isspace() else text
         self._needs_thought_break = False
-        self._last_thought = text[-1]
+        self._last_thoughts = (self._last_thoughts + text)[-MAX_BEFORE:]
         self._out.append(ReasoningText(text))
 
-    def _flush(self) -> None:
-        """The pending calls are calls."""
-        self._out += self._pending
-        self._pending = []
-        self._pending_texts = []
+    def _judge_pending(self, *, has_next: bool = False) -> None:
+        """The pending calls are calls, unless what follows the last one says that it is not meant. `has_next`: another
+        call follows; it will tell."""
+        pending = self._pending
+        if pending.candidate is None:
+            return
+        if find_mention_behind(pending.candidate, "".join(pending.behind), has_next=has_next):
+            self._note_mention()
+        elif not has_next:
+            self._out += pending.pieces
+            self._pending = PendingCalls()
 
-    def _find_pending_blanks(self) -> str:
-        """The blanks behind the pending calls."""
-        blanks = ""
-        for text in reversed(self._pending_texts):
-            words = text.rstrip()
-            blanks = text[len(words) :] + blanks
-            if words:
-                break
-        return blanks
+    def _note_mention(self) -> None:
+        """A call is only mentioned. Then the text is about calls: those that wait and those that follow are no calls
+        either."""
+        self.has_mention = self._is_about_calls = True
+        self._drop_pending()
 
     def _drop_pending(self) -> None:
         """The pending calls are text."""
-        text, self._pending_texts, self._pending = "".join(self._pending_texts), [], []
+        text, self._pending = "".join(self._pending.texts), PendingCalls()
         if text:
+            self._quotes.begin_text()
             self._quotes.pass_text(text)
             self._put_text(text)
             self._is_fresh = False
@@ -351,17 +396,28 @@ class TextReader:
     def _read_place(self, situation: Situation) -> bool:
         """What begins here: a mark, a frame, or text."""
         is_shown = self._quotes.is_quoted(ignores_indent=True)
-        if not is_shown:
-            if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
-                return False
-            is_shown = not _match_token(self._text, self._at) and self._quotes.is_quoted()
-        if not is_shown:
-            for read in (self._read_mark, self._read_end_tokens, self._read_opening):
-                goes_on = read(situation)
-                if goes_on is not None:
-                    return goes_on
+        if is_shown and self.has_mention:
+            self._scanned = self._at + 1
+            return True
+        if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
+            return False
+        readers = (self._read_shown,) if is_shown else (self._read_mark, self._read_end_tokens, self._read_opening)
+        if not is_shown and not _match_token(self._text, self._at) and self._quotes.is_quoted():
+            readers = (self._read_opening,)  # in indented text a mark is an example; of a call, `mentions` says it
+        for read in readers:
+            goes_on = read(situation)
+            if goes_on is not None:
+                return goes_on
         self._scanned = self._at + 1
         return True
+
+    def _read_shown(self, situation: Situation) -> bool | None:
+        """Look whether a call is shown here, for the report."""
+        openings = [one for one in self._vocabulary.openings_at(self._text, self._at) if one.is_mark]
+        if not openings or not self._is_looking or self.has_mention:
+            return None
+        self._wait = _Wait(openings, is_shown=True)
+        return self._ask(self._wait, situation)
 
     # --- marks around reasoning and answers ---
 
@@ -372,22 +428,38 @@ class TextReader:
             return None
         may_think = self._is_fresh or (self._was_reasoning_closed and self._quotes.is_line_start)
         for mark in REASONING_MARKS:
-            if text.startswith(mark.opening, at) and (may_think or mark.place == "anywhere"):
-                self._skip(at + len(mark.opening))
-                self._reasoning = mark
-                return True
             if text.startswith(mark.opening, at):
+                is_talk = self._is_talked_about(at + len(mark.opening), situation)
+                if is_talk is None:
+                    return False
+                if not is_talk and (may_think or mark.place == "anywhere"):
+                    self._skip(at + len(mark.opening))
+                    self._reasoning = mark
+                    return True
                 self._shown_closings += mark.closings
+        passed = self._read_answer_mark(situation)
+        return self._read_stray_closing(situation) if passed is None and not self._was_reasoning_closed else passed
+
+    def _read_answer_mark(self, situation: Situation) -> bool | None:
         for opening, closing in ANSWER_MARKS.items():
-            if self._is_after_reasoning and text.startswith(opening, at):
+            if self._is_after_reasoning and self._text.startswith(opening, self._at):
                 self._answer_closing = closing
-                self._skip(at + len(opening))
+                self._skip(self._at + len(opening))
                 return True
         for token in (*ANSWER_TOKENS, self._answer_closing):
-            if token and text.startswith(token, at):
-                self._skip(at + len(token))
-                return True
-        return None if self._was_reasoning_closed else self._read_stray_closing(situation)
+            if token and self._text.startswith(token, self._at):
+                end = self._at + len(token)
+                is_talk = self._is_talked_about(end, situation)
+                if is_talk is False:
+                    self._skip(end)
+                return None if is_talk else is_talk is False
+        return None
+
+    def _is_talked_about(self, end: int, situation: Situation) -> bool | None:
+        """Is the mark from here to there a word of a sentence? None: more text must tell."""
+        if self._is_about_calls:
+            return True
+        return is_mark_talked_about(self._quotes.line_end, self._text[end : end + _AFTER_MARK], situation.is_end)
 
     def _read_stray_closing(self, situation: Situation) -> bool | None:
         """The end of reasoning whose opening was in the prompt. What was sent before it cannot be taken back."""
@@ -398,10 +470,9 @@ class TextReader:
             self._shown_closings.remove(closing)
             return None
         end = self._at + len(closing)
-        if end == len(self._text) and not situation.is_end:
-            return False
-        if self._quotes.is_after_blank and self._text[end : end + 1] in (" ", "\t"):
-            return None  # "the </think> tag": the text is about it
+        is_talk = self._is_talked_about(end, situation)
+        if is_talk is not False:
+            return False if is_talk is None else None
         self._drop_pending()
         self._skip(end)
         self._end_reasoning()
@@ -417,20 +488,24 @@ class TextReader:
     def _read_end_tokens(self, situation: Situation) -> bool | None:
         """Drop tokens that end the answer, or follow a call."""
         found = match_end_tokens(self._text, self._at)
-        if found is None and self._pending:
+        if found is None and self._pending.candidate:
             found = match_call_ends(self._text, self._at)
         if found is None:
             return None
-        if self._pending:
-            self._pending_texts.append(found[0])
+        if self._pending.candidate:
+            self._pending.texts.append(found[0])
+            self._pending.behind.append("".join(filter(str.isspace, found[0])))
             self._skip(found.end())
             return True
         if found.end() - self._at > _MAX_END_TOKENS:
             return None
         if found.end() == len(self._text):
-            if situation.is_end:
-                self._skip(found.end())
-            return situation.is_end
+            if not situation.is_end:
+                return False
+            if self._is_talked_about(found.end(), situation) or self._quotes.describe_place().is_transcript:
+                return None
+            self._skip(found.end())
+            return True
         is_prefix = not situation.is_end and self._vocabulary.is_prefix(self._text, found.end())
         return False if is_prefix else None
 
@@ -495,7 +570,11 @@ class TextReader:
             place = found.start()
             for opening in self._find_strong_openings(place):
                 frame = self._read_frame(opening, place, situation)
-                if isinstance(frame, Frame) and _has_call(frame):
+                if (
+                    isinstance(frame, Frame)
+                    and _has_call(frame)
+                    and not self._is_mentioned_in_thought(place, frame.end)
+                ):
                     self._release(place)
                     self._end_reasoning()
                     self._accept_frame(frame, opening)
@@ -504,9 +583,14 @@ class TextReader:
         self._release(len(self._text))
         return False
 
+    def _is_mentioned_in_thought(self, start: int, end: int) -> bool:
+        thoughts = QuotedText()
+        thoughts.pass_text(self._last_thoughts + self._text[self._at : start])
+        candidate = Candidate(thoughts.describe_place(), _match_token(self._text, start) is not None)
+        behind = self._text[end : end + MAX_BEHIND]
+        return bool(find_mention_before(candidate) or find_mention_behind(candidate, behind, has_next=False))
+
     def _find_strong_openings(self, place: int) -> list[Opening]:
-        if self._text[place - 1 : place] in ("`", '"', "'"):
-            return []
         return [one for one in self._vocabulary.openings_at(self._text, place) if one.is_mark]
 
     # --- frames ---
@@ -521,7 +605,7 @@ class TextReader:
             or not self._has_begun
             if not (one.format.is_list and self._quotes.is_in_expression)
         ]
-        if not openings or not self._is_looking or self._quotes.opens_quotation():
+        if not openings or not self._is_looking:
             return None
         self._wait = _Wait(openings)
         return self._ask(self._wait, situation)
@@ -530,11 +614,13 @@ class TextReader:
         """Ask the formats in their order. The first that does not refuse decides."""
         while wait.openings:
             verdict = self._read_frame(wait.openings[0], self._at, situation)
-            if isinstance(verdict, Frame):
-                self._wait = None
-                self._accept_frame(verdict, wait.openings[0])
-                return True
-            if verdict is not None and not situation.is_end:
+            if isinstance(verdict, Frame) and (_has_call(verdict) or not wait.is_shown):
+                is_accepted = self._take_frame(verdict, wait, situation)
+                self._wait = None if is_accepted else wait
+                return is_accepted
+            is_open = verdict is not None and not isinstance(verdict, Frame) and not situation.is_end
+            if is_open and not (wait.is_shown and len(self._text) - self._at > _MAX_SHOWN):
+                assert isinstance(verdict, Waiting)
                 wait.watch(self._text, verdict.marks, len(self._text) - self._at)
                 return False
             del wait.openings[0]
@@ -553,17 +639,46 @@ class TextReader:
         inner = TextReader(situation.tools, self._formats, is_call_required=situation.is_call_required, is_nested=True)
         return read_fence(self._text, start, situation, inner)
 
-    def _accept_frame(self, frame: Frame, opening: Opening) -> None:
+    def _take_frame(self, frame: Frame, wait: _Wait, situation: Situation) -> bool:
+        """Accept a frame, or leave it as text where it is only mentioned. False: more text must tell."""
         source = self._text[self._at : frame.end]
-        if frame.pieces == (source,):
+        if wait.is_shown:
+            self.has_mention = True
+            self._scanned = self._at + 1
+            return True
+        if not _has_call(frame):
+            is_talk = self._is_talked_about(frame.end, situation)
+            if is_talk or frame.pieces == (source,):
+                self._release(frame.end)
+            elif is_talk is not None:
+                self._accept_frame(frame, wait.openings[0])
+            else:
+                wait.watch(self._text, ANY_TEXT, 0)
+            return is_talk is not None or frame.pieces == (source,)
+        self._judge_pending(has_next=True)
+        candidate = None if self._is_about_calls else self._describe_candidate(wait.openings[0])
+        if candidate is None or find_mention_before(candidate):
+            self._note_mention()
             self._release(frame.end)
-            return
+            return True
+        self._quotes.begin_text()
+        self._accept_frame(frame, wait.openings[0], candidate)
+        return True
+
+    def _describe_candidate(self, opening: Opening) -> Candidate:
+        place, has_call = self._quotes.describe_place(), self._pending.candidate is not None
+        if self._is_nested or (has_call and is_joint(place.before)):
+            place = replace(place, before="")
+        is_token = _match_token(self._text, self._at) is not None
+        return Candidate(place, is_token, has_call, opening.format.needs_required_call)
+
+    def _accept_frame(self, frame: Frame, opening: Opening, candidate: Candidate = _IN_THOUGHT) -> None:
+        source = self._text[self._at : frame.end]
         self._skip(frame.end)
         name = opening.format.name
         pieces = [replace(one, format=one.format or name) if isinstance(one, TextCall) else one for one in frame.pieces]
         if _has_call(frame):
-            self._pending += pieces
-            self._pending_texts.append(source)
+            self._pending.add_frame(pieces, source, candidate)
             self._has_begun = self._is_fresh = True
             self._is_after_reasoning = False
             return
@@ -573,7 +688,7 @@ class TextReader:
                 if piece.text:
                     self._put_reasoning(piece.text)
             elif isinstance(piece, str) and piece:
-                self._flush()
+                self._judge_pending()
                 self._quotes.pass_text(piece)
                 self._put_text(piece)
                 self._has_begun = self._has_begun or not piece.isspace()

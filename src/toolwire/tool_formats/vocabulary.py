@@ -72,6 +72,7 @@ class Vocabulary:
         marks = {text[0] for row in formats if row.place == "anywhere" for text in row.openings} | {
             one[0] for one in _MARKS if not one[0].isalpha()
         }
+        marks.update(row.opening_pattern.lstrip("\\")[0] for row in formats if row.opening_pattern)
         self.match_mark = re.compile("|".join(map(re.escape, _MARKS))).match
         self.find_special = re.compile(f"[{re.escape(''.join(sorted(marks)) + QUOTING)}]").search
         """The next character that may begin something within a line, or that ends the line."""

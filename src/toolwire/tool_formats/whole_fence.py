@@ -1,4 +1,5 @@
-"""Reads a fence that is the whole answer: the one case in which a call in a fence is meant."""
+"""Reads a fence that is the whole answer: the one case in which a call in a fence is meant. It must have a language
+that models write around calls, as in the test suites of llama.cpp: a bare fence shows something."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from toolwire.tool_formats.frame import Frame, Situation, TextCall, Waiting
 if TYPE_CHECKING:
     from toolwire.tool_formats.text_reader import TextReader
 
-_match_opening = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*[ \t]*\r?\n").match
-_match_part_of_opening = re.compile(r"(`+|~+)[ \t]*[\w.+-]*[ \t]*\r?\Z").match
+_match_opening = re.compile(r"(```)[ \t]*(?:json|xml|tool_calls?|tool_use|function_calls?)[ \t]*\r?\n").match
+_match_part_of_opening = re.compile(r"(`{1,3})[ \t]*[\w.+-]*[ \t]*\r?\Z").match
 _MAX_OPENING = 64
 _TAIL = " \t\r\n`~"
 """What the end of a fence is made of."""

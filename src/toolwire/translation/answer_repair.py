@@ -154,6 +154,8 @@ class AnswerRepair:
         gives None, and takes nothing, where the text may begin something else."""
         self.has_changes = False
         """Has anything been repaired?"""
+        self._has_mention = False
+        """Is it reported that a call is only mentioned?"""
         self.repairs_by_call: dict[int, list[str]] = {}
         """What was repaired in each call, in their order."""
 
@@ -369,6 +371,11 @@ class AnswerRepair:
             if choice.unsent_size and not self.has_changes:
                 what = f"{choice.unsent_size:,} characters of marks were left out of the text"
                 self._note("marks-dropped", source_path(choice.text_part), what)
+            if choice.reader.has_mention and not self._has_mention:
+                self._has_mention = True
+                self._ledger.note(
+                    "call-mentioned", source_path(choice.text_part), "a call that the text mentions is text"
+                )
             if choice.logprobs:
                 self._ledger.note_logprobs(tuple(choice.logprobs))
         self._end_text(choice, out)
