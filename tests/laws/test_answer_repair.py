@@ -186,7 +186,7 @@ def write_stream_of(protocol: str, text: str | None, calls: list[tuple[str, str]
 @pytest.mark.parametrize("size", [1, 50, 1_000_000])
 @pytest.mark.parametrize("protocol", NAMES)
 def test_frames_pass_until_something_is_repaired(protocol: str, size: int) -> None:
-    before = "If a < b, then <b>bold</b> is `<tool_call>` in text. "
+    before = "If a < b, then <b>bold</b> is `<tool_call` in text. I look. "
     data = write_stream_of(protocol, before + WRITERS["hermes"](CALLS[:1]), [], "stop")
     written, stream = repair_within(protocol, data, size)
     assert stream.failure is None

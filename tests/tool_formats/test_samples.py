@@ -18,7 +18,7 @@ STRUCTURED = {"names", "arguments"}
 
 DIFFERENT: dict[str, str] = {
     "harmony-009": "what was told to a tool that is not offered stays as text; the sample's note says that it is as good",
-    "qwen3_coder-001": "ambiguous: it comes out as in `alt`",
+    "json-002": "the answer is JSON as the model wrote it, as in `alt`: real answers have that shape without llama.cpp",
 }
 """Samples that come out differently, and why."""
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from step_count import count_steps
 from tool_formats.reading import every_split, offer_tools, read_pieces, split_randomly, sum_up
 from tool_formats.tools import TOOLS
 from tool_formats.written_calls import WRITERS
@@ -16,6 +17,7 @@ from toolwire.call_repair.offered_tools import OfferedTools
 from toolwire.tool_formats import text_reader
 from toolwire.tool_formats.formats import FORMATS
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
+from toolwire.tool_formats.mentions import MAX_BEHIND
 from toolwire.tool_formats.text_reader import TextReader
 
 NAMES = {row.name for row in FORMATS}
@@ -36,12 +38,25 @@ def test_text_flows_at_once_and_only_a_possible_mark_is_held() -> None:
     ]  # fmt: skip
 
 
-def test_a_call_is_sent_when_other_text_follows() -> None:
+def test_a_call_waits_for_what_follows_it() -> None:
+    """It may say that the call is not meant, or end reasoning in which the call is a draft. But not for ever."""
     reader = TextReader(TOOLS, FORMATS)
     assert reader.feed(f"Hm. {MARKED}\n") == ["Hm. "]
-    call, text = reader.feed("Done.")
+    assert reader.feed("Done.") == []
+    call, text = reader.close(False)
     assert isinstance(call, TextCall)
     assert (call.name, call.format, text) == ("look_up", "hermes", "\nDone.")
+
+
+@pytest.mark.parametrize(("thought", "limit"), [("", text_reader._MAX_AFTER_CALL), ("<think>Hm.</think>", MAX_BEHIND)])
+def test_text_behind_a_call_waits_until_a_limit(thought: str, limit: int) -> None:
+    reader = TextReader(TOOLS, FORMATS)
+    reader.feed(f"{thought}Okay. {MARKED}\n")
+    assert reader.feed("Yes. " * (limit // 5 - 1)) == []
+    call, text = reader.feed("Yes. " * 2)
+    assert isinstance(call, TextCall)
+    assert text == "\n" + "Yes. " * (limit // 5 + 1)
+    assert reader.feed("Yes. ") == ["Yes. "]
 
 
 def test_calls_that_wait_become_text_when_a_structured_call_comes() -> None:
@@ -162,7 +177,7 @@ def test_written_calls_are_read(format: str, data: st.DataObject) -> None:
         st.lists(st.tuples(st.sampled_from(["alpha", "beta_two", "gamma"]), arguments(texts)), min_size=1, max_size=3)
     )
     is_alone = format in WHOLE_ANSWER
-    before = "" if is_alone else data.draw(st.sampled_from(["", "Let me see.\n", "It is `5`: \n\n", "<b>So</b>\n"]))
+    before = "" if is_alone else data.draw(st.sampled_from(["", "Let me see.\n", "I see `5`.\n\n", "<b>Now.</b>\n"]))
     after = "" if is_alone else data.draw(st.sampled_from(["", "\n", "\n\nDone."]))
     thought = data.draw(st.sampled_from(["", "<think>hm</think>"]))
     text = thought + before + WRITERS[format](calls) + after
@@ -250,7 +265,20 @@ def test_readers_are_asked_about_a_bounded_number_of_characters(
 
 def test_what_is_too_long_becomes_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_reader, "MAX_HELD", 200)
-    text = f'<tool_call>{{"name": "look_up", "arguments": {{"word": "{"x" * 300}"}}}}</tool_call> {MARKED}'
+    text = f'<tool_call>{{"name": "look_up", "arguments": {{"word": "{"x" * 300}"}}}}</tool_call>\n{MARKED}'
     outcomes = [sum_up(read_pieces(text, TOOLS, chunks)) for chunks in every_split(text)]
     assert all(one == outcomes[0] for one in outcomes)
     assert outcomes[0].calls == [("look_up", {"word": "gate"}, "")]
+
+
+@pytest.mark.parametrize("piece", ["[", "[[", "[{", " [", "[1, "])
+def test_brackets_that_begin_no_call_are_passed_together(piece: str) -> None:
+    """An answer of 120,000 brackets was looked at bracket by bracket, which took a second."""
+
+    def read(count: int) -> None:
+        text = "Hello " + piece * count
+        reader = TextReader(TOOLS, FORMATS)
+        assert "".join(map(str, reader.feed(text) + reader.close(False))) == text
+
+    small, large = (count_steps(lambda count=count: read(count)) for count in (1000, 3000))
+    assert large - small < 2000
