@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import material
+from step_count import count_steps
 from toolwire.core import tokens
 from toolwire.core.events import fold
 from toolwire.core.ir import (
@@ -36,7 +38,12 @@ from toolwire.core.ir import (
     ToolReference,
     ToolsAdded,
     Turn,
+    Usage,
 )
+from toolwire.core.json_values import decode, encode, expect_object
+from toolwire.core.losses import Ledger
+from toolwire.gateway.usage.cache_prefix import PromptShape, guess_cause
+from toolwire.gateway.usage.forwarded_usage import find_usage
 from toolwire.protocols import CODECS
 
 LONG = "A sentence about the weather, in plain words. " * 20
@@ -161,3 +168,116 @@ def test_it_is_seldom_below_what_providers_counted() -> None:
             below += tokens.estimate_tokens(request) < usage.input
     assert seen > 500
     assert below < seen * 0.1
+
+
+# --- bodies that are not read, or only for their media ---
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(90_000)).decode()
+
+
+def body_with(protocol: str, *parts: Part) -> bytes:
+    codec = CODECS[protocol]
+    turns: tuple[Turn, ...] = (Turn("user", (Text("What is it?"), *parts)),)
+    if any(isinstance(part, Result) for part in parts):
+        turns = (Turn("user", (Text("What is it?"),)), Turn("assistant", (Call("c", "f", "{}"),)), Turn("user", parts))
+    sent = Request("gpt-5.5", turns=turns, settings=Settings(max_tokens=100))
+    return encode(codec.write_request(sent, Ledger(protocol, protocol)))
+
+
+def estimate(protocol: str, *parts: Part) -> int:
+    """What the parts add."""
+    codec = CODECS[protocol]
+    sent = body_with(protocol, *parts)
+    return tokens.estimate_request_tokens(codec, sent) - tokens.estimate_request_tokens(codec, body_with(protocol))
+
+
+@pytest.mark.parametrize("protocol", CODECS)
+def test_an_image_in_a_body_counts_as_one_and_letters_as_letters(protocol: str) -> None:
+    assert 1_600 <= estimate(protocol, Media("image", "image/png", PNG)) < 1_800
+    assert 1_600 <= estimate(protocol, Media("image", "image/png", url="https://a/b.png")) < 1_800
+    letters = "A" * len(PNG)
+    for part in (Text(letters), Text(PNG), Media("image", "image/png", letters), Text(f"data:image/png;base64,{PNG}")):
+        assert len(letters) / 4 < estimate(protocol, part) < len(letters)
+
+
+@pytest.mark.parametrize("protocol", CODECS)
+def test_all_media_of_a_body_are_found(protocol: str) -> None:
+    """However short they are in the body: an address or an id says nothing about the size."""
+    codec = CODECS[protocol]
+    for part in (
+        Media("image", "image/png", url="https://a/b"),
+        Media("file", "application/pdf", url="https://a/b"),
+        Media("file", file_id="file-1"),
+        Media("audio", "audio/wav", data=base64.b64encode(b"RIFF" + bytes(900)).decode()),
+        Media("video", "video/mp4", url="https://a/b"),
+        Result("c", (Media("image", "image/png", url="https://a/b"),)),
+    ):
+        sent = body_with(protocol, part)
+        read = codec.read_request(expect_object(decode(sent), None))
+        found = [one for turn in read.turns for one in turn.parts if isinstance(one, Media | Result)]
+        media = [
+            inner
+            for one in found
+            for inner in (one.content if isinstance(one, Result) else (one,))
+            if isinstance(inner, Media)
+        ]
+        least = sum(256 if one.kind == "audio" else 1_600 for one in media)
+        assert tokens.estimate_request_tokens(codec, sent) >= least + len(body_with(protocol)) // 4
+
+
+def test_a_marker_in_escapes_is_found() -> None:
+    url = "https://a/b.png"
+    sent = body_with("openai-chat", Media("image", url=url)).replace(b'"image_url"', b'"im\\u0061ge_url"')
+    assert tokens.estimate_request_tokens(CODECS["openai-chat"], sent) > 1_600
+
+
+def test_a_body_that_cannot_be_read_counts_as_text() -> None:
+    sent = b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"' + PNG.encode()
+    assert tokens.estimate_request_tokens(CODECS["openai-chat"], sent) > len(PNG) / 4
+
+
+HARD_TEXTS = {
+    "runs below 4096": "a" * 4095 + " ",
+    "runs of 64": "a" * 64 + " ",
+    "letters": "a",
+    "base64 in lines": "A" * 76 + "\\n",
+    "hex": "0123456789abcdef" * 8 + ":",
+    "alternating": "a ",
+    "Chinese": "天气很好",
+    "escapes": "\\u0061\\\\\\u00e9",
+    "markers": '{\\"type\\":\\"image_url\\"}',
+    "data URLs": "data:image/png;base64,iVBORw0KGgo",
+}
+
+
+@pytest.mark.parametrize("kind", HARD_TEXTS)
+@pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
+def test_the_estimate_of_a_body_is_linear(protocol: str, kind: str) -> None:
+    """6 MB would take minutes if it were quadratic."""
+    codec, text = CODECS[protocol], HARD_TEXTS[kind]
+    image = Media("image", "image/png", PNG)
+    plain, with_image = body_with(protocol), body_with(protocol, image)
+
+    def make(body: bytes, size: int) -> bytes:
+        return body.replace(b"What is it?", text.encode() * (size // len(text.encode())))
+
+    for body in (plain, with_image):
+        few, many = (
+            count_steps(partial(tokens.estimate_request_tokens, codec, make(body, n))) for n in (5_000, 20_000)
+        )
+        assert many <= few * 5
+    found = tokens.estimate_request_tokens(codec, make(with_image, 6_000_000))
+    assert found > 1_500_000
+
+
+def test_many_beginnings_of_usage_are_not_read_one_by_one() -> None:
+    end = b'"usage":{' * 900
+    few, many = (count_steps(partial(find_usage, end[-size:])) for size in (2_000, 8_000))
+    assert many <= few * 5
+    assert find_usage(end + b'"usage":{"prompt_tokens":3}') == Usage(3)
+
+
+def test_changes_of_many_tools_are_found_at_once() -> None:
+    before, after = ([f"{word}{number}" for number in range(60_000)] for word in ("old", "new"))
+    shapes = [PromptShape(tuple(names), "", "messages", 1) for names in (before, after)]
+    assert "added new0, new1, new2 and removed old0" in guess_cause(*shapes, 0, "")[1]

@@ -4,11 +4,12 @@ between the two measures of thinking, OpenAI's effort and the token budget of An
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toolwire.core import ir
-from toolwire.core.json_values import Json, encode_text
+from toolwire.core.codec import Codec
+from toolwire.core.json_values import Json, Malformed, decode, encode_text, expect_object
 
 _UNITS_PER_TOKEN = 14
 """Sums are in fourteenths of a token: whole numbers, so that the order of adding does not change them."""
@@ -61,17 +62,85 @@ def estimate_text_tokens(characters: int) -> int:
     return -(-characters * _UNITS_PER_CHARACTER // _UNITS_PER_TOKEN)
 
 
-_find_blobs = re.compile(rb"[A-Za-z0-9+/_=-]{4096,}").subn
-_is_blob_piece = re.compile(rb"[A-Za-z0-9+/_=-]{64}").fullmatch
+MAX_CALL_TOKENS = 10**9
+"""No model takes or gives more in one call. A provider that counts more, or nothing, is not believed."""
 
 
-def estimate_body_tokens(body: bytes) -> int:
-    """For a request that is not read: less exact than `estimate_tokens`. Base64 counts as an image."""
-    # A search through a long body takes milliseconds. Of two such points in a blob, one has 64 of its bytes before it.
-    if len(body) < 4096 or not any(_is_blob_piece(body, end - 64, end) for end in range(2048, len(body), 2048)):
-        return REQUEST_TOKENS + estimate_text_tokens(len(body))
-    rest, blobs = _find_blobs(b"", body)
-    return REQUEST_TOKENS + estimate_text_tokens(len(rest)) + blobs * MEDIA_TOKENS["image"][0]
+def is_believable(count: int) -> bool:
+    """Can a call that was answered have used so many tokens?"""
+    return 0 < count <= MAX_CALL_TOKENS
+
+
+def is_possible(usage: ir.Usage) -> bool:
+    """Is it not so much that it would use up everybody's limits for nothing? Else none of its counts is believed."""
+    return max(usage.input, usage.output) <= MAX_CALL_TOKENS
+
+
+def measure_text(text: str) -> int:
+    """How many characters of plain text make as many tokens as this text."""
+    return -(-_text_units(text) // _UNITS_PER_CHARACTER)
+
+
+_ESCAPED_LETTER = b"\\u00"
+_MP4 = "AAAA..Z0eX"
+"""The name of the first box, `ftyp`, in base64."""
+_MEDIA_STARTS: Mapping[str, Callable[[str], object]] = {
+    "image": re.compile(f"iVBORw0KGgo|/9j/|R0lGOD|UklGR|SUkqA|TU0AK|{_MP4}").match,
+    "file": re.compile("JVBERi|UEsDB").match,
+    "audio": re.compile(f"UklGR|SUQz|//[ENksuv]|T2dnUw|ZkxhQw|GkXfo|{_MP4}").match,
+    "video": re.compile(f"GkXfo|UklGR|AAABu|AAABs|{_MP4}").match,
+}
+"""How base64 of the usual formats begins, by the first bytes that their specifications demand: PNG, JPEG, GIF, WebP,
+TIFF, HEIC and AVIF; PDF and Office; WAV, MP3, AAC, Ogg, FLAC, WebM and MP4; AVI and MPEG."""
+
+
+def estimate_body_tokens(body: bytes, media: Iterable[ir.Media] = ()) -> int:
+    """For a body of which only the media are read, if any: less exact than `estimate_tokens`. Everything else counts as
+    text, also base64 that says to be an image and is not one."""
+    length, total = len(body), 0
+    for part in media:
+        units = _media_units(part)
+        if not part.data or _MEDIA_STARTS[part.kind](part.data):
+            length -= len(part.data)
+            total += units
+        else:
+            total += max(0, units - len(part.data) * _UNITS_PER_CHARACTER)
+    return REQUEST_TOKENS + estimate_text_tokens(max(0, length)) - (-total // _UNITS_PER_TOKEN)
+
+
+def estimate_request_tokens(codec: Codec, body: bytes) -> int:
+    """For a request in a codec's protocol. It is read only if it may have media: what they cost does not depend on how
+    long they are in the body."""
+    find = body.find
+    for marker in (*codec.http.media_markers, _ESCAPED_LETTER):
+        if find(marker) >= 0:
+            break
+    else:
+        return estimate_body_tokens(body)
+    try:
+        request = codec.read_request(expect_object(decode(body, max_bytes=len(body)), None))
+    except Malformed:
+        return estimate_body_tokens(body)
+    return estimate_body_tokens(body, _find_media(request))
+
+
+def estimate_answer_tokens(codec: Codec, data: bytes) -> int:
+    """For the body of a whole answer; if it cannot be read, all of it counts as text."""
+    try:
+        answer = codec.read_response(expect_object(decode(data, max_bytes=len(data)), None))
+    except Malformed:
+        return estimate_text_tokens(len(data))
+    return -(-sum(_parts_units(choice.parts) for choice in answer.choices) // _UNITS_PER_TOKEN)
+
+
+def _find_media(request: ir.Request) -> Iterator[ir.Media]:
+    pending = [*request.system, *(part for turn in request.turns for part in turn.parts)]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ir.Media):
+            yield part
+        elif isinstance(part, ir.Result):
+            pending += part.content
 
 
 def _text_units(text: str) -> int:
