@@ -198,10 +198,20 @@ class PassthroughEndpoint(msgspec.Struct, frozen=True):
     """Does it take requests from a file, so that the gateway cannot see which objects they use?"""
     names_objects: bool = False
     """Does its response name objects that are new to the client, such as the results of a batch?"""
-    is_free: bool = False
-    """Does it cost nothing, though it names a model?"""
-    hides_usage: bool = False
-    """Does a POST use models without saying how much, as a batch does? Limits in tokens and dollars cannot count it."""
+    cost: Literal["", "free", "storage", "input", "tokens"] = ""
+    """What a request costs that sends something. "free": nothing. "storage": no tokens, but money for what is stored.
+    "input" and "tokens": its tokens, those of its input alone or all, which its answer says or which can be estimated.
+    "": it uses models and does not say how much, as a batch does. Limits cannot count this, nor storage. Looked up in
+    November 2026: OpenAI bills vector stores by size and day and containers by session (its pricing page, as others
+    quoted it in March 2026), Google caches by their lifetime (ai.google.dev/gemini-api/docs/caching). No page was found
+    that names a price for files, prompts or descriptions."""
+
+    def find_cost(self, method: str) -> Literal["", "free", "storage", "input", "tokens"]:
+        return "free" if method in _READING_METHODS else self.cost
+
+
+_READING_METHODS = frozenset({"GET", "HEAD", "DELETE"})
+"""They cost nothing at any endpoint that is forwarded."""
 
 
 def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
@@ -211,12 +221,14 @@ def parse_passthrough_endpoints(table: str) -> tuple[PassthroughEndpoint, ...]:
     for methods, path, *words in rows:
         place = next((word for word in ("body", "form", "path") if word in words), "")
         objects = next((word for word in ("create", "list", "use") if word in words), "")
-        flags = ("runs-models", "reads-files", "names-objects", "free", "hides-usage")
-        unknown = set(words) - {place, objects, *flags}
+        cost = next((word for word in ("free", "storage", "counts-input", "counts-tokens") if word in words), "")
+        flags = ("runs-models", "reads-files", "names-objects")
+        unknown = set(words) - {place, objects, cost, *flags}
         if unknown:
             raise ValueError(f"unknown words for {path}: {', '.join(unknown)}")
-        given = (flag in words for flag in flags)
-        endpoints.append(PassthroughEndpoint(frozenset(methods.split(",")), path, place, objects, *given))  # type: ignore[arg-type]
+        given = [flag in words for flag in flags]
+        row = (frozenset(methods.split(",")), path, place, objects, *given, cost.removeprefix("counts-"))
+        endpoints.append(PassthroughEndpoint(*row))  # type: ignore[arg-type]
     return tuple(endpoints)
 
 
@@ -354,6 +366,14 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """Prefixes of this protocol's paths, to answer in the right protocol where a path is wrong."""
     passthrough_endpoints: tuple[PassthroughEndpoint, ...] = ()
     """All endpoints that are forwarded. No other path of a provider can be reached."""
+    output_limit_keys: tuple[str, ...] = ("max_output_tokens",)
+    """Keys that limit the output tokens of an answer, in all spellings that servers of this protocol take."""
+    answer_count_keys: tuple[str, ...] = ()
+    """Keys that ask for several answers: by their number, or by a list of prompts."""
+    settings_keys: tuple[str, ...] = ()
+    """The object that these keys are in (Gemini's `generationConfig`); none if they are outermost."""
+    media_markers: tuple[bytes, ...] = ()
+    """Bytes of every body with an image, a file, a sound or a video, whose length says little about their tokens."""
     object_markers: tuple[bytes, ...] = ()
     """Bytes of keys in a request that name an object which a provider stores."""
     creation_markers: tuple[bytes, ...] = ()
@@ -387,6 +407,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The frame behind the last one that says something of the answer; SDKs wait for it."""
     heartbeat: bytes = b""
     """What keeps a silent stream alive (Anthropic's `ping`); empty when the protocol has nothing for that."""
+    second_failure_event: str = ""
+    """The event that may follow a failure and repeats it: OpenAI sends `response.failed` after `error`."""
     repeats_stream_failure: bool = False
     """Write a failure in the middle of a stream a second time, as bare JSON after its event? Some clients ignore the
     event and take the answer so far for the whole; bare JSON makes them fail. Not after a complete call: such clients

@@ -95,19 +95,19 @@ COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     HEAD         /api/hello
     POST         /v1/complete                            body
-    POST         /v1/messages/batches                    create runs-models hides-usage
+    POST         /v1/messages/batches                    create runs-models
     GET          /v1/messages/batches                    list
     GET,DELETE   /v1/messages/batches/{id}               use
-    POST         /v1/messages/batches/{id}/cancel        use
+    POST         /v1/messages/batches/{id}/cancel        use free
     GET          /v1/messages/batches/{id}/results       use
-    POST         /v1/files                               create
+    POST         /v1/files                               create free
     GET          /v1/files                               list
     GET,DELETE   /v1/files/{id}                          use
     GET          /v1/files/{id}/content                  use
-    POST         /v1/skills                              create
+    POST         /v1/skills                              create free
     GET          /v1/skills                              list
     GET,DELETE   /v1/skills/{id}                         use
-    GET,POST     /v1/skills/{id}/versions                use
+    GET,POST     /v1/skills/{id}/versions                use free
     GET,DELETE   /v1/skills/{id}/versions/{id}           use
     GET          /v1/skills/{id}/versions/{id}/content   use
 """)
@@ -214,6 +214,8 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/messages", "/v1/complete", "/v1/files", "/v1/skills", "/v1/organizations", "/api/"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    output_limit_keys=("max_tokens", "max_tokens_to_sample"),
+    media_markers=(b'"image"', b'"document"'),
     object_markers=(b"file_id", b"container", b'"previous_message_id"'),
     # Searches of this version run code to filter what they find.
     creation_markers=(b"container", b"code_execution", b"web_search_2026", b"web_fetch_2026", b'"thread"'),

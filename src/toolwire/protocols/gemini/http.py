@@ -145,34 +145,34 @@ _PATH_UNSAFE = re.compile(r"[^A-Za-z0-9._~/@-]+")
 """Characters that need an escape in a path. A colon does, because it separates the verb."""
 
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
-    POST              /{version}/models/{model}:embedContent            path
-    POST              /{version}/models/{model}:batchEmbedContents      path
+    POST              /{version}/models/{model}:embedContent            path counts-input
+    POST              /{version}/models/{model}:batchEmbedContents      path counts-input
     POST              /{version}/models/{model}:predict                 path
     POST              /{version}/models/{model}:computeTokens           path free
     POST              /{version}/models/{model}:predictLongRunning      path create
-    POST              /{version}/models/{model}:batchGenerateContent    path create runs-models reads-files hides-usage
-    POST              /{version}/models/{model}:asyncBatchEmbedContent  path create runs-models reads-files hides-usage
-    POST              /{version}/publishers/{id}/models/{model}:embedContent  path
+    POST              /{version}/models/{model}:batchGenerateContent    path create runs-models reads-files
+    POST              /{version}/models/{model}:asyncBatchEmbedContent  path create runs-models reads-files
+    POST              /{version}/publishers/{id}/models/{model}:embedContent  path counts-input
     POST              /{version}/publishers/{id}/models/{model}:predict  path
     POST              /{version}/publishers/{id}/models/{model}:computeTokens  path free
-    POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent  path
+    POST  /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:embedContent  path counts-input
     POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:predict  path
     POST              /{version}/projects/{id}/locations/{id}/publishers/{id}/models/{model}:computeTokens  path free
     GET               /{version}/models/{model}/operations/{id}         use
     GET               /{version}/operations/{id}                        use
-    POST              /upload/{version}/files                           create
-    PUT,POST          /upload/{version}/files/{id}                      use
+    POST              /upload/{version}/files                           create free
+    PUT,POST          /upload/{version}/files/{id}                      use free
     GET               /{version}/files                                  list
     GET,DELETE        /{version}/files/{id}                             use
     GET               /{version}/files/{id}:download                    use
     GET               /download/{version}/files/{id}:download           use
     POST              /{version}/cachedContents                         create runs-models
     GET               /{version}/cachedContents                         list
-    GET,PATCH,DELETE  /{version}/cachedContents/{id}                    use
+    GET,PATCH,DELETE  /{version}/cachedContents/{id}                    use storage
     GET               /{version}/batches                                list
     GET,DELETE        /{version}/batches/{id}                           use
-    POST              /{version}/batches/{id}:cancel                    use
-    POST              /{version}/fileSearchStores                       create
+    POST              /{version}/batches/{id}:cancel                    use free
+    POST              /{version}/fileSearchStores                       create free
     GET               /{version}/fileSearchStores                       list
     GET,DELETE        /{version}/fileSearchStores/{id}                  use
     POST              /{version}/fileSearchStores/{id}:importFile       use
@@ -183,9 +183,9 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST              /upload/{version}/fileSearchStores/{id}:uploadToFileSearchStore  use
     GET               /{version}/tunedModels                            list
     GET,DELETE        /{version}/tunedModels/{id}                       use
-    POST              /{version}/interactions                           body create runs-models hides-usage
+    POST              /{version}/interactions                           body create runs-models
     GET,DELETE        /{version}/interactions/{id}                      use
-    POST              /{version}/interactions/{id}/cancel               use
+    POST              /{version}/interactions/{id}/cancel               use free
 """)
 """Not here: `auth_tokens`, which gives out keys of the account, and permissions of tuned models."""
 
@@ -332,6 +332,10 @@ HTTP = Http(
         /v1/cachedContents /v1/fileSearchStores /v1/interactions /v1/operations""".split()
     ),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    output_limit_keys=("maxOutputTokens", "max_output_tokens"),
+    answer_count_keys=("candidateCount", "candidate_count"),
+    settings_keys=("generationConfig", "generation_config"),
+    media_markers=(b"nlineData", b"nline_data", b"ileData", b"ile_data"),
     object_markers=(
         *(b"ileUri", b"ile_uri", b"achedContent", b"ached_content", b"ileSearchStore", b"ile_search_store"),
         *(b"atastore", b"ataStore", b"ata_store", b"agCorpus", b"ag_corpus"),

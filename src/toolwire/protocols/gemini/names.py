@@ -18,6 +18,11 @@ def to_snake_case(key: str) -> str:
     return _INNER_CAPITAL.sub(r"_\1", key).lower()
 
 
+def to_camel_case(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 class KnownKeys:
     """The keys of one type of object. Google accepts each in camelCase and in snake_case, and clients mix them."""
 

@@ -14,6 +14,7 @@ from toolwire.core.model_lists import (
     write_openai_list,
 )
 from toolwire.core.rate_limits import RateLimitHeaders
+from toolwire.protocols.openai_chat.names import MAX_TOKENS_KEYS
 from toolwire.protocols.openai_chat.stream_usage import ask_for_usage, drop_usage_chunks
 
 PATH = "/v1/chat/completions"
@@ -27,8 +28,8 @@ _PATH_PREFIXES = tuple(
 )
 
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
-    POST                 /v1/embeddings                                      body
-    POST                 /v1/completions                                     body
+    POST                 /v1/embeddings                                      body counts-input
+    POST                 /v1/completions                                     body counts-tokens
     POST                 /v1/moderations                                     body free
     POST                 /v1/images/generations                              body
     POST                 /v1/images/edits                                    form
@@ -36,71 +37,71 @@ PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     POST                 /v1/audio/speech                                    body
     POST                 /v1/audio/transcriptions                            form
     POST                 /v1/audio/translations                              form
-    GET,POST,DELETE      /v1/chat/completions/{id}                           use
+    GET,POST,DELETE      /v1/chat/completions/{id}                           use free
     GET                  /v1/chat/completions/{id}/messages                  use
-    POST                 /v1/files                                           create
+    POST                 /v1/files                                           create free
     GET                  /v1/files                                           list
     GET,DELETE           /v1/files/{id}                                      use
     GET                  /v1/files/{id}/content                              use
-    POST                 /v1/uploads                                         create
-    POST                 /v1/uploads/{id}/parts                              use
-    POST                 /v1/uploads/{id}/complete                           use names-objects
-    POST                 /v1/uploads/{id}/cancel                             use
-    POST                 /v1/batches                                         create runs-models reads-files hides-usage
+    POST                 /v1/uploads                                         create free
+    POST                 /v1/uploads/{id}/parts                              use free
+    POST                 /v1/uploads/{id}/complete                           use names-objects free
+    POST                 /v1/uploads/{id}/cancel                             use free
+    POST                 /v1/batches                                         create runs-models reads-files
     GET                  /v1/batches                                         list
     GET                  /v1/batches/{id}                                    use names-objects
-    POST                 /v1/batches/{id}/cancel                             use
-    POST                 /v1/vector_stores                                   create
+    POST                 /v1/batches/{id}/cancel                             use free
+    POST                 /v1/vector_stores                                   create storage
     GET                  /v1/vector_stores                                   list
-    GET,POST,DELETE      /v1/vector_stores/{id}                              use
-    POST                 /v1/vector_stores/{id}/search                       use
-    GET,POST             /v1/vector_stores/{id}/files                        use
-    GET,POST,DELETE      /v1/vector_stores/{id}/files/{id}                   use
+    GET,POST,DELETE      /v1/vector_stores/{id}                              use storage
+    POST                 /v1/vector_stores/{id}/search                       use storage
+    GET,POST             /v1/vector_stores/{id}/files                        use storage
+    GET,POST,DELETE      /v1/vector_stores/{id}/files/{id}                   use free
     GET                  /v1/vector_stores/{id}/files/{id}/content           use
-    POST                 /v1/vector_stores/{id}/file_batches                 use
+    POST                 /v1/vector_stores/{id}/file_batches                 use storage
     GET                  /v1/vector_stores/{id}/file_batches/{id}            use
-    POST                 /v1/vector_stores/{id}/file_batches/{id}/cancel     use
+    POST                 /v1/vector_stores/{id}/file_batches/{id}/cancel     use free
     GET                  /v1/vector_stores/{id}/file_batches/{id}/files      use
-    POST                 /v1/containers                                      create
+    POST                 /v1/containers                                      create storage
     GET                  /v1/containers                                      list
     GET,DELETE           /v1/containers/{id}                                 use
-    GET,POST             /v1/containers/{id}/files                           use
+    GET,POST             /v1/containers/{id}/files                           use storage
     GET,DELETE           /v1/containers/{id}/files/{id}                      use
     GET                  /v1/containers/{id}/files/{id}/content              use
     POST                 /v1/videos                                          form create
     GET                  /v1/videos                                          list
     GET,DELETE           /v1/videos/{id}                                     use
     GET                  /v1/videos/{id}/content                             use
-    POST                 /v1/videos/{id}/remix                               use names-objects runs-models hides-usage
-    POST                 /v1/fine_tuning/jobs                                body create hides-usage
+    POST                 /v1/videos/{id}/remix                               use names-objects runs-models
+    POST                 /v1/fine_tuning/jobs                                body create
     GET                  /v1/fine_tuning/jobs                                list
     GET                  /v1/fine_tuning/jobs/{id}                           use
-    POST                 /v1/fine_tuning/jobs/{id}/cancel                    use
-    POST                 /v1/fine_tuning/jobs/{id}/pause                     use
-    POST                 /v1/fine_tuning/jobs/{id}/resume                    use hides-usage
+    POST                 /v1/fine_tuning/jobs/{id}/cancel                    use free
+    POST                 /v1/fine_tuning/jobs/{id}/pause                     use free
+    POST                 /v1/fine_tuning/jobs/{id}/resume                    use
     GET                  /v1/fine_tuning/jobs/{id}/events                    use
     GET                  /v1/fine_tuning/jobs/{id}/checkpoints               use
-    POST                 /v1/evals                                           create runs-models reads-files
+    POST                 /v1/evals                                           create runs-models reads-files free
     GET                  /v1/evals                                           list
-    GET,POST,DELETE      /v1/evals/{id}                                      use runs-models
+    GET,POST,DELETE      /v1/evals/{id}                                      use runs-models free
     GET                  /v1/evals/{id}/runs                                 use
-    POST                 /v1/evals/{id}/runs                                 use runs-models reads-files hides-usage
-    GET,POST,DELETE      /v1/evals/{id}/runs/{id}                            use
+    POST                 /v1/evals/{id}/runs                                 use runs-models reads-files
+    GET,POST,DELETE      /v1/evals/{id}/runs/{id}                            use free
     GET                  /v1/evals/{id}/runs/{id}/output_items               use
     GET                  /v1/evals/{id}/runs/{id}/output_items/{id}          use
-    POST                 /v1/assistants                                      body create runs-models
+    POST                 /v1/assistants                                      body create runs-models storage
     GET                  /v1/assistants                                      list
     GET,DELETE           /v1/assistants/{id}                                 use
-    POST                 /v1/assistants/{id}                                 use runs-models
-    POST                 /v1/threads                                         create
-    POST                 /v1/threads/runs                                    create runs-models hides-usage
-    GET,POST,DELETE      /v1/threads/{id}                                    use
-    GET,POST             /v1/threads/{id}/messages                           use
-    GET,POST,DELETE      /v1/threads/{id}/messages/{id}                      use
-    GET,POST             /v1/threads/{id}/runs                               use runs-models hides-usage
-    GET,POST             /v1/threads/{id}/runs/{id}                          use
-    POST                 /v1/threads/{id}/runs/{id}/cancel                   use
-    POST                 /v1/threads/{id}/runs/{id}/submit_tool_outputs      use runs-models hides-usage
+    POST                 /v1/assistants/{id}                                 use runs-models storage
+    POST                 /v1/threads                                         create storage
+    POST                 /v1/threads/runs                                    create runs-models
+    GET,POST,DELETE      /v1/threads/{id}                                    use storage
+    GET,POST             /v1/threads/{id}/messages                           use storage
+    GET,POST,DELETE      /v1/threads/{id}/messages/{id}                      use free
+    GET,POST             /v1/threads/{id}/runs                               use runs-models
+    GET,POST             /v1/threads/{id}/runs/{id}                          use free
+    POST                 /v1/threads/{id}/runs/{id}/cancel                   use free
+    POST                 /v1/threads/{id}/runs/{id}/submit_tool_outputs      use runs-models
     GET                  /v1/threads/{id}/runs/{id}/steps                    use
     GET                  /v1/threads/{id}/runs/{id}/steps/{id}               use
 """)
@@ -134,6 +135,9 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate")},
     path_prefixes=_PATH_PREFIXES,
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    output_limit_keys=(*MAX_TOKENS_KEYS, "max_output_tokens", "max_new_tokens", "n_predict"),  # vLLM, TGI, llama.cpp
+    answer_count_keys=("n", "best_of", "prompt"),  # the last two in /v1/completions
+    media_markers=(b'"image_url"', b'"video_url"', b'"input_audio"', b'"file"'),
     # Google's Chat endpoint takes `cached_content`, LiteLLM `vector_store_ids`.
     object_markers=(b"file_id", b'"audio"', b"cached_content", b"vector_store_ids"),
     creation_markers=(b'"audio"',),

@@ -35,11 +35,11 @@ CODEX_SIGNS = frozenset(
 
 PASSTHROUGH_ENDPOINTS = parse_passthrough_endpoints("""
     GET,DELETE   /v1/responses/{id}                     use
-    POST         /v1/responses/{id}/cancel              use
+    POST         /v1/responses/{id}/cancel              use free
     GET          /v1/responses/{id}/input_items         use
-    POST         /v1/conversations                      create
-    GET,POST,DELETE  /v1/conversations/{id}             use
-    GET,POST     /v1/conversations/{id}/items           use
+    POST         /v1/conversations                      create free
+    GET,POST,DELETE  /v1/conversations/{id}             use free
+    GET,POST     /v1/conversations/{id}/items           use free
     GET,DELETE   /v1/conversations/{id}/items/{id}      use
 """)
 """For objects that the gateway does not store itself."""
@@ -85,6 +85,10 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate"), COUNT_TOKENS_PATH: EndpointMatch("count_tokens")},
     path_prefixes=("/v1/responses", "/v1/conversations"),
     passthrough_endpoints=PASSTHROUGH_ENDPOINTS,
+    media_markers=tuple(
+        f'"{name}"'.encode()
+        for name in "input_image input_file input_audio computer_screenshot image_generation_call".split()
+    ),
     # The ids of stored prompts begin with `pmpt_`.
     object_markers=(b"file_id", b"vector_store_ids", b"container", b"image_generation_call", b"pmpt_"),
     creation_markers=(b"container", b"image_generation"),
@@ -100,6 +104,7 @@ HTTP = Http(
         x-reasoning-included""".split()
     ),
     heartbeat=b": keep-alive\n\n",
+    second_failure_event="response.failed",
     # Codex compacts its history when this error comes in the stream, as from OpenAI, and gives up at an HTTP status.
     failures_sent_in_stream={"context": frozenset({"codex"})},
     read_rate_limits=read_rate_limits,

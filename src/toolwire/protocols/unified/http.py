@@ -40,6 +40,7 @@ HTTP = Http(
     fixed_endpoints={PATH: EndpointMatch("generate")},
     model_list_paths=("/v1/unified/models",),
     provider_tool_markers=(b'"hosted"',),
+    media_markers=(b'"image"', b'"file"', b'"audio"', b'"video"'),
     object_markers=(b"file_id",),
     path_prefixes=("/v1/unified",),
     forwarded_headers=("idempotency-key", "user-agent"),
