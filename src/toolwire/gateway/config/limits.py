@@ -19,6 +19,7 @@ AMOUNT_FIELDS = (
     "requests_per_minute", "tokens_per_minute", "tokens_per_hour", "tokens_per_day", "tokens_per_month",
     "dollars_per_hour", "dollars_per_day", "dollars_per_month", "parallel_requests",
 )  # fmt: skip
+MONEY_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith("dollars"))
 MAX_NAME = 100
 _URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"
 

@@ -109,6 +109,9 @@ class Catalogue(Struct, frozen=True, dict=True):
         name = _find_provider(provider.kind, tuple(provider.base_urls.values()))
         return _find_model(name, model) if name else None
 
+    def has_provider(self, provider: Provider) -> bool:
+        return _find_provider(provider.kind, tuple(provider.base_urls.values())) != ""
+
     def find_known_facts(self, provider: Provider, model: str) -> ModelFacts:
         """What `known_models.toml` says about a model of a provider."""
         name = _find_provider(provider.kind, tuple(provider.base_urls.values()))

@@ -162,10 +162,11 @@ def estimate_cost(
     written to the prompt cache, which costs more with some providers."""
     finder = find_prices(provider, model, at, service_tier)
     unit_prices = finder.find_unit_prices(input_tokens).prices if finder is not None else {}
-    if "input" not in unit_prices or "output" not in unit_prices:
-        return None
+    if "input" not in unit_prices or (output_tokens and "output" not in unit_prices):
+        return None  # models for embeddings have no output
     inputs = (unit_prices.get(kind, Decimal(0)) for kind in ("input", "cache_write", "cache_write_1h"))
-    return max(inputs) * input_tokens + unit_prices["output"] * output_tokens + unit_prices.get("request", Decimal(0))
+    each = unit_prices.get("output", Decimal(0))
+    return max(inputs) * input_tokens + each * output_tokens + unit_prices.get("request", Decimal(0))
 
 
 def find_prices(provider: Provider, model: str, at: float, service_tier: str = "") -> PriceFinder | None:

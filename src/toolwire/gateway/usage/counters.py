@@ -8,9 +8,9 @@ clock of the store, so that gateways whose clocks differ agree on them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeAlias, final
+from typing import Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from msgspec import Struct
 
@@ -48,6 +48,9 @@ class Charge(Struct, frozen=True, gc=False):
     amount: int
     limit: int = -1
     """The most that the counter may reach; -1 for a counter that refuses nothing."""
+    find_used: Callable[[int, int], Awaitable[int | StoreDown]] | None = None
+    """Finds what was used between two times elsewhere (in the ledger), if that can be known: for a server of counters
+    that may have forgotten it."""
 
 
 class CounterState(Struct, frozen=True, gc=False):
@@ -108,3 +111,15 @@ class Counters(Protocol):
         """Remove windows and reservations that no longer matter."""
 
     async def close(self) -> None: ...
+
+
+Persistence: TypeAlias = Literal["all", "snapshots", "nothing", "unknown"]
+"""What a server of counters keeps when it is restarted: everything, what it had some time ago, or nothing."""
+
+
+@runtime_checkable
+class ForgetfulCounters(Counters, Protocol):
+    """Counters that may be forgotten when their server is restarted."""
+
+    async def find_persistence(self) -> Persistence | StoreDown:
+        """Managed servers may refuse to say it."""

@@ -209,7 +209,12 @@ class MemoryCounters:
             self._unwritten = {**batch, **self._unwritten}
             return totals
         for (cell, _), total in zip(amounts, totals, strict=True):
-            cell.used = total + cell.unwritten  # with what other processes have used
+            lost = cell.used - cell.unwritten - total
+            if lost > 0:  # somebody has removed the file: this process still knows what was used
+                cell.unwritten += lost
+                self._unwritten[cell.counter, cell.start] = cell
+            else:
+                cell.used = total + cell.unwritten  # with what other processes have used
         return None
 
 

@@ -12,6 +12,8 @@ from toolwire.core.json_values import Json
 
 TAIL_SIZE = 8192
 """Bytes of the end of an answer in which its usage is searched."""
+_MAX_STARTS = 8
+"""Places that are tried: an answer says its usage once, and each try reads to the end."""
 _find_starts = re.compile(rb'"(?:usage|usageMetadata)"\s*:\s*(?=\{)').finditer
 _FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("input", ("prompt_tokens", "input_tokens", "promptTokenCount")),
@@ -25,7 +27,7 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 def find_usage(tail: bytes) -> Usage | None:
     """The last usage in the end of an answer; None if there is none."""
-    for start in reversed([found.end() for found in _find_starts(tail)]):
+    for start in reversed([found.end() for found in _find_starts(tail)][-_MAX_STARTS:]):
         node = _decode_first_object(tail[start:])
         usage = None if node is None else _read_counts(node)
         if usage is not None:

@@ -6,29 +6,34 @@ Who a request counts for comes from its key alone. Only `agent` is what the clie
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Literal, TypeAlias, final
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
-from toolwire.core.codec import RateLimit
+from toolwire.core.codec import Codec, RateLimit
 from toolwire.core.ids import hex_digest
-from toolwire.core.ir import Failure
+from toolwire.core.ir import Failure, Usage
+from toolwire.core.json_values import replace_lone_halves
+from toolwire.core.method_cache import cache_method
 from toolwire.core.rate_limits import write_timestamp
-from toolwire.core.tokens import estimate_body_tokens
+from toolwire.core.tokens import estimate_request_tokens, is_possible
 from toolwire.gateway.config.config import Limit, Provider
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, SELECTORS, describe_amount
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, describe_amount
 from toolwire.gateway.models.prices import estimate_cost
+from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.server.request_body import USUAL_KEYS, letters_of, list_members
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
-from toolwire.gateway.usage.amounts import format_dollars
+from toolwire.gateway.usage.amounts import format_dollars, from_units
 from toolwire.gateway.usage.costs import CallPricer
 from toolwire.gateway.usage.counters import Charge, CounterState, Reserved, Unit
+from toolwire.gateway.usage.ledger import LedgerQuery, LedgerTables
 from toolwire.gateway.usage.reservations import Reservations
 from toolwire.policy.rules import matches_globs
 
@@ -60,11 +65,10 @@ _MAX_CACHED = 4096
 _MAX_GROUP = 100
 """Characters of a group in the name of a counter; a longer one is a digest there."""
 _MAX_NOTED = 10_000
-_find_output_limit = re.compile(
-    rb'"max(?:_tokens|_completion_tokens|_output_tokens|OutputTokens)"\s*:\s*(\d{1,9})'
-).match
-_MAX_STARTS = 16
-"""Keys that begin with `max`, of which one is the limit of output tokens, before the search ends."""
+_MAX_NUMBER_LENGTH = 64
+"""Bytes of a number in a request. No server takes a longer one."""
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
 
@@ -88,6 +92,8 @@ class LimitRule(Struct, frozen=True, eq=False):
     """Its cell in the metrics."""
     hard_maximum: int
     """The same as `maximum`, or -1 for a soft limit."""
+    find_used: Callable[[int, int], Awaitable[int | StoreDown]] | None = None
+    """Finds in the ledger what was used between two times; None if the ledger cannot say."""
 
     @property
     def needs_price(self) -> bool:
@@ -107,6 +113,7 @@ class RuleSet(Struct, frozen=True, eq=False):
     rules: tuple[LimitRule, ...]
     counts_tokens: bool
     counts_dollars: bool
+    counts_use: bool
     plain_charges: tuple[Charge, ...] = ()
     """The charges, if they are the same for every request: none of tokens and dollars."""
     plain_amounts: tuple[int, ...] = ()
@@ -129,6 +136,14 @@ class Reservation(Struct, eq=False, gc=False):
     """The calls of providers before this one are settled already."""
     provider: Provider
     model: str
+    size: int
+    """Bytes of the body that was judged."""
+
+    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int) -> bool:
+        """Is it enough for this request? Not if stored turns were added to it, or if it costs other prices."""
+        if self.rules is not rules or (rules.counts_use and size > self.size):
+            return False
+        return not rules.counts_dollars or (self.provider.name == provider.name and self.model == model)
 
 
 @final
@@ -152,10 +167,12 @@ class Limits:
         reservations: Reservations,
         metrics: Metrics,
         log_event: Callable[..., None],
+        ledger: LedgerTables | None = None,
     ) -> None:
         self._limits, self._pricer = limits, CallPricer(providers)
         self._reservations, self._metrics, self._log_event = reservations, metrics, log_event
-        self._find_rules = lru_cache(_MAX_CACHED)(self._build_rules)
+        self._ledger = ledger
+        self._find_rules = cache_method(self._build_rules, _MAX_CACHED)
         self._estimate_cost = lru_cache(_MAX_CACHED)(_estimate_dollars)
         self._rules_by_counters: dict[tuple[str, ...], RuleSet] = {}
         """Requests with the same counters have the same rules, whichever provider they go to."""
@@ -164,39 +181,65 @@ class Limits:
         self._unpriced_models: set[tuple[str, str]] = set()
         """Models without a price that were logged."""
 
-    async def reserve(self, record: ExchangeRecord, provider: Provider, model: str, body: bytes) -> LimitRefusal | None:
+    async def reserve(
+        self,
+        record: ExchangeRecord,
+        provider: Provider,
+        model: str,
+        codec: Codec,
+        body: bytes,
+        max_output: int | None = None,
+    ) -> LimitRefusal | None:
         """Reserve what a request to this provider will probably use. The record keeps it until the exchange ends. A
-        refusal if a limit does not allow it."""
+        refusal if a limit does not allow it. The body is one of the codec's protocol; `max_output` is the most output
+        tokens that the operator allows."""
         is_inner = record.operation in INNER_OPERATIONS
         rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
         held = record.reservation
         if type(held) is Reservation:
-            if held.rules is rules:
+            if held.holds(rules, provider, model, len(body)):
                 return None  # another attempt at the same provider, or at one with the same limits
             self.settle(record, held, requests=0)
+        if not rules.counts_use:
+            return await self._hold(record, rules, _ONE_REQUEST, provider, model, len(body))
+        tokens = await run_by_size(len(body), partial(_estimate_tokens, codec, body, max_output))
+        found = self._estimate_use(record, rules, provider, model, tokens)
+        if type(found) is LimitRefusal:  # `isinstance` is slow for a Struct that is not one
+            return found
+        return await self._hold(record, rules, found, provider, model, len(body))
+
+    async def reserve_request(self, record: ExchangeRecord, provider: Provider, model: str) -> LimitRefusal | None:
+        """The same for a request that uses nothing which limits count, except that it is one."""
+        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, False, False)
+        return await self._hold(record, rules, _ONE_REQUEST, provider, model, 0)
+
+    async def _hold(
+        self, record: ExchangeRecord, rules: RuleSet, estimate: Amounts, provider: Provider, model: str, size: int
+    ) -> LimitRefusal | None:
         if not rules.rules:
             return None
-        estimate, charges = _ONE_REQUEST, rules.plain_charges
-        if not charges:
-            found = self._estimate_use(record, rules, provider, model, body)
-            if type(found) is LimitRefusal:  # `isinstance` is slow for a Struct that is not one
-                return found
-            estimate, charges = found, _make_charges(rules.rules, found)
+        charges = rules.plain_charges or _make_charges(rules.rules, estimate)
         result = await self._reservations.reserve(charges)
         if type(result) is StoreDown:
-            return self._refuse_unreachable(rules.rules)
+            return self._refuse_unreachable(rules.rules, result)
         id, reserved = result
         self._note_states(rules.rules, charges, reserved)
         if reserved.refused:
             return self._refuse(rules.rules, charges, reserved, record.started_at)
-        record.reservation = Reservation(id, rules, self, estimate, len(record.call_usages), provider, model)
+        first_call = len(record.call_usages)
+        record.reservation = Reservation(id, rules, self, estimate, first_call, provider, model, size)
         return None
 
     @staticmethod
-    def is_reserved(record: ExchangeRecord, provider: Provider, model: str) -> bool:
-        """Has the request reserved what it needs of this provider?"""
+    def is_reserved(record: ExchangeRecord, provider: Provider, model: str, size: int) -> bool:
+        """Has the request, whose body has this size, reserved what it needs of this provider?"""
         held = record.reservation
-        return type(held) is Reservation and held.provider is provider and held.model == model
+        return (
+            type(held) is Reservation
+            and held.provider is provider
+            and held.model == model
+            and held.holds(held.rules, provider, model, size)
+        )
 
     def settle(self, record: ExchangeRecord, reservation: Reservation, requests: int) -> None:
         """Count what the exchange has used since its reservation."""
@@ -208,26 +251,36 @@ class Limits:
         calls = record.call_usages[reservation.first_call :]
         used = {"requests": requests, "parallel_requests": 0}
         if rules.counts_tokens:
-            used["tokens"] = _count_tokens(record, calls, reservation.estimate)
+            used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
         if rules.counts_dollars:
             used["dollars"] = self._count_cost(record, calls, reservation.estimate)
         amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
         self._reservations.settle(reservation.id, tuple(amounts))
 
-    def refuse_uncounted(self, record: ExchangeRecord, provider: Provider) -> Failure | None:
-        """A failure if a request that does not say what it uses, or of which model, could pass a limit."""
+    def refuse_uncounted(
+        self, record: ExchangeRecord, provider: Provider, model: str, uses_tokens: bool
+    ) -> Failure | None:
+        """A failure if a request that does not say what it costs could pass a limit. It may use any model if none is
+        given."""
         values = {"key": record.key_name, "team": record.team, "agent": record.agent, "provider": provider.name}
+        if model:
+            values["model"] = model.lower()
+        fields = USE_FIELDS if uses_tokens else MONEY_FIELDS
         for limit in self._limits:
-            is_for_request = all(_matches(value, getattr(limit, name)) for name, value in values.items())
-            has_use = any(getattr(limit, field) is not None for field in USE_FIELDS)
-            if is_for_request and has_use and not limit.soft:
+            is_for_request = all(_matches(value, _read_globs(limit, name)) for name, value in values.items())
+            counted = next((field for field in fields if getattr(limit, field) is not None), None)
+            if is_for_request and counted is not None and not limit.soft:
+                self._metrics.count_limit_refusal(limit.name, counted)
                 what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
-                return Failure("permission", f"{what}; send its requests one by one", 403)
+                hint = "ask for single answers, or the operator for a key without limits in tokens and dollars"
+                return Failure("permission", f"{what}; {hint}", 403)
         return None
 
     # --- which limits apply ---
 
-    def _build_rules(self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool) -> RuleSet:
+    def _build_rules(
+        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool, counts_use: bool = True
+    ) -> RuleSet:
         # Some providers take the names of models in any case (Azure).
         values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model.lower()}
         rules: list[LimitRule] = []
@@ -238,7 +291,7 @@ class Limits:
             chosen = {"provider", "model"}.intersection(limit.per)
             for field in AMOUNT_FIELDS:
                 rule = self._build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
-                if rule is None or (is_inner and rule.measure in ("requests", "parallel_requests")):
+                if rule is None or (is_inner if rule.measure in _ONE_REQUEST else not counts_use):
                     continue
                 if all(rule.counter != other.counter for other in rules):  # two limits may have one name
                     rules.append(rule)
@@ -258,14 +311,28 @@ class Limits:
             name += f"/{group if is_plain else hex_digest(group, 32)}"
         gauge = self._metrics.add_limit(limit.name, field, group, amount)
         hard = -1 if limit.soft else maximum
-        return LimitRule(limit, field, measure, unit or "none", name, group, maximum, depends_on_target, gauge, hard)  # type: ignore[arg-type]
+        is_in_ledger = self._ledger is not None and measure in LEDGER_NUMBERS and unit in LEDGER_UNITS
+        find_used = partial(sum_ledger, self._ledger, limit, group, measure) if is_in_ledger else None  # type: ignore[arg-type]
+        return LimitRule(
+            limit,
+            field,
+            measure,  # type: ignore[arg-type]
+            unit or "none",  # type: ignore[arg-type]
+            name,
+            group,
+            maximum,
+            depends_on_target,
+            gauge,
+            hard,
+            find_used,
+        )
 
     # --- estimates and counts ---
 
     def _estimate_use(
-        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, body: bytes
+        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, estimated: tuple[int, int]
     ) -> Amounts | LimitRefusal:
-        input_tokens, output_tokens = estimate_body_tokens(body), estimate_output(body)
+        input_tokens, output_tokens = estimated
         tokens = input_tokens + output_tokens
         if not rules.counts_dollars:
             return {"requests": 1, "parallel_requests": 1, "tokens": tokens}
@@ -276,27 +343,26 @@ class Limits:
         if cost is None:
             closed = next((rule for rule in rules.rules if rule.needs_price), None)
             if closed is not None:
+                self._metrics.count_limit_refusal(closed.limit.name, closed.field)
                 return _refuse_unpriced(closed, provider, model)
             self._note_unpriced(provider.name, model)
         return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
 
     def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
-        if not calls:
-            return _count_unread(record, estimate["dollars"])
-        total = 0
-        for call in calls:
-            if call.usage is None:
-                total += estimate["dollars"]
-                continue
-            cost = self._find_cost(call, record.started_at) if call.cost is None else call.cost
-            if cost is None:
-                self._note_unpriced(call.provider, call.model)
-            total += count_dollars(cost)
-        return total
+        return sum(self._count_call_cost(call, record.started_at, estimate["dollars"]) for call in calls)
 
-    def _find_cost(self, call: CallUsage, at: float) -> Decimal | None:
-        """For a gateway that does not look up costs otherwise ([costs])."""
-        priced = CallUsage(call.provider, call.model, usage=call.usage)
+    def _count_call_cost(self, call: CallUsage, at: float, estimated: int) -> int:
+        # A gateway that does not look up costs otherwise ([costs]) does it here.
+        cost = self._find_cost(call, call.usage, at) if call.cost is None else call.cost
+        cost = cost if call.usage is None or is_possible(call.usage) else None
+        if cost is None and call.usage is not None and not estimated:
+            self._note_unpriced(call.provider, call.model)
+        # If it is not known, nobody has said what was used, or it is so much that it cannot be.
+        told = estimated if cost is None else count_dollars(cost)
+        return told if call.least is None else max(told, count_dollars(self._find_cost(call, call.least, at)))
+
+    def _find_cost(self, call: CallUsage, usage: Usage | None, at: float) -> Decimal | None:
+        priced = CallUsage(call.provider, call.model, usage=usage)
         self._pricer.price_call(priced, at)
         return priced.cost
 
@@ -320,12 +386,13 @@ class Limits:
             depends_on_target=all(rule.depends_on_target for rule, _, _ in refused),
         )
 
-    def _refuse_unreachable(self, rules: Sequence[LimitRule]) -> LimitRefusal | None:
-        closed = next((rule for rule in rules if rule.is_closed), None)
+    def _refuse_unreachable(self, rules: Sequence[LimitRule], down: StoreDown) -> LimitRefusal | None:
+        closed = next((rule for rule in rules if rule.is_closed or (down.is_busy and not rule.limit.soft)), None)
         if closed is None:
             return None
         self._metrics.count_limit_refusal(closed.limit.name, closed.field)
-        what = f"the limit `{closed.limit.name}` cannot be checked, because its counters cannot be reached"
+        why = "its counters are busy" if down.is_busy else "its counters cannot be reached"
+        what = f"the limit `{closed.limit.name}` cannot be checked, because {why}"
         failure = Failure("overloaded", f"{what}; try again in a moment", 503, retry_after=STORE_RETRY_AFTER)
         return LimitRefusal(failure)
 
@@ -359,14 +426,14 @@ class Limits:
             self._unpriced_models.clear()
         self._unpriced_models.add((provider, model))
         what = f"no price is known for `{provider}/{model}`, so limits in dollars do not count it"
-        hint = 'add [models.NAME.facts.prices], or on_unknown_price = "closed" to the limit'
+        hint = 'add [models.NAME.facts.prices], or remove on_unknown_price = "open" from the limit'
         self._log_event("limit_unpriced", level="warn", provider=provider, model=model, message=what, hint=hint)
 
 
 def counts_use(record: ExchangeRecord) -> bool:
     """Is there a limit that must know what the provider has counted?"""
     held = record.reservation
-    return type(held) is Reservation and (held.rules.counts_tokens or held.rules.counts_dollars)
+    return type(held) is Reservation and held.rules.counts_use
 
 
 def settle_reservation(record: ExchangeRecord) -> None:
@@ -383,12 +450,38 @@ def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
     measures = {rule.measure for rule in rules}
     if measures <= _ONE_REQUEST.keys():
         amounts = tuple(int(rule.measure == "requests") for rule in rules)
-        return RuleSet(rules, False, False, _make_charges(rules, _ONE_REQUEST), amounts)
-    return RuleSet(rules, "tokens" in measures, "dollars" in measures)
+        return RuleSet(rules, False, False, False, _make_charges(rules, _ONE_REQUEST), amounts)
+    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True)
 
 
 def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
-    return tuple([Charge(rule.counter, rule.unit, amounts[rule.measure], rule.hard_maximum) for rule in rules])
+    return tuple(
+        [Charge(rule.counter, rule.unit, amounts[rule.measure], rule.hard_maximum, rule.find_used) for rule in rules]
+    )
+
+
+LEDGER_NUMBERS: Mapping[str, tuple[str, ...]] = {"tokens": ("input", "output"), "dollars": ("cost",)}
+"""What of the ledger's sums each measure counts."""
+LEDGER_UNITS = frozenset({"hour", "day", "month"})
+"""The windows that begin with an hour, as the sums of the ledger do."""
+
+
+async def sum_ledger(
+    tables: LedgerTables, limit: Limit, group: str, measure: str, start: int, end: int
+) -> int | StoreDown:
+    """What the calls in the ledger have used of a limit, in the units of its counter. Calls of unknown usage are not in
+    it."""
+    sums = await tables.read_sums(LedgerQuery(by=SELECTORS, since=start, until=end))
+    if isinstance(sums, StoreDown):
+        return sums
+    total = 0
+    for one in sums:
+        values = dict(zip(SELECTORS, map(str, one.group), strict=True))
+        values["model"] = values["model"].lower()
+        is_selected = all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS)
+        if is_selected and ", ".join(values[name] for name in limit.per) == group:
+            total += sum(getattr(one, number) for number in LEDGER_NUMBERS[measure])
+    return min(count_dollars(from_units(total)) if measure == "dollars" else total, MAX_SETTLED)
 
 
 def _read_globs(limit: Limit, selector: str) -> tuple[str, ...]:
@@ -420,29 +513,94 @@ def count_dollars(amount: Decimal | None) -> int:
     return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
 
 
-def estimate_output(body: bytes) -> int:
-    """How many output tokens a request will probably get, from the limit that it sets. Its body is not parsed."""
-    position = body.find(b'"max')
-    for _ in range(_MAX_STARTS):
-        if position < 0:
-            break
-        found = _find_output_limit(body, position)
-        if found is not None:
-            return min(int(found[1]), MAX_RESERVED_OUTPUT)
-        position = body.find(b'"max', position + 1)
-    return DEFAULT_RESERVED_OUTPUT
+def _estimate_tokens(codec: Codec, body: bytes, max_output: int | None) -> tuple[int, int]:
+    """The tokens that a request sends, and those that it will probably get."""
+    return estimate_request_tokens(codec, body), estimate_output(codec, body, max_output)
 
 
-def _count_tokens(record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
-    estimated = estimate["tokens"]
-    if not calls:
-        return _count_unread(record, estimated)
-    return sum(estimated if call.usage is None else call.usage.input + call.usage.output for call in calls)
+class _OutputKeys(Struct, frozen=True):
+    """Keys of a protocol, by their letters: some servers take them in any case."""
+
+    limits: frozenset[str]
+    counts: frozenset[str]
+    settings: frozenset[str]
+    others: frozenset[str]
+    """Usual keys that are none of them."""
 
 
-def _count_unread(record: ExchangeRecord, estimated: int) -> int:
-    """For an exchange without calls whose usage was read: it used nothing, or its answer only passed through."""
-    return estimated if record.operation == "passthrough" and 200 <= record.status < 300 else 0
+@lru_cache(_MAX_CACHED)
+def _find_output_keys(codec: Codec) -> _OutputKeys:
+    http = codec.http
+    names = (http.output_limit_keys, http.answer_count_keys, http.settings_keys)
+    limits, counts, settings = (frozenset(map(letters_of, row)) for row in names)
+    others = frozenset(name for name in USUAL_KEYS if letters_of(name) not in limits | counts | settings)
+    return _OutputKeys(limits, counts, settings, others)
+
+
+def estimate_output(codec: Codec, body: bytes, max_output: int | None = None) -> int:
+    """How many output tokens a request will probably get: in each of its answers as many as it allows itself, and the
+    operator allows it. Where it says that in two ways the higher one counts, because servers differ in which they
+    take."""
+    keys = _find_output_keys(codec)
+    limit, answers = 0.0, 1
+    for name, value in _list_settings(body, keys):
+        letters = letters_of(name)
+        if letters in keys.limits:
+            limit = max(limit, _read_limit(value))
+        elif letters in keys.counts:
+            answers *= _count_answers(value)
+    limit = limit or (DEFAULT_RESERVED_OUTPUT if max_output is None else max_output)
+    each = math.ceil(min(limit, MAX_RESERVED_OUTPUT, math.inf if max_output is None else max_output))
+    return int(min(each * answers, MAX_SETTLED))
+
+
+def _list_settings(body: bytes, keys: _OutputKeys) -> list[tuple[str, Raw]]:
+    """The members of a request that may be such keys."""
+    try:
+        fields = _decode_fields(body)
+        found = [(name, fields[name]) for name in fields.keys() - keys.others]
+        if not keys.settings:
+            return found
+        holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
+        return [member for value in holders for member in list_members(value)]
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        mended = replace_lone_halves(body)  # as the translation does
+        return [] if mended is None else _list_settings(mended.encode(), keys)
+
+
+def _read_limit(value: Raw) -> float:
+    """A limit as the most lenient server may read it: 0 for null, and infinity for what does not limit anything."""
+    number = _read_number(value)
+    if number is None:
+        return 0.0
+    return number if number > 0 else math.inf
+
+
+def _count_answers(value: Raw) -> int:
+    """The answers that a number asks for, or a list of prompts. Whatever else it is, every provider refuses it."""
+    if bytes(value).startswith(b"["):
+        return max(1, sum(bytes(item).startswith((b'"', b"[")) for item in _decode_items(value)))
+    number = _read_number(value)
+    return math.ceil(number) if number is not None and 1 <= number < math.inf else 1
+
+
+def _read_number(value: Raw) -> float | None:
+    """A number, also if it is written as a text; None for null, NaN for anything else."""
+    text = bytes(value)
+    try:
+        number = msgspec.json.decode(text) if len(text) <= _MAX_NUMBER_LENGTH else math.nan
+        number = float(number) if isinstance(number, str) else number
+    except ValueError:  # also those of msgspec
+        return math.nan
+    if number is None:
+        return None
+    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
+
+
+def _count_call_tokens(call: CallUsage, estimated: int) -> int:
+    usage, least = call.usage, call.least
+    told = usage.input + usage.output if usage is not None and is_possible(usage) else estimated
+    return max(told, 0 if least is None else least.input + least.output)
 
 
 # --- texts ---
@@ -486,6 +644,6 @@ def _rate_limit(rule: LimitRule, state: CounterState) -> RateLimit:
 
 def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> LimitRefusal:
     what = f"no price is known for `{provider.name}/{model}`, and the limit `{rule.limit.name}` refuses such models"
-    hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices])"
+    hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices]), or set on_unknown_price"
     failure = Failure("permission", f"{what}; {hint}", 403)
     return LimitRefusal(failure, can_retry=False, depends_on_target=True)

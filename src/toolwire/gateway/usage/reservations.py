@@ -29,7 +29,7 @@ CLOSE_SECONDS = 2.0
 """How long a gateway that stops waits for its last settlements."""
 
 _Result = TypeVar("_Result", Reserved, None)
-ReservationProblem = Literal["counters_unavailable", "counters_available", "settlement_lost"]
+ReservationProblem = Literal["counters_unavailable", "counters_available", "counters_busy", "settlement_lost"]
 
 
 class Reservations:
@@ -51,7 +51,7 @@ class Reservations:
         self._settling = asyncio.Lock()
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_down = False
+        self._is_down = self._is_busy = False
         self._next_renewal = self._next_sweep = 0.0
 
     async def reserve(self, charges: Sequence[Charge]) -> tuple[str, Reserved] | StoreDown:
@@ -116,6 +116,7 @@ class Reservations:
                 self._has_work.set()
             if monotonic() >= self._next_renewal:
                 self._next_renewal = monotonic() + seconds
+                self._is_busy = False
                 self._on_renewal()
                 await self._renew_all()
             if monotonic() >= self._next_sweep:
@@ -158,8 +159,14 @@ class Reservations:
                 return
 
     def _note_result(self, result: _Result | StoreDown) -> _Result | StoreDown:
-        """Report once that the counters cannot be reached, and once that they can be again."""
+        """Report once that the counters cannot be reached, and once that they can be again; that they are too busy, a
+        few times in each lease."""
         is_down = type(result) is StoreDown
+        if type(result) is StoreDown and result.is_busy:
+            if not self._is_busy:
+                self._is_busy = True
+                self._report("counters_busy", result.reason)
+            return result
         if is_down != self._is_down:
             self._is_down = is_down
             self._report(
