@@ -3,6 +3,7 @@ not get."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +28,13 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
+from toolwire.core.codec import Codec
 from toolwire.core.ir import Usage
-from toolwire.core.tokens import estimate_body_tokens
+from toolwire.core.tokens import estimate_body_tokens, estimate_request_tokens
 from toolwire.gateway.console.recent import pack_exchange, unpack_exchange
+from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 CLIENTS = ("openai-chat", "anthropic", "gemini")
@@ -155,7 +159,7 @@ def test_a_client_that_does_not_wait_leaves_a_call_of_unknown_usage(
 ) -> None:
     scene = served.scene("openai-chat", ScriptedConnection.wait_for_close)
     line = open_call(served, "openai-chat", scene.model, False, {"x-request-id": "leaves-2"})
-    assert scene.reached.wait(10)
+    assert scene.reached.wait(PATIENCE)
     line.disconnect()
     record = ended(served, records, served.line("leaves-2"))
     assert usages(record) == [("chat", scene.name, None, False)]
@@ -167,6 +171,27 @@ def test_an_answer_without_usage_is_unknown_not_zero(served: Served, records: li
     record = ended(served, records, served.line(call(served, "openai-chat", scene.model, False).id))
     assert usages(record) == [("chat", scene.name, None, False)]
     assert record.cost is None
+
+
+def test_a_large_request_is_estimated_in_a_thread(
+    served: Served, records: list[ExchangeRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop serves others meanwhile."""
+    threads: list[str] = []
+
+    def estimate(codec: Codec, body: bytes) -> int:
+        threads.append(threading.current_thread().name)
+        return estimate_request_tokens(codec, body)
+
+    monkeypatch.setattr(attempt, "estimate_request_tokens", estimate)
+    scene = served.scene("openai-chat", write_chunked(*begun("openai-chat"), end=False) + b"x")
+    turns = [{"role": "user", "content": ("a" * 4095 + " ") * 64}]
+    got = call(served, "openai-chat", scene.model, True, messages=turns)
+    ((_, _, usage, is_estimated),) = usages(ended(served, records, served.line(got.id)))
+    assert is_estimated
+    assert usage is not None
+    assert usage.input > 64 * 1024
+    assert [name.startswith("toolwire-large-work") for name in threads] == [True]
 
 
 def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
@@ -195,9 +220,3 @@ def test_a_packed_exchange_keeps_its_calls() -> None:
     assert packed is not None
     (kept,) = unpack_exchange(packed).call_usages
     assert (kept.provider, kept.usage) == ("p", Usage(3, 4))
-
-
-def test_base64_in_a_body_counts_as_an_image() -> None:
-    text = b'{"messages":[{"role":"user","content":"' + b"word " * 700 + b'"}]}'
-    image = text + b'"' + b"A" * 100_000 + b'"'
-    assert estimate_body_tokens(text) < estimate_body_tokens(image) < estimate_body_tokens(text) + 2_000

@@ -6,8 +6,8 @@ import asyncio
 import json
 import signal
 import sqlite3
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from gateway.postgres import schema_of, server
 from gateway.process import serving
 from gateway.provider import KEYS, Provider, Script, ScriptedAnswer, Step
 from gateway.raw_exchange import (
-    PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
+    RawConnection,
     RawProvider,
+    ScriptedConnection,
     Served,
     answer,
     ask,
@@ -45,6 +46,7 @@ from toolwire.gateway.usage.costs import read_reported_cost
 from toolwire.gateway.usage.forwarded_usage import find_usage
 from toolwire.gateway.usage.ledger import LedgerQuery, UsageSum
 from toolwire.gateway.usage.ledger_tables import open_ledger
+from waits import PATIENCE, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PRICES = "".join(
@@ -89,7 +91,7 @@ def exact(line: str) -> dict[str, Any]:
 
 def log_line(served: Served, request_id: str) -> dict[str, Any]:
     while True:
-        found = exact(served.lines.get(timeout=10))
+        found = exact(served.lines.get(timeout=PATIENCE))
         if found.get("request_id") == request_id:
             return found
 
@@ -243,9 +245,7 @@ def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> 
     with serving(tmp_path) as killed, serving(tmp_path, "--workers", "2") as other:
         for _ in range(4):
             assert ask(killed.port, "POST", "/v1/chat/completions", body).status == 200
-        deadline = time.monotonic() + PATIENCE
-        while read_total(url).calls < 4:
-            assert time.monotonic() < deadline
+        wait_until(lambda: (found := read_total(url)).calls == 4 and not found.unknown_calls)
         killed.signal(signal.SIGKILL)
         for _ in range(6):
             assert ask(other.port, "POST", "/v1/chat/completions", body).status == 200
@@ -255,6 +255,47 @@ def test_workers_and_gateways_share_one_ledger(tmp_path: Path, backend: str) -> 
     found = read_total(url)
     assert (found.calls, found.unpriced_calls) == (10, 0)
     assert Decimal(found.cost) / 10**12 == 10 * expected_cost("openai-chat")
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_a_gateway_that_is_killed_leaves_its_running_calls_in_the_ledger(tmp_path: Path, backend: str) -> None:
+    """Nobody knows what they have used; they are not forgotten. What has ended is there, and nothing twice."""
+    url = f"sqlite://{tmp_path}/store.db" if backend == "sqlite" else server().fresh(schema_of(tmp_path))
+
+    def wait(peer: ScriptedConnection) -> None:
+        peer.wait_for_release()
+
+    def refuse(peer: ScriptedConnection) -> None:
+        peer.wait_for_release()
+        peer.send(answer(500, b'{"error": {"message": "no"}}'))
+
+    with closing(RawProvider()) as wire, ExitStack() as connections:
+        (tmp_path / "toolwire.toml").write_text(configuration(wire, "retries = 0", f'[store]\nurl = "{url}"\n{PRICES}'))
+        quick = wire.scene("openai-chat", whole("openai-chat"), model="priced")
+        held = wire.scene("openai-chat", wait, model="priced-held")
+        failed = wire.scene("openai-chat", refuse, model="priced-failed")
+        with serving(tmp_path) as process:
+
+            def send(model: str) -> RawConnection:
+                connection = RawConnection(process.port)
+                connections.callback(connection.disconnect)
+                body = encode_json({"model": model, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+                connection.send("POST", "/v1/chat/completions", body)
+                return connection
+
+            for _ in range(4):
+                assert send(quick.model).start().status == 200
+            running, last = [send(held.model) for _ in range(3)], send(failed.model)
+            wait_until(lambda: read_total(url).calls == 8)
+            failed.go.set()
+            assert last.start().status == 500
+            wait_until(lambda: (found := read_total(url)).calls == 7 and found.unknown_calls == 3)
+            process.signal(signal.SIGKILL)
+            process.ended()
+        held.go.set()
+        found = read_total(url)
+        assert (found.calls, found.unknown_calls, found.unpriced_calls) == (4 + len(running), 3, 3)
+        assert Decimal(found.cost) / 10**12 == 4 * expected_cost("openai-chat")
 
 
 def test_secrets_are_not_in_the_ledger(tmp_path: Path) -> None:
@@ -333,9 +374,7 @@ def test_a_background_response_is_counted(provider: Provider, tmp_path: Path) ->
         body = encode_json({"model": "m-anthropic", "input": script.mark, "background": True}).encode()
         port = int(base.rpartition(":")[2])
         made = ask(port, "POST", "/v1/responses", body).json()
-        deadline = time.monotonic() + PATIENCE
-        while ask(port, "GET", f"/v1/responses/{made['id']}").json()["status"] != "completed":
-            assert time.monotonic() < deadline
+        wait_until(lambda: ask(port, "GET", f"/v1/responses/{made['id']}").json()["status"] == "completed")
     assert read_total(f"sqlite://{tmp_path}/store.db", operation="background", provider="anthropic").calls == 1
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway import redis_server
+from gateway.counter_stores import NEEDS_REDIS
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENTS,
@@ -34,18 +37,30 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from gateway.replicas import until
 from toolwire.conformance.peers.peer import encode_json
+from toolwire.core.codec import parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
+from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
 from toolwire.gateway.config.config import Limit
+from toolwire.gateway.pipeline import relay
+from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.usage.counters import Charge, Reserved
 from toolwire.gateway.usage.counters_memory import MemoryCounters
-from toolwire.gateway.usage.limits import Limits
+from toolwire.gateway.usage.limits import Limits, estimate_output
 from toolwire.gateway.usage.reservations import Reservations
+from toolwire.protocols import CODECS
+from waits import PATIENCE, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 KEYS = {"ana": "app", "ben": "app", "ci": "infra"}
 """The client keys of the tests, and their teams."""
+
+
+@pytest.fixture(autouse=True)
+def no_long_wait_for_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "USAGE_SECONDS", 0.05)
 
 
 def key_of(name: str) -> str:
@@ -77,15 +92,16 @@ def used(served: Served) -> dict[str, int]:
     reservations = served.gateway._reservations
     assert reservations is not None
     cells = reservations.counters._cells  # type: ignore[attr-defined]
-    until(lambda: not reservations._open and not any(cell.held for cell in cells.values()))
+    wait_until(lambda: not reservations._open and not any(cell.held for cell in cells.values()))
     return {name: cell.used for name, cell in cells.items() if cell.used}
 
 
-def stop_clock(served: Served) -> None:
-    """For a test that counts in one minute, which might end in the middle of it."""
+def stop_clock(served: Served) -> float:
+    """For a test that counts in one minute, which might end in the middle of it. Returns the time."""
     reservations, now = served.gateway._reservations, time.time()
     assert reservations is not None
     reservations.counters._clock = lambda: now  # type: ignore[attr-defined]
+    return now
 
 
 def refused(protocol: str, got: RawAnswer, status: int = 429) -> str:
@@ -247,7 +263,7 @@ def test_parallel_requests(tmp_path: Path) -> None:
     with limited(tmp_path, '[[limits]]\nkey = "ci"\nparallel_requests = 1\n') as served:
         scene = served.scene("openai-chat", waits, play_script("openai-chat", False))
         running = open_call(served, "openai-chat", scene.model, False, sent_key("ci"))
-        assert scene.reached.wait(10)
+        assert scene.reached.wait(PATIENCE)
         got = call(served, "openai-chat", scene.model, False, sent_key("ci"))
         assert refused("openai-chat", got) == (
             "the limit `key ci`, 1 parallel requests, is reached; it opens when one of these requests ends"
@@ -414,7 +430,331 @@ def test_a_provider_cannot_give_tokens_back(provider: str, counts: dict[str, Any
         assert got.status == 200
         line = served.line(got.id)
         assert min(line["input_tokens"], line["output_tokens"]) >= 0
-        assert used(served)["all requests/tokens_per_day"] in (5, 9, 14)
+        counted = used(served)["all requests/tokens_per_day"]
+        assert counted == 14 or least_use(scene, "Hi.") <= counted < 100
+
+
+def least_use(scene: Scene, visible: str) -> int:
+    """What the last request to the provider and the answer that the client saw make."""
+    return estimate_body_tokens(scene.asked[-1].body) + estimate_text_tokens(len(visible))
+
+
+LONG_ANSWER = "A long answer, in many words. " * 800
+UNBELIEVABLE_USAGES: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "empty": {},
+    "zero": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    "negative": {"prompt_tokens": -5, "completion_tokens": -90000, "total_tokens": -90005},
+    "of nulls": {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None},
+    "absurd": {"prompt_tokens": 10**17, "completion_tokens": 10**17, "total_tokens": 10**17},
+    "absurd input": {"prompt_tokens": 2 * 10**9, "completion_tokens": 5, "total_tokens": 2 * 10**9 + 5},
+    "absurd output": {"prompt_tokens": 5, "completion_tokens": 2 * 10**9, "total_tokens": 2 * 10**9 + 5},
+}
+
+
+@STREAMS
+@pytest.mark.parametrize("kind", UNBELIEVABLE_USAGES)
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
+def test_a_usage_that_cannot_be_true_counts_as_what_was_seen(
+    client: str, kind: str, stream: bool, tmp_path: Path
+) -> None:
+    limits = f'[[limits]]\nname = "x"\ntokens_per_day = 100000\ndollars_per_day = 1000\n{PRICES}'
+    usage = UNBELIEVABLE_USAGES[kind]
+    with limited(tmp_path, limits) as served:
+        if stream:
+            said = CHUNK % (
+                b'[{"index":0,"delta":{"content":%b},"finish_reason":null}]' % json.dumps(LONG_ANSWER).encode()
+            )
+            end = CHUNK % (b'[],"usage":%b' % json.dumps(usage).encode())
+            play = write_chunked(said, COUNTED_STREAM[1], end, COUNTED_STREAM[3])
+        else:
+            play = answer(
+                200, encode_json({**body_of("openai-chat", ScriptedAnswer(LONG_ANSWER)), "usage": usage}).encode()
+            )
+        scene = served.scene("openai-chat", play, model="priced")
+        turns = [{"role": "user", "content": "Hi " * 500}]
+        got = call(
+            served, client, scene.model.partition("/")[2], stream, sent_key("ana"), messages=turns, max_tokens=50
+        )
+        assert got.status == 200
+        counted = used(served)
+        least = least_use(scene, LONG_ANSWER)
+        assert least <= counted["x/tokens_per_day"] < least * 2
+        dollars = (estimate_body_tokens(scene.asked[-1].body) * 10 + estimate_text_tokens(len(LONG_ANSWER)) * 20) / 1e6
+        assert dollars <= counted["x/dollars_per_day"] / 1e9 < dollars * 2
+
+
+def event(name: str, **fields: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode()
+
+
+MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+ITEM = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []}
+TEXT = {"type": "output_text", "text": "Hello.", "annotations": []}
+RESPONSE = {"id": "r", "object": "response", "created_at": 1, "model": "m"}
+COUNTED_AT_THE_END: dict[str, tuple[bytes, bytes]] = {
+    "openai-chat": (COUNTED_STREAM[0], b"".join(COUNTED_STREAM[1:])),
+    "anthropic": (
+        event("message_start", message={**MESSAGE, "usage": {"input_tokens": 9, "output_tokens": 1}})
+        + event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        + event("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hello."}),
+        event("content_block_stop", index=0)
+        + event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 5000})
+        + event("message_stop"),
+    ),
+    "openai-responses": (
+        event("response.created", response={**RESPONSE, "status": "in_progress", "output": []})
+        + event("response.output_item.added", output_index=0, item=ITEM)
+        + event("response.output_text.delta", output_index=0, content_index=0, item_id="msg_1", delta="Hello."),
+        event("response.output_item.done", output_index=0, item={**ITEM, "content": [TEXT], "status": "completed"})
+        + event(
+            "response.completed",
+            response={
+                **RESPONSE,
+                "status": "completed",
+                "output": [{**ITEM, "content": [TEXT], "status": "completed"}],
+                "usage": {"input_tokens": 9, "output_tokens": 5000, "total_tokens": 5009},
+            },
+        ),
+    ),
+}
+"""What a provider sends until its client has all that it wants, and what follows."""
+
+
+@pytest.mark.parametrize("provider", COUNTED_AT_THE_END)
+@pytest.mark.parametrize("client", ["same", "unified"])
+def test_a_client_that_leaves_at_the_last_text_is_counted_in_full(
+    client: str, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again: the provider says what was used when the client has what it wants."""
+    monkeypatch.setattr(relay, "USAGE_SECONDS", 2 * PATIENCE)
+    left: list[ClientRequest] = []
+
+    class WatchedWait(relay.UsageWait):
+        def __init__(self, request: ClientRequest) -> None:
+            super().__init__(request)
+            left.append(request)
+
+    monkeypatch.setattr(relay, "UsageWait", WatchedWait)
+    start, rest = COUNTED_AT_THE_END[provider]
+    protocol = provider if client == "same" else client
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(start)
+        peer.wait_for_release()
+        peer.chunk(rest)
+        peer.send(b"0\r\n\r\n")
+
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+        for number in range(1, 4):
+            scene = served.scene(provider, play)
+            line = open_call(served, protocol, scene.model, True, {**sent_key("ana"), "x-request-id": f"end-{number}"})
+            line.start()
+            line.read_until(b"Hello.")
+            line.disconnect()
+            wait_until(lambda: len(left) == number and left[-1].is_disconnected)  # noqa: B023
+            scene.go.set()
+            assert served.line(f"end-{number}")
+            assert used(served) == {"all requests/tokens_per_day": 5009 * number}
+
+
+def test_a_client_that_leaves_before_a_check_is_waited_for_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long its stream has lasted, and wherever in the interval it leaves."""
+
+    class LeavingClient:
+        is_disconnected = False
+
+        def watch_disconnect(self, cancel_task: bool) -> None:
+            assert not cancel_task
+
+    async def run() -> None:
+        client, waits = LeavingClient(), []
+        client.loop = asyncio.get_running_loop()  # type: ignore[attr-defined]
+
+        async def send_stream() -> None:
+            waits.append(relay.UsageWait(client))  # type: ignore[arg-type]
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(send_stream())
+        await asyncio.sleep(0)
+        waits[0]._check_client()
+        client.is_disconnected = True
+        waits[0]._check_client()
+        assert not task.cancelling()
+        waits[0]._check_client()
+        assert task.cancelling()
+        await asyncio.wait([task])
+
+    monkeypatch.setattr(relay, "USAGE_SECONDS", 2 * PATIENCE)
+    asyncio.run(run())
+
+
+def test_a_provider_that_never_says_it_is_not_waited_for(tmp_path: Path) -> None:
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(*COUNTED_STREAM[:2])
+        peer.wait_for_close()
+
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+        scene = served.scene("openai-chat", play)
+        line = open_call(served, "openai-chat", scene.model, True, {**sent_key("ana"), "x-request-id": "end"})
+        line.start()
+        line.read_until(b'"finish_reason":"stop"')
+        line.disconnect()
+        assert served.line("end")
+        ((_, tokens),) = used(served).items()
+        assert least_use(scene, "Hello.") <= tokens < 100
+
+
+@pytest.mark.parametrize("text", ["Some plain words, ", "天气很好，我们去公园吧"])
+@pytest.mark.parametrize("pieces", [1, 20, 40])
+@pytest.mark.parametrize("client", ["openai-chat", "anthropic"])
+def test_wherever_a_client_leaves_what_it_saw_is_counted(client: str, pieces: int, text: str, tmp_path: Path) -> None:
+    said = CHUNK % (b'[{"index":0,"delta":{"content":%b},"finish_reason":null}]' % json.dumps(text * 9).encode())
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(*[said] * pieces)
+        peer.wait_for_close()
+
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 100000\n") as served:
+        scene = served.scene("openai-chat", play)
+        line = open_call(served, client, scene.model, True, {**sent_key("ana"), "x-request-id": "leaves"})
+        line.start()
+        data, spellings = b"", {json.dumps(text[:3])[1:-1].encode(), text[:3].encode()}
+        while sum(map(data.count, spellings)) < pieces * 9:
+            data += line.read_some()
+        line.disconnect()
+        served.line("leaves")
+        ((_, tokens),) = used(served).items()
+        seen = text * 9 * pieces
+        least = estimate_text_tokens(len(seen)) if seen.isascii() else len(seen)
+        assert least <= tokens - estimate_body_tokens(scene.asked[-1].body) < 1.2 * least + 20
+
+
+# --- what is reserved ------------------------------------------------------------------------------------------------
+
+CALL_OF_A_TOOL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"max_tokens": 1}'}}],
+}
+STEERING: dict[str, tuple[str, dict[str, Any]]] = {
+    "metadata": ("openai-chat", {"metadata": {"max_tokens": 1}, "max_tokens": 4000}),
+    "arguments": ("openai-chat", {"messages": [CALL_OF_A_TOOL], "max_tokens": 4000}),
+    "a schema": ("openai-chat", {"tools": [{"max_tokens": 1}], "max_tokens": 4000}),
+    "many keys": ("openai-chat", {**{f"max_tokens_{number}": 1 for number in range(40)}, "max_tokens": 4000}),
+    "two limits": ("openai-chat", {"max_tokens": 1, "max_completion_tokens": 4000}),
+    "two limits, the other way": ("openai-chat", {"max_tokens": 4000, "max_completion_tokens": 1}),
+    "another spelling": ("openai-chat", {"max_tokens": 1, "Max_Tokens": 4000}),
+    "another server's": ("openai-chat", {"max_tokens": 1, "n_predict": 4000}),
+    "huge": ("openai-chat", {"max_tokens": 10**30}),
+    "very long": ("openai-chat", {"max_tokens": int("9" * 300)}),
+    "negative": ("openai-chat", {"max_tokens": -1}),
+    "zero": ("openai-chat", {"max_tokens": 0}),
+    "a float": ("openai-chat", {"max_tokens": 4000.0}),
+    "a text": ("openai-chat", {"max_tokens": "4000"}),
+    "no number": ("openai-chat", {"max_tokens": "few"}),
+    "a flag": ("openai-chat", {"max_tokens": True}),
+    "a list": ("openai-chat", {"max_tokens": [1]}),
+    "an object": ("openai-chat", {"max_tokens": {"max_tokens": 1}}),
+    "several answers": ("openai-chat", {"max_tokens": 500, "n": 8}),
+    "several answers by default": ("openai-chat", {"n": 4}),
+    "a text of answers": ("openai-chat", {"max_tokens": 500, "n": " 8 "}),
+    "a float of answers": ("openai-chat", {"max_tokens": 500, "n": 8.0}),
+    "candidates": ("openai-chat", {"max_tokens": 500, "best_of": 8}),
+    "prompts": ("openai-chat", {"max_tokens": 500, "prompt": ["a"] * 8}),
+    "Responses": ("openai-responses", {"metadata": {"max_output_tokens": 1}, "max_output_tokens": 4000}),
+    "Anthropic": ("anthropic", {"metadata": {"max_tokens": 1}, "max_tokens": 4000}),
+    "Gemini": ("gemini", {"labels": {"maxOutputTokens": "1"}, "generationConfig": {"maxOutputTokens": 4000}}),
+    "Gemini in snakes": ("gemini", {"generation_config": {"max_output_tokens": 4000}, "maxOutputTokens": 1}),
+    "Gemini, mixed": ("gemini", {"generationConfig": {"maxOutputTokens": 1, "max_output_tokens": 4000}}),
+    "Gemini's candidates": ("gemini", {"generationConfig": {"maxOutputTokens": 500, "candidateCount": 8}}),
+    "Gemini's text": ("gemini", {"generationConfig": {"maxOutputTokens": "500", "candidate_count": "8"}}),
+    "unified": ("unified", {"metadata": {"max_output_tokens": 1}, "max_output_tokens": 4000}),
+    "half of a character": ("openai-chat", {"user": "\ud800", "max_tokens": 500, "n": 8}),
+    "half of a key": ("gemini", {"\udc00": 1, "generationConfig": {"maxOutputTokens": 4000}}),
+}
+
+
+@pytest.mark.parametrize("kind", STEERING)
+def test_a_request_cannot_lower_what_it_reserves(kind: str) -> None:
+    protocol, more = STEERING[kind]
+    body = json.dumps({"model": "m", **more}).encode()
+    assert estimate_output(CODECS[protocol], body) in (4000, 4096)
+    assert estimate_output(CODECS[protocol], json.dumps({"model": "m", **more}, indent=1).encode()) in (4000, 4096)
+
+
+def test_what_a_request_reserves_for_its_output() -> None:
+    chat, gemini = CODECS["openai-chat"], CODECS["gemini"]
+    assert estimate_output(chat, b'{"model":"m"}') == 1024
+    assert estimate_output(chat, b'{"max_tokens":null}') == 1024
+    assert estimate_output(chat, b'{"max_tokens":7}') == 7
+    assert estimate_output(chat, b'{"max_tokens":700}', 50) == 50
+    assert estimate_output(chat, b'{"model":"m"}', 3000) == 3000
+    assert estimate_output(chat, b'{"n":0,"max_tokens":7}') == 7
+    assert estimate_output(chat, b'{"n":null,"max_tokens":7}') == 7
+    assert estimate_output(chat, b"--boundary") == 1024
+    assert estimate_output(chat, b'{"n":1e30}') == 2**48
+    assert estimate_output(gemini, b'{"generationConfig":null}') == 1024
+    assert estimate_output(gemini, b'{"generationConfig":{"maxOutputTokens":1,"maxOutputTokens":3000}}') == 3000
+
+
+@pytest.mark.parametrize("kind", ["metadata", "two limits", "several answers", "Gemini, mixed", "letters", "an image"])
+def test_concurrent_requests_do_not_pass_a_limit_that_allows_one(kind: str, tmp_path: Path) -> None:
+    letters = "A" * 14_000
+    url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{letters}"}}
+    steering = {
+        **STEERING,
+        "letters": ("openai-chat", {"messages": [{"role": "user", "content": letters}], "max_tokens": 1}),
+        "an image": ("openai-chat", {"messages": [{"role": "user", "content": [url]}], "max_tokens": 1}),
+    }
+    protocol, more = steering[kind]
+
+    def waits(peer: ScriptedConnection) -> None:
+        peer.wait_for_release()
+        peer.send(play_script(protocol, False))
+
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 7000\n") as served:
+        scene = served.scene(protocol, waits)
+        running = open_call(served, protocol, scene.model, False, sent_key("ana"), **more)
+        assert scene.reached.wait(PATIENCE)
+        for _ in range(5):
+            assert refused(protocol, call(served, protocol, scene.model, False, sent_key("ana"), **more))
+        scene.go.set()
+        assert running.start().read()
+        running.disconnect()
+        assert len(scene.asked) == 1
+
+
+@STREAMS
+@pytest.mark.parametrize("background", [False, True])
+def test_the_history_that_a_request_continues_is_reserved(background: bool, stream: bool, tmp_path: Path) -> None:
+    def waits(peer: ScriptedConnection) -> None:
+        peer.wait_for_release()
+        peer.send(play_script("openai-chat", stream or background))
+
+    store = f"sqlite://{tmp_path}/store.db"
+    with limited(tmp_path, "[[limits]]\ntokens_per_day = 20000\n", store=store) as served:
+        scene = served.scene("openai-chat", huge_use("openai-chat", 5, 5), waits)
+        long = [{"role": "user", "content": "Some words. " * 4000}]
+        asked = ("openai-responses", scene.model)
+        first = call(served, *asked, False, sent_key("ana"), input=long, store=True)
+        assert first.status == 200
+        more = {"previous_response_id": first.json()["id"], "store": True, "max_output_tokens": 100}
+        if background:
+            more["background"] = True
+        running = open_call(served, *asked, stream, sent_key("ana"), **more)
+        assert scene.reached.wait(PATIENCE)
+        wait_until(lambda: len(scene.asked) == 2)
+        for _ in range(3):
+            more["background"] = False
+            assert refused("openai-responses", call(served, *asked, False, sent_key("ana"), **more))
+        scene.go.set()
+        assert running.start().read()
+        running.disconnect()
+        assert len(scene.asked) == 2
 
 
 UNREAD_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -453,6 +793,126 @@ def test_requests_that_cannot_be_counted_are_refused(
         if is_refused:
             assert "the limit `x` cannot be applied to this endpoint" in refused(protocol, got, 403)
         assert (got.status, len(scene.asked)) == ((403, 0) if is_refused else (200, 1))
+
+
+COSTLY_REQUESTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "videos": ("openai-chat", "POST", "/v1/videos", {"model": "{model}", "prompt": "A cat"}),
+    "a remix": ("openai-chat", "POST", "/v1/videos/video_1/remix", {"prompt": "A dog {mark}"}),
+    "images": ("openai-chat", "POST", "/v1/images/generations", {"model": "{model}", "prompt": "A cat"}),
+    "edited images": ("openai-chat", "POST", "/v1/images/edits", {"model": "{model}", "prompt": "A cat"}),
+    "speech": ("openai-chat", "POST", "/v1/audio/speech", {"model": "{model}", "input": "Hi", "voice": "alloy"}),
+    "transcriptions": ("openai-chat", "POST", "/v1/audio/transcriptions", {"model": "{model}"}),
+    "fine-tuning": ("openai-chat", "POST", "/v1/fine_tuning/jobs", {"model": "{model}", "training_file": "f"}),
+    "fine-tuning that goes on": ("openai-chat", "POST", "/v1/fine_tuning/jobs/{mark}/resume", {}),
+    "runs": ("openai-chat", "POST", "/v1/threads/{mark}/runs", {"assistant_id": "a"}),
+    "Imagen": ("gemini", "POST", "/v1beta/models/{model}:predict", {"instances": []}),
+    "Veo": ("gemini", "POST", "/v1beta/models/{model}:predictLongRunning", {"instances": []}),
+    "caches": ("gemini", "POST", "/v1beta/cachedContents", {"contents": [], "displayName": "{mark}"}),
+    "indexed files": ("gemini", "POST", "/v1beta/fileSearchStores/{mark}:importFile", {"fileName": "files/1"}),
+    "interactions": ("gemini", "POST", "/v1beta/interactions", {"model": "{model}", "input": "Hi"}),
+}
+STORAGE_REQUESTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "containers": ("openai-chat", "POST", "/v1/containers", {"name": "{mark}"}),
+    "files in them": ("openai-chat", "POST", "/v1/containers/{mark}/files", {"file_id": "f"}),
+    "vector stores": ("openai-chat", "POST", "/v1/vector_stores", {"name": "{mark}"}),
+    "vector stores that live longer": ("openai-chat", "POST", "/v1/vector_stores/{mark}", {"expires_after": {}}),
+    "threads": ("openai-chat", "POST", "/v1/threads", {"metadata": {"name": "{mark}"}}),
+    "caches that live longer": ("gemini", "PATCH", "/v1beta/cachedContents/{mark}", {"ttl": "3600s"}),
+}
+FREE_REQUESTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "uploads": ("openai-chat", "POST", "/v1/uploads", {"filename": "{mark}", "bytes": 3, "purpose": "batch"}),
+    "parts of uploads": ("openai-chat", "POST", "/v1/uploads/{mark}/complete", {"part_ids": []}),
+    "conversations": ("openai-chat", "POST", "/v1/files", {"purpose": "{mark}"}),
+    "cancelled batches": ("openai-chat", "POST", "/v1/batches/{mark}/cancel", {}),
+    "lists": ("openai-chat", "GET", "/v1/files/{mark}", {}),
+    "videos that are looked at": ("openai-chat", "GET", "/v1/videos/{mark}", {}),
+    "deleted containers": ("openai-chat", "DELETE", "/v1/containers/{mark}", {}),
+    "moderations": ("openai-chat", "POST", "/v1/moderations", {"model": "{model}", "input": "Hi"}),
+    "cancelled batches of Claude": ("anthropic", "POST", "/v1/messages/batches/{mark}/cancel", {}),
+}
+FORWARDED = {**COSTLY_REQUESTS, **STORAGE_REQUESTS, **FREE_REQUESTS}
+
+
+def forwarded(served: Served, scene: Scene, kind: str) -> RawAnswer:
+    _, method, path, body = FORWARDED[kind]
+    names = {"{model}": scene.model, "{mark}": f"x-{scene.mark}"}
+    text = json.dumps(body)
+    for name, value in names.items():
+        path, text = path.replace(name, value), text.replace(name, value)
+    return ask(served.port, method, path, b"" if method in ("GET", "DELETE") else text.encode(), sent_key("ana"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "refused_kinds"),
+    [
+        ("dollars_per_day = 100", {*COSTLY_REQUESTS, *STORAGE_REQUESTS}),
+        ("tokens_per_day = 100000", {*COSTLY_REQUESTS}),
+        ("dollars_per_day = 100\nsoft = true", set()),
+        ('key = "ben"\ndollars_per_day = 100', set()),
+    ],
+)
+def test_a_limit_sees_everything_that_costs_money(limit: str, refused_kinds: set[str], tmp_path: Path) -> None:
+    """Whatever the gateway does not know to be free, or cannot count, does not pass a hard limit."""
+    with limited(tmp_path, f'[[limits]]\nname = "x"\n{limit}\n', "shared_objects = true\n") as served:
+        for kind, (protocol, *_) in FORWARDED.items():
+            scene = served.scene(protocol, answer(200, b'{"id":"x_1","name":"x/1"}'))
+            got = forwarded(served, scene, kind)
+            if kind in refused_kinds:
+                assert "the limit `x` cannot be applied to this endpoint" in refused(protocol, got, 403)
+            assert (got.status, len(scene.asked)) == ((403, 0) if kind in refused_kinds else (200, 1)), kind
+        assert used(served) == {}
+
+
+def test_every_request_to_a_provider_is_one(tmp_path: Path) -> None:
+    most = len(FORWARDED)
+    limits = f'[[limits]]\nname = "x"\nrequests_per_minute = {most}\nparallel_requests = 1\n'
+    with limited(tmp_path, limits, "shared_objects = true\n") as served:
+        stop_clock(served)
+        scenes = {}
+        for number, (kind, (protocol, *_)) in enumerate(FORWARDED.items(), 1):
+            scenes[kind] = served.scene(protocol, answer(200, b'{"id":"x_1","name":"x/1"}'))
+            assert forwarded(served, scenes[kind], kind).status == 200, kind
+            assert used(served) == {"x/requests_per_minute": number}, kind
+        for kind, scene in scenes.items():
+            assert refused(FORWARDED[kind][0], forwarded(served, scene, kind))
+
+
+def test_an_endpoint_is_free_only_if_its_table_says_so() -> None:
+    (endpoint,) = parse_passthrough_endpoints("GET,POST,PUT,PATCH,DELETE /v1/new body create")
+    costs = {method: endpoint.find_cost(method) for method in ("GET", "HEAD", "DELETE", "POST", "PUT", "PATCH")}
+    assert costs == {"GET": "free", "HEAD": "free", "DELETE": "free", "POST": "", "PUT": "", "PATCH": ""}
+
+
+def test_a_limit_for_other_models_does_not_refuse_images(tmp_path: Path) -> None:
+    limits = '[[limits]]\nname = "x"\nmodel = "claude-*"\ndollars_per_day = 1\n'
+    with limited(tmp_path, limits) as served:
+        scene = served.scene("openai-chat", answer(200, b"{}"))
+        assert forwarded(served, scene, "images").status == 200
+
+
+EMBEDDING_PRICE = '[models."embed-*"]\nprovider = "chat"\n[models."embed-*".facts.prices]\ninput = 10\n'
+
+
+@pytest.mark.parametrize("usage", [b'{"prompt_tokens":200,"total_tokens":200}', b"null", b'{"prompt_tokens":0}'])
+def test_embeddings_need_no_price_for_output(usage: bytes, tmp_path: Path) -> None:
+    with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 1\n{EMBEDDING_PRICE}') as served:
+        scene = served.scene("openai-chat", answer(200, b'{"data":[[0.1,0.2]],"usage":%b}' % usage), model="embed")
+        body = json.dumps({"model": scene.model.partition("/")[2], "input": "Hi " * 200}).encode()
+        assert ask(served.port, "POST", "/v1/embeddings", body, sent_key("ana")).status == 200
+        counted = used(served)["x/dollars_per_day"]
+        assert counted == 2_000_000 or estimate_body_tokens(scene.asked[0].body) * 10_000 <= counted < 3_000_000
+
+
+@STREAMS
+@pytest.mark.parametrize("usage", [b"null", b'{"prompt_tokens":0,"completion_tokens":0}'])
+def test_a_completion_of_unknown_usage_counts_what_was_seen(usage: bytes, stream: bool, tmp_path: Path) -> None:
+    frame = b'data: {"choices":[{"text":"word "}]}\n\n'
+    whole = b'{"choices":[{"text":"%b"}],"usage":%b}' % (b"word " * 9000, usage)
+    with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\n') as served:
+        scene = served.scene("openai-chat", write_chunked(*[frame * 1000] * 9) if stream else answer(200, whole))
+        body = json.dumps({"model": scene.model, "prompt": "Hi", "max_tokens": 90000, "stream": stream}).encode()
+        assert ask(served.port, "POST", "/v1/completions", body, sent_key("ana")).status == 200
+        assert 9_000 <= used(served)["x/tokens_per_day"] < 14_000
 
 
 def test_endpoints_that_only_pass_through_count(tmp_path: Path) -> None:
@@ -505,13 +965,13 @@ def test_a_response_in_the_background_holds_its_place_until_it_ends(tmp_path: Pa
         more = {"background": True, "store": True}
         started = call(served, "openai-responses", scene.model, False, sent_key("ana"), **more)
         assert started.status == 200
-        assert scene.reached.wait(10)
+        assert scene.reached.wait(PATIENCE)
         assert refused(
             "openai-responses", call(served, "openai-responses", scene.model, False, sent_key("ana"), **more)
         )
         scene.go.set()
         path = f"/v1/responses/{started.json()['id']}"
-        until(lambda: ask(served.port, "GET", path, headers=sent_key("ana")).json()["status"] == "completed")
+        wait_until(lambda: ask(served.port, "GET", path, headers=sent_key("ana")).json()["status"] == "completed")
         assert list(used(served)) == ["x/tokens_per_day"]
 
 
@@ -591,13 +1051,14 @@ def test_dollars(tmp_path: Path) -> None:
         assert float(got.headers["retry-after"]) > 0
 
 
-@pytest.mark.parametrize("switch", ["open", "closed"])
+@pytest.mark.parametrize("switch", ["open", "closed", ""])
 def test_a_model_without_a_price(switch: str, tmp_path: Path) -> None:
-    limits = f'[[limits]]\nname = "budget"\ndollars_per_month = 5\non_unknown_price = "{switch}"\n'
+    given = f'on_unknown_price = "{switch}"\n' if switch else ""
+    limits = f'[[limits]]\nname = "budget"\ndollars_per_month = 5\n{given}'
     with limited(tmp_path, limits) as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False), model="unheard-of")
         got = call(served, "openai-chat", scene.model, False, sent_key("ana"))
-        if switch == "closed":
+        if switch != "open":
             assert "no price is known for `chat/unheard-of-" in refused("openai-chat", got, 403)
         else:
             assert got.status == 200
@@ -606,11 +1067,53 @@ def test_a_model_without_a_price(switch: str, tmp_path: Path) -> None:
             assert event["provider"] == "chat"
 
 
+def test_a_fallback_without_a_price_is_not_asked(tmp_path: Path) -> None:
+    rules = f'{PRICES}[models.pair]\nprovider = "chat"\nmodel = "priced-s901x"\nfallbacks = ["chat/unheard-of-s902x"]\n'
+    with limited(tmp_path, f'[[limits]]\nname = "x"\ndollars_per_day = 5\n{rules}') as served:
+        first = served.scene("openai-chat", busy("openai-chat"))
+        second = served.scene("openai-chat", play_script("openai-chat", False))
+        served.wire._scenes |= {b"s901x": first, b"s902x": second}
+        assert call(served, "openai-chat", "pair", False, sent_key("ana")).status == 503
+        assert not second.asked
+        assert used(served) == {}
+
+
+def test_the_limit_of_a_key_refuses_models_without_a_price(tmp_path: Path) -> None:
+    own = f'[[server.keys]]\nname = "own"\nsha256 = "{hashlib.sha256(b"tw-own-key-0123456789").hexdigest()}"\n'
+    own += "limits = { dollars_per_day = 5 }\n"
+    with limited(tmp_path, own) as served:
+        scene = served.scene("openai-chat", play_script("openai-chat", False), model="unheard-of")
+        got = call(served, "openai-chat", scene.model, False, {"x-toolwire-key": "tw-own-key-0123456789"})
+        assert "no price is known" in refused("openai-chat", got, 403)
+        assert asked(served, scene, "ana") == 200
+
+
 def event_of(served: Served, kind: str) -> dict[str, Any]:
     while True:
-        found: dict[str, Any] = json.loads(served.lines.get(timeout=10))
+        found: dict[str, Any] = json.loads(served.lines.get(timeout=PATIENCE))
         if found.get("event") == kind:
             return found
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "soft", "status"), [(True, "", 503), (True, "soft = true\n", 200), (False, "", 200)]
+)
+def test_counters_that_are_busy_open_no_limit(is_busy: bool, soft: str, status: int, tmp_path: Path) -> None:
+    """Clients can make them busy; only counters that are down let requests pass."""
+
+    class Unusable(MemoryCounters):
+        async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
+            return StoreDown("the reason", is_busy)
+
+    with limited(tmp_path, f"[[limits]]\ntokens_per_day = 50000\n{soft}") as served:
+        scene = served.scene("openai-chat", play_script("openai-chat", False))
+        served.gateway._reservations.counters = Unusable()  # type: ignore[union-attr]
+        got = call(served, "openai-chat", scene.model, False, sent_key("ana"))
+        assert got.status == status
+        if status == 503:
+            assert "because its counters are busy" in refused("openai-chat", got, 503)
+        event = event_of(served, "counters_busy" if is_busy else "counters_unavailable")
+        assert (event["level"], event["message"]) == ("error", "the reason")
 
 
 # --- soft limits, metrics ---------------------------------------------------------------------------------------------
@@ -656,6 +1159,37 @@ def test_what_was_used_is_known_after_a_restart(tmp_path: Path) -> None:
             assert statuses == expected
 
 
+@NEEDS_REDIS
+@pytest.mark.parametrize(
+    ("limit", "refused_keys"),
+    [
+        ("tokens_per_month = 2500", "ana ben ci"),
+        ('per = "team"\ntokens_per_day = 2500', "ana ben"),
+        ('key = "ana"\ntokens_per_hour = 2500', "ana"),
+        ('model = "PRICED-*"\ndollars_per_month = 0.003', "ana ben ci"),
+    ],
+)
+def test_a_redis_that_forgets_is_told_by_the_ledger(
+    limit: str, refused_keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, its restart would give everybody a new budget."""
+    from redis import Redis
+
+    prices = '[models."chat/priced-*".facts.prices]\ninput = 1\noutput = 1\n'
+    url = redis_server.fresh_url(str(tmp_path))
+    more = f'[counters]\nurl = "{url}"\n{prices}[[limits]]\nname = "x"\n{limit}\n'
+    with limited(tmp_path, more, store=f"sqlite://{tmp_path}/store.db") as served, Redis.from_url(url) as redis:
+        now = stop_clock(served)
+        monkeypatch.setattr(time, "time", lambda: now)  # for the rows of the ledger
+        scene = served.scene("openai-chat", huge_use("openai-chat", 1150, 50), model="priced")
+        assert [asked(served, scene, "ana", max_tokens=50) for _ in range(2)] == [200, 200]
+        wait_until(lambda: not served.gateway._ledger.queued_rows)  # type: ignore[union-attr]
+        wait_until(lambda: served.gateway._ledger._task is None)  # type: ignore[union-attr]
+        redis.flushdb()
+        statuses = {key: asked(served, scene, key, max_tokens=1000) for key in KEYS}
+        assert statuses == {key: 429 if key in refused_keys.split() else 200 for key in KEYS}
+
+
 def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) -> None:
     with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 3500\n') as served:
         scene = served.scene("openai-chat", huge_use("openai-chat", 1000, 0))
@@ -664,7 +1198,7 @@ def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) 
         file = tmp_path / "toolwire.toml"
         file.write_text(file.read_text().replace("tokens_per_day = 3500", "tokens_per_day = 1050"))
         served.gateway.start_reload()
-        until(lambda: served.gateway.config.limits[0].tokens_per_day == 1050)
+        wait_until(lambda: served.gateway.config.limits[0].tokens_per_day == 1050)
         assert asked(served, scene, "ana", max_tokens=100) == 429
 
 

@@ -33,6 +33,7 @@ from toolwire.gateway.config.config import ServerSettings, Timeouts
 from toolwire.gateway.server.admission import MIN_RETRIES, Admission
 from toolwire.gateway.server.memory import DENSEST_WEIGHT, memory_limit, weigh_body
 from toolwire.gateway.server.server import MAX_EXCESS
+from waits import PATIENCE
 
 HEALTH = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 OK = b"HTTP/1.1 200 OK"
@@ -42,7 +43,7 @@ OVERLOADED = {"anthropic": b"HTTP/1.1 529 "}
 
 def hold(line: ScriptedConnection) -> None:
     """An answer that comes when it is told to."""
-    assert line.scene.go.wait(30)
+    assert line.scene.go.wait(PATIENCE)
     line.send(whole("openai-chat"))
 
 
@@ -483,7 +484,7 @@ def test_a_provider_that_is_down_is_not_asked_twice_by_everybody(tmp_path: Path)
     """Only ten of forty may try again at the same time; the others get the failure at once."""
 
     def fail(line: ScriptedConnection) -> None:
-        assert line.scene.go.wait(30)
+        assert line.scene.go.wait(PATIENCE)
         line.send(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n")
 
     async def test() -> None:
