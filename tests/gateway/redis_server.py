@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 
-from gateway.postgres import PASSWORD, free_port
+from gateway.postgres import PASSWORD
+from waits import free_port
 
 
 def find_program() -> str | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+import sqlite3
+import threading
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from toolwire.gateway.usage.counters import (
 )
 from toolwire.gateway.usage.counters_memory import MemoryCounters
 from toolwire.gateway.usage.reservations import Reservations
+from waits import PATIENCE
 
 LEASE = 30.0
 UNITS = ("minute", "hour", "day", "month", "none")
@@ -143,6 +147,13 @@ class Own:
 async def play(counters: Own, model: Model, steps: list[tuple[str, Any]]) -> None:
     """Do the same with both, and compare what they say after every step."""
     sizes: dict[str, int] = {}
+    try:
+        await play_steps(counters, model, steps, sizes)
+    finally:  # the next history begins at another time, and nothing of this one may wait for its end
+        await counters.settle([Settlement(id, (0,) * size) for id, size in sizes.items()])
+
+
+async def play_steps(counters: Own, model: Model, steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
     for number, (step, what) in enumerate(steps):
         if step == "reserve":
             id = f"r{number}"
@@ -245,6 +256,316 @@ def test_gateways_that_race_never_pass_a_limit(backend: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("backend", SHARED)
+def test_more_requests_at_once_than_connections_never_pass_a_limit(backend: str, tmp_path: Path) -> None:
+    """They wait for each other. Nobody takes that for a store that is down, which would let them pass."""
+
+    async def run() -> None:
+        async with opened(backend, tmp_path, Clock()) as counters:
+            asked = [counters.reserve(f"r{number}", [Charge("requests", "day", 1, 50)], LEASE) for number in range(300)]
+            answers = await asyncio.gather(*asked)
+            assert [answer for answer in answers if isinstance(answer, StoreDown)] == []
+            assert sum(isinstance(answer, Reserved) and not answer.refused for answer in answers) == 50
+
+    asyncio.run(run())
+
+
+@NEEDS_REDIS
+def test_a_redis_that_takes_no_more_connections_is_asked_at_those_that_are_open() -> None:
+    from redis import Redis
+
+    from toolwire.gateway.usage.counters_redis import RedisCounters
+
+    async def run() -> None:
+        with redis_server.own_server() as server, Redis.from_url(server.url()) as operator:
+            operator.config_set("maxclients", 2)  # one of them is the operator's
+            counters = RedisCounters(server.url(), clock=Clock())
+            asked = [counters.reserve(f"r{number}", [Charge("requests", "day", 1, 50)], LEASE) for number in range(300)]
+            answers = await asyncio.gather(*asked)
+            assert sum(isinstance(answer, Reserved) and not answer.refused for answer in answers) == 50
+            assert sum(isinstance(answer, StoreDown) for answer in answers) == 0
+            await counters.close()
+
+    asyncio.run(run())
+
+
+@NEEDS_REDIS
+def test_a_redis_that_has_forgotten_is_told_once_what_was_used(tmp_path: Path) -> None:
+    """However many gateways find out at the same time. A window that is there is not asked for."""
+    asked: list[tuple[int, int]] = []
+
+    async def find_used(start: int, end: int) -> int | StoreDown:
+        asked.append((start, end))
+        await asyncio.sleep(0)
+        return 40
+
+    async def run() -> None:
+        clock = Clock()
+        charges = [Charge("requests", "minute", 1, 1000), Charge("tokens", "day", 1, 50, find_used)]
+        async with opened("redis", tmp_path, clock) as first, opened("redis", tmp_path, clock) as second:
+            reserving = [one.reserve(f"{n}-{id(one)}", charges, LEASE) for n in range(30) for one in (first, second)]
+            answers = await asyncio.gather(*reserving)
+            assert sum(isinstance(answer, Reserved) and not answer.refused for answer in answers) == 10
+            assert set(asked) == {find_window("day", clock())}
+            asked.clear()
+            result = await second.reserve("last", charges, LEASE)
+            assert isinstance(result, Reserved)
+            assert (result.states[1].taken, result.refused, asked) == (50, (1,), [])
+            clock.time += 86400
+            result = await second.reserve("tomorrow", charges, LEASE)
+            assert isinstance(result, Reserved)
+            assert (result.states[1].taken, result.refused, asked) == (40, (), [find_window("day", clock())])
+
+    asyncio.run(run())
+
+
+@NEEDS_REDIS
+def test_a_redis_that_has_forgotten_while_the_ledger_is_down_is_down_too(tmp_path: Path) -> None:
+    async def find_used(start: int, end: int) -> int | StoreDown:
+        return StoreDown("the ledger is away")
+
+    async def run() -> None:
+        async with opened("redis", tmp_path, Clock()) as counters:
+            charge = Charge("tokens", "day", 1, 50, find_used)
+            assert await counters.reserve("r", [charge], LEASE) == StoreDown("the ledger is away")
+
+    asyncio.run(run())
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward, so that no deadline is a matter of the machine's speed."""
+
+    leapt = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.leapt
+
+
+def let_time_pass() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, LeapingLoop)
+    loop.leapt += PATIENCE
+
+
+def run_leaping(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(work)
+
+
+@NEEDS_REDIS
+@pytest.mark.parametrize("answers_others", [True, False])
+def test_a_redis_that_answers_others_is_busy_and_not_down(
+    answers_others: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from toolwire.gateway.usage import counters_redis
+
+    class SlowRedis(counters_redis.RedisCounters):
+        async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
+            if any("slow" in call.arguments for call in batch):
+                is_sent.set()
+                await asyncio.Event().wait()
+            return await super()._send_batch(batch, loads_scripts)
+
+    async def run() -> None:
+        counters = SlowRedis(redis_server.fresh_url(str(tmp_path)), clock=Clock())
+        slow = asyncio.create_task(counters.reserve("slow", [Charge("requests", "day", 1, 50)], LEASE))
+        await is_sent.wait()
+        if answers_others:
+            assert isinstance(await counters.reserve("quick", [Charge("requests", "day", 1, 50)], LEASE), Reserved)
+        let_time_pass()
+        down = await slow
+        assert isinstance(down, StoreDown)
+        assert down.is_busy is answers_others
+        await counters.close()
+
+    is_sent = asyncio.Event()
+    monkeypatch.setattr(counters_redis, "MAX_WAIT", PATIENCE)
+    monkeypatch.setattr(counters_redis, "TIMEOUT", PATIENCE)
+    run_leaping(run())
+
+
+@NEEDS_REDIS
+def test_what_nobody_waits_for_is_no_answer_of_a_redis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It would make a server that hangs a busy one."""
+    from toolwire.gateway.usage import counters_redis
+
+    class HangingRedis(counters_redis.RedisCounters):
+        async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
+            if batch:
+                await asyncio.Event().wait()
+            return []
+
+    async def run() -> None:
+        counters = HangingRedis(redis_server.fresh_url(str(tmp_path)), clock=Clock())
+        tasks = []
+        for id in ("slow", "left"):
+            tasks.append(asyncio.create_task(counters.reserve(id, [Charge("requests", "day", 1, 50)], LEASE)))
+            await asyncio.sleep(0)
+            if id == "left":
+                counters._queue[-1].answer.cancel()  # as if its client had gone before its turn
+            await asyncio.sleep(0)
+        let_time_pass()
+        down = await tasks[0]
+        assert isinstance(down, StoreDown)
+        assert not down.is_busy
+        await asyncio.wait(tasks)
+        await counters.close()
+
+    monkeypatch.setattr(counters_redis, "MAX_WAIT", PATIENCE)
+    run_leaping(run())
+
+
+@NEEDS_REDIS
+def test_a_call_that_comes_as_the_last_sender_ends_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from toolwire.gateway.usage import counters_redis
+
+    class Redis(counters_redis.RedisCounters):
+        async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
+            answers = await super()._send_batch(batch, loads_scripts)
+            if not late and not loads_scripts:
+                charge = Charge("requests", "day", 1, 50)
+                late.append(asyncio.create_task(self.reserve("late", [charge], LEASE)))
+            return answers
+
+    async def run() -> None:
+        counters = Redis(redis_server.fresh_url(str(tmp_path)), clock=Clock())
+        assert isinstance(await counters.reserve("first", [Charge("requests", "day", 1, 50)], LEASE), Reserved)
+        await asyncio.sleep(0)
+        assert late[0].done() or counters._senders
+        assert isinstance(await late[0], Reserved)
+        await counters.close()
+
+    late: list[asyncio.Task[Any]] = []
+    monkeypatch.setattr(counters_redis, "MAX_CONNECTIONS", 1)
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("answers_others", [True, False])
+def test_a_postgres_that_answers_others_is_busy_and_not_down(answers_others: bool, tmp_path: Path) -> None:
+    from gateway.postgres import schema_of, server
+    from toolwire.gateway.store.postgres_pool import POOL_SIZE, PostgresConnection, PostgresPool
+
+    async def run() -> None:
+        pool = PostgresPool(server().fresh(schema_of(tmp_path)), deadline=PATIENCE)
+        release, held = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def hold(connection: PostgresConnection) -> None:
+            held.release()
+            await release.wait()
+
+        async def wait(connection: PostgresConnection) -> None:
+            await asyncio.Event().wait()
+
+        work = [pool.run_work(hold, is_idempotent=True, deadline=3 * PATIENCE) for _ in range(POOL_SIZE)]
+        holders = [asyncio.create_task(one) for one in work]
+        for _ in holders:
+            await held.acquire()
+        last = asyncio.create_task(pool.run_work(wait, is_idempotent=True))
+        await asyncio.sleep(0)
+        if answers_others:
+            release.set()
+            await asyncio.wait(holders)
+        let_time_pass()
+        down = await last
+        assert isinstance(down, StoreDown)
+        assert down.is_busy is answers_others
+        release.set()
+        await asyncio.wait(holders)
+        await pool.close()
+
+    run_leaping(run())
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_a_postgres_that_takes_no_more_connections_is_busy_and_not_down(
+    has_others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncpg  # type: ignore[import-untyped]
+
+    from gateway.postgres import schema_of, server
+    from toolwire.gateway.store.postgres_pool import PostgresConnection, PostgresPool
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+    async def run() -> None:
+        pool = PostgresPool(server().fresh(schema_of(tmp_path)), deadline=PATIENCE)
+        release, held = asyncio.Event(), asyncio.Event()
+
+        async def hold(connection: PostgresConnection) -> None:
+            held.set()
+            await release.wait()
+
+        holder = asyncio.create_task(pool.run_work(hold, is_idempotent=True))
+        if has_others:
+            await held.wait()
+        monkeypatch.setattr(asyncpg, "connect", refuse)
+        down = await pool.run_work(lambda connection: connection.fetchval("SELECT 1"), is_idempotent=True)
+        assert isinstance(down, StoreDown)
+        assert "too many connections" in down.reason
+        assert down.is_busy is has_others
+        release.set()
+        await asyncio.wait([holder])
+        await pool.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("does_others", [True, False])
+def test_a_file_that_is_used_by_others_is_busy_and_not_down(
+    does_others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolwire.gateway.store import sqlite_worker
+
+    async def run() -> None:
+        begun, release_first, release_second = threading.Event(), threading.Event(), threading.Event()
+        worker = sqlite_worker.SqliteWorker(
+            tmp_path / "store.db", Clock(), sqlite_worker.PRAGMAS, sqlite_worker.MIGRATIONS
+        )
+
+        def hold(_file: sqlite3.Connection, _now: float) -> None:
+            begun.set()
+            release_first.wait()
+
+        first = asyncio.create_task(worker.run_work(hold))
+        await asyncio.to_thread(begun.wait)
+        second = asyncio.create_task(worker.run_work(lambda file, now: release_second.wait()))
+        await asyncio.sleep(0)
+        if does_others:
+            release_first.set()
+            await first
+        let_time_pass()
+        try:
+            down = await second
+            assert isinstance(down, StoreDown)
+            assert down.is_busy is does_others
+        finally:
+            release_first.set()
+            release_second.set()
+            await asyncio.wait([first])
+            await worker.close()
+
+    monkeypatch.setattr(sqlite_worker, "DEADLINE", PATIENCE)
+    run_leaping(run())
+
+
+def test_a_file_that_another_process_has_locked_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolwire.gateway.store import sqlite_worker
+
+    async def run() -> None:
+        async with opened("sqlite", tmp_path, Clock()) as counters:
+            assert isinstance(await counters.reserve("r", [Charge("requests", "day", 1, 50)], LEASE), Reserved)
+            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                down = await counters.reserve("s", [Charge("requests", "day", 1, 50)], LEASE)
+                assert isinstance(down, StoreDown)
+                assert down.is_busy
+
+    monkeypatch.setattr(sqlite_worker, "DEADLINE", PATIENCE)
+    monkeypatch.setattr(sqlite_worker, "OPEN_DEADLINE", 0.1)
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("backend", SHARED)
 def test_a_settlement_that_is_sent_twice_at_the_same_time_counts_once(backend: str, tmp_path: Path) -> None:
     async def run() -> None:
         clock = Clock()
@@ -287,6 +608,30 @@ def test_two_processes_with_one_file_see_each_other_when_they_write(tmp_path: Pa
                 await counters.settle([Settlement("r", (amount,))])
                 await counters._write_task  # type: ignore[attr-defined]
             assert [use.used for use in await first.list_counters()] == [35]  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_removed_gives_no_budget_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with opened("file", tmp_path, clock) as counters:
+            for number, amount in enumerate((60, 30)):
+                await counters.reserve(f"r{number}", [Charge("tokens", "day", 1, 100)], LEASE)
+                await counters.settle([Settlement(f"r{number}", (amount,))])
+                await counters._write_task  # type: ignore[attr-defined]
+                for path in tmp_path.iterdir():
+                    path.unlink()
+            result = await counters.reserve("s", [Charge("tokens", "day", 20, 100)], LEASE)
+            assert isinstance(result, Reserved)
+            assert (result.states[0].taken, result.refused) == (90, (0,))
+            await counters.reserve("t", [Charge("tokens", "day", 1, 100)], LEASE)
+            await counters.settle([Settlement("t", (5,))])
+            await counters._write_task  # type: ignore[attr-defined]
+        async with opened("file", tmp_path, clock) as counters:  # after a restart
+            result = await counters.reserve("u", [Charge("tokens", "day", 1, 100)], LEASE)
+            assert isinstance(result, Reserved)
+            assert result.states[0].taken == 95
 
     asyncio.run(run())
 
@@ -368,7 +713,7 @@ def test_a_bug_does_not_end_the_renewals_for_good() -> None:
         for _ in range(2):
             renewed.clear()
             assert not isinstance(await reservations.reserve([Charge("parallel", "none", 1)]), StoreDown)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await renewed.wait()
             await asyncio.sleep(0)
             await asyncio.sleep(0)

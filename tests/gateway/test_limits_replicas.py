@@ -27,14 +27,15 @@ from gateway.raw_exchange import (
     play_script,
     request_of,
 )
-from gateway.replicas import until
 from gateway.test_limits import huge_use
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.counters import Counters
 from toolwire.gateway.usage.counters_sqlite import SqliteCounters
+from waits import PATIENCE, wait_until
 
-LEASE = 1
+LEASE = 60
+SHORT_LEASE = 4
 """Seconds after which a gateway that was killed gives back what its requests held."""
 
 
@@ -120,9 +121,11 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, limits: str, counters: str = "", size: int = 3, server: str = "") -> Iterator[Fleet]:
+def fleet(
+    folder: Path, limits: str, counters: str = "", size: int = 3, server: str = "", lease: int = LEASE
+) -> Iterator[Fleet]:
     wire = RawProvider()
-    where = f'[counters]\nurl = "{counters}"\nlease = {LEASE}\n[store]\nurl = "none"\n' if counters else ""
+    where = f'[counters]\nurl = "{counters}"\nlease = {lease}\n[store]\nurl = "none"\n' if counters else ""
     (folder / "toolwire.toml").write_text(configuration(wire, server, where + limits))
     with closing(wire):
         made = Fleet(folder, wire)
@@ -162,14 +165,14 @@ def test_together_they_never_use_more_than_a_limit_and_count_nothing_twice(
         ]
         statuses = [one.result().status for one in asked]
         assert set(statuses) == {200, 429}
-        until(lambda: shared.use()["x/tokens_per_month"][1] == 0)
+        wait_until(lambda: shared.use()["x/tokens_per_month"][1] == 0)
         served = statuses.count(200)
         assert len(scene.asked) == served
         assert shared.use() == {"x/tokens_per_month": (500 * served, 0)}
         # Each reserves about 500 tokens, so the last ones come close to the limit.
         assert 500 * served <= 20000
         while send(three.processes[0], scene.model, max_tokens=460).status == 200:
-            until(lambda: shared.use()["x/tokens_per_month"][1] == 0)
+            wait_until(lambda: shared.use()["x/tokens_per_month"][1] == 0)
         assert 19000 < shared.use()["x/tokens_per_month"][0] <= 20000
 
 
@@ -178,33 +181,33 @@ def test_parallel_requests_of_all_together(shared: CounterServer, tmp_path: Path
     with fleet(tmp_path, limit, shared.url) as three, ThreadPoolExecutor(15) as threads:
         scene = three.wire.scene("openai-chat", waits)
         asked = [threads.submit(send, process, scene.model) for _ in range(5) for process in three.processes]
-        until(lambda: sum(one.done() for one in asked) == 11)
+        wait_until(lambda: sum(one.done() for one in asked) == 11)
         assert shared.use() == {"x/parallel_requests": (0, 4)}
         scene.go.set()
         assert sorted(one.result().status for one in asked) == [200] * 4 + [429] * 11
-        until(lambda: shared.use() == {})
+        wait_until(lambda: shared.use() == {})
 
 
 def test_a_gateway_that_is_killed_gives_back_what_it_held(shared: CounterServer, tmp_path: Path) -> None:
     limit = '[[limits]]\nname = "x"\nparallel_requests = 2\ntokens_per_month = 100000\n'
-    with fleet(tmp_path, limit, shared.url) as three, ExitStack() as lines:
+    with fleet(tmp_path, limit, shared.url, lease=SHORT_LEASE) as three, ExitStack() as lines:
         first, second, third = three.processes
         quick = three.wire.scene("openai-chat", huge_use("openai-chat", 400, 100))
         slow = three.wire.scene("openai-chat", waits)
         assert send(first, quick.model).status == 200
         for _ in range(2):
             lines.callback(held(first, slow.model).disconnect)
-        until(lambda: len(slow.asked) == 2)
+        wait_until(lambda: len(slow.asked) == 2)
         assert send(second, quick.model).status == 429
         # They last longer than a lease, because they are renewed while they run.
         start = shared.lease_end()
-        until(lambda: shared.lease_end() > start + LEASE)
+        wait_until(lambda: shared.lease_end() > start + SHORT_LEASE)
         assert send(second, quick.model).status == 429
         assert shared.use()["x/parallel_requests"] == (0, 2)
         three.kill(first)
-        until(lambda: send(second, quick.model).status == 200)
+        wait_until(lambda: send(second, quick.model).status == 200)
         assert send(third, quick.model).status in (200, 429)
-        until(lambda: "x/parallel_requests" not in shared.use())
+        wait_until(lambda: "x/parallel_requests" not in shared.use())
         used, reserved = shared.use()["x/tokens_per_month"]
         assert (used % 500, reserved) == (0, 0)
         assert used == 500 * len(quick.asked)
@@ -236,7 +239,7 @@ def test_a_store_that_is_down_closes_dollars_and_opens_the_rest(kind: str, tmp_p
         priced = one.wire.scene("openai-chat", play_script("openai-chat", False), model="priced")
         running = held(process, free.model)
         stack.callback(running.disconnect)
-        assert free.reached.wait(10)
+        assert free.reached.wait(PATIENCE)
         server.stop()
         got = send(process, priced.name)
         assert got.status == 503
@@ -248,9 +251,9 @@ def test_a_store_that_is_down_closes_dollars_and_opens_the_rest(kind: str, tmp_p
         assert running.start().status == 200
         assert "counters_unavailable" in process.says("counters_unavailable")
         server.start()
-        until(lambda: send(process, priced.name).status == 200)
+        wait_until(lambda: send(process, priced.name).status == 200)
         assert "counters_available" in process.says("counters_available")
-        until(lambda: shared.use().get("rate/tokens_per_month") == (500, 0))
+        wait_until(lambda: shared.use().get("rate/tokens_per_month") == (500, 0))
 
 
 def test_a_single_gateway_that_is_killed_knows_what_it_has_used(tmp_path: Path) -> None:
@@ -264,9 +267,9 @@ def test_a_single_gateway_that_is_killed_knows_what_it_has_used(tmp_path: Path) 
         shared = CounterServer("", lambda: SqliteCounters(file), lambda: 0.0)
         scene = one.wire.scene("openai-chat", huge_use("openai-chat", 900, 100), waits, huge_use("openai-chat", 1, 1))
         assert send(process, scene.model, max_tokens=100).status == 200
-        until(lambda: shared.use() == {"x/tokens_per_month": (1000, 0)})
+        wait_until(lambda: shared.use() == {"x/tokens_per_month": (1000, 0)})
         lines.callback(held(process, scene.model, max_tokens=10).disconnect)
-        until(lambda: len(scene.asked) == 2)
+        wait_until(lambda: len(scene.asked) == 2)
         one.kill(process)
         again = one.start()
         assert send(again, scene.model, max_tokens=400).status == 429  # tokens
@@ -283,15 +286,15 @@ def test_the_workers_of_one_gateway_share_their_limits(tmp_path: Path) -> None:
         (process,) = one.processes
         scene = one.wire.scene("openai-chat", waits)
         asked = [threads.submit(send, process, scene.model) for _ in range(15)]
-        until(lambda: sum(got.done() for got in asked) == 11)
+        wait_until(lambda: sum(got.done() for got in asked) == 11)
         scene.go.set()
         assert sorted(got.result().status for got in asked) == [200] * 4 + [429] * 11
         shared = CounterServer("", lambda: SqliteCounters(file), lambda: 0.0)
-        until(lambda: [held for _, held in shared.use().values()] == [0])
+        wait_until(lambda: [held for _, held in shared.use().values()] == [0])
         one.stop(process)
         before = shared.use()
         again = one.start()
         scene.plays[:] = [huge_use("openai-chat", 400, 100)]
         assert send(again, scene.model).status == 200
         one.stop(again)  # a killed supervisor would leave its workers behind
-        until(lambda: shared.use() == {"x/tokens_per_month": (before["x/tokens_per_month"][0] + 500, 0)})
+        wait_until(lambda: shared.use() == {"x/tokens_per_month": (before["x/tokens_per_month"][0] + 500, 0)})

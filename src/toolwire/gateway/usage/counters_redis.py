@@ -1,4 +1,5 @@
 """Counters in Redis or Valkey, which several gateways share. Each operation is one Lua script, which runs as a whole.
+Operations that begin while all connections are in use are sent together, so that there are never too few of them.
 
 Keys, all in one hash slot: `{toolwire}:c:COUNTER:START` is a window of a counter (a hash: `used`, `held`),
 `{toolwire}:r:ID` a reservation (a list: `held` or `released`, then each counter's key and amount), and
@@ -7,25 +8,42 @@ Keys, all in one hash slot: `{toolwire}:c:COUNTER:START` is a window of a counte
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import sha1
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.counters import KEPT_SECONDS, NO_END, Charge, CounterState, CounterUse, Reserved, Settlement
+from toolwire.gateway.usage.counters import (
+    KEPT_SECONDS,
+    NO_END,
+    Charge,
+    CounterState,
+    CounterUse,
+    Persistence,
+    Reserved,
+    Settlement,
+)
 
 TIMEOUT = 2.0
 """Seconds to connect, and for an answer."""
 RETRY_DELAY = 1.0
 """Seconds until a server that is down is asked again."""
-MAX_CONNECTIONS = 64
+MAX_WAIT = 5.0
+"""Seconds that an operation may take, with waiting for a connection: longer than a connection needs to fail twice."""
+MAX_CONNECTIONS = 4
+"""At the same time. Servers limit their clients, and there may be many gateways."""
+MAX_BATCH = 256
+"""Operations that are sent together."""
 _PREFIX = "{toolwire}:"
 _LEASES = f"{_PREFIX}leases"
 _BARE_KEPT_SECONDS = 30 * 86400
@@ -86,25 +104,29 @@ release_expired()
 local lease, id = tonumber(ARGV[2]), ARGV[3]
 local key = prefix .. 'r:' .. id
 local is_known = redis.call('EXISTS', key) == 1
-local states, refused, reservation = {{}}, {{}}, {{'held'}}
-for place = 4, #ARGV, 4 do
+local states, refused, reservation, forgotten = {{}}, {{}}, {{'held'}}, {{}}
+for place = 4, #ARGV, 5 do
     local counter, unit = ARGV[place], ARGV[place + 1]
     local amount, limit = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
     local start, ends = find_window(unit)
     local window = prefix .. 'c:' .. counter .. ':' .. text(start)
+    if ARGV[place + 4] == '1' and redis.call('EXISTS', window) == 0 then
+        forgotten[#forgotten + 1] = {{(place - 4) / 5, text(start), text(ends), window}}
+    end
     local found = redis.call('HMGET', window, 'used', 'held')
     local taken = tonumber(found[1] or 0) + tonumber(found[2] or 0)
     if is_known then taken = taken - amount end
     states[#states + 1] = text(taken)
     states[#states + 1] = string.format('%.6f', ends - now)
-    if not is_known and limit >= 0 and taken + amount > limit then refused[#refused + 1] = (place - 4) / 4 end
+    if not is_known and limit >= 0 and taken + amount > limit then refused[#refused + 1] = (place - 4) / 5 end
     reservation[#reservation + 1] = window
     reservation[#reservation + 1] = text(amount)
 end
+if #forgotten > 0 and not is_known then return {{states, refused, forgotten}} end
 if #refused == 0 and not is_known then
-    for place = 4, #ARGV, 4 do
+    for place = 4, #ARGV, 5 do
         local start, ends = find_window(ARGV[place + 1])
-        local window = reservation[place / 2]
+        local window = reservation[(place - 4) / 5 * 2 + 2]
         redis.call('HSET', window, 'counter', ARGV[place], 'unit', ARGV[place + 1], 'ends', text(ends))
         redis.call('HINCRBY', window, 'held', ARGV[place + 2])
         local kept = ARGV[place + 1] == 'none' and {_BARE_KEPT_SECONDS} or math.ceil(ends - now) + {KEPT_SECONDS}
@@ -114,7 +136,22 @@ if #refused == 0 and not is_known then
     redis.call('EXPIRE', key, math.ceil(lease) + {KEPT_SECONDS})
     redis.call('ZADD', leases, string.format('%.6f', now + lease), id)
 end
-return {{states, refused}}
+return {{states, refused, {{}}}}
+"""
+)
+# Of gateways that find at the same time that a window is not there, the first one fills it.
+_FILL = (
+    _COMMON
+    + f"""
+for place = 2, #ARGV, 5 do
+    local window, ends = ARGV[place], tonumber(ARGV[place + 3])
+    if redis.call('EXISTS', window) == 0 and ends > now then
+        redis.call('HSET', window, 'counter', ARGV[place + 1], 'unit', ARGV[place + 2], 'ends', ARGV[place + 3],
+            'used', ARGV[place + 4])
+        redis.call('EXPIRE', window, math.ceil(ends - now) + {KEPT_SECONDS})
+    end
+end
+return 1
 """
 )
 _SETTLE = (
@@ -178,6 +215,14 @@ return rows
 _ERRORS = (RedisError, OSError)
 
 
+class _Call(Struct, eq=False):
+    """A script that waits for a connection, or for its answer."""
+
+    script: str
+    arguments: tuple[str | float | bytes, ...]
+    answer: asyncio.Future[Any]
+
+
 class RedisCounters:
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         """`clock` replaces that of the server, in tests."""
@@ -186,15 +231,59 @@ class RedisCounters:
         self._client: Redis | None = None
         self._down: StoreDown | None = None
         self._retry_at = 0.0
+        self._queue: deque[_Call] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+        """Each uses one connection."""
+        self._answered = 0
+        """Batches that the server has answered."""
 
     async def reserve(self, id: str, charges: Sequence[Charge], lease: float) -> Reserved | StoreDown:
-        fields = [field for charge in charges for field in (charge.counter, charge.unit, charge.amount, charge.limit)]
-        found = await self._run_script(_RESERVE, lease, id, *fields)
-        if isinstance(found, StoreDown):
-            return found
-        states, refused = found
+        fields = [
+            field
+            for charge in charges
+            for field in (charge.counter, charge.unit, charge.amount, charge.limit, int(charge.find_used is not None))
+        ]
+        while True:
+            found = await self._run_script(_RESERVE, lease, id, *fields)
+            if isinstance(found, StoreDown):
+                return found
+            states, refused, forgotten = found
+            if not forgotten:
+                break
+            # A window may end meanwhile: then the next one is filled, too.
+            down = await self._fill_windows(charges, forgotten)
+            if down is not None:
+                return down
         pairs = zip(states[::2], states[1::2], strict=True)
         return Reserved(tuple(CounterState(int(taken), float(opens)) for taken, opens in pairs), tuple(refused))
+
+    async def _fill_windows(
+        self, charges: Sequence[Charge], forgotten: Sequence[tuple[int, bytes, bytes, bytes]]
+    ) -> StoreDown | None:
+        """Begin windows that are not there with what was used in them: they are new, or the server was restarted and
+        has kept nothing."""
+        fields: list[str | int | bytes] = []
+        for index, start, end, window in forgotten:
+            charge = charges[index]
+            used = await charge.find_used(int(start), int(end)) if charge.find_used is not None else 0
+            if isinstance(used, StoreDown):
+                return used
+            fields += (window, charge.counter, charge.unit, end, used)
+        done = await self._run_script(_FILL, *fields)
+        return done if isinstance(done, StoreDown) else None
+
+    async def find_persistence(self) -> Persistence | StoreDown:
+        try:
+            client = self._open_client()  # one at a time: Redis 6 takes no two names
+            found = {**await client.config_get("appendonly"), **await client.config_get("save")}
+        except ResponseError:
+            return "unknown"
+        except _ERRORS as error:
+            return self._note_failure(error)
+        values = {_read_text(name or ""): _read_text(value or "") for name, value in found.items()}
+        if not values:
+            return "unknown"
+        return "all" if values.get("appendonly") == "yes" else "snapshots" if values.get("save") else "nothing"
 
     def settle_now(self, settlement: Settlement) -> bool:
         return False
@@ -228,6 +317,10 @@ class RedisCounters:
         return None  # keys expire by themselves
 
     async def close(self) -> None:
+        if self._senders:
+            for sender in self._senders:
+                sender.cancel()
+            await asyncio.wait(self._senders)  # nobody waits for their answers any more
         if self._client is not None:
             await self._client.aclose()
 
@@ -239,26 +332,85 @@ class RedisCounters:
                 self._url,
                 socket_timeout=TIMEOUT,
                 socket_connect_timeout=TIMEOUT,
-                max_connections=MAX_CONNECTIONS,
                 retry=Retry(NoBackoff(), 1),
                 client_name="toolwire",
             )
         return self._client
 
     async def _run_script(self, script: str, *values: str | float | bytes) -> Any:
-        if self._down is not None and monotonic() < self._retry_at:
-            return self._down
-        client = self._open_client()
+        if (down := self._find_down()) is not None:
+            return down
         arguments = ("" if self._clock is None else self._clock(), *values)
+        call = _Call(script, arguments, asyncio.get_running_loop().create_future())
+        self._queue.append(call)
+        if len(self._senders) < MAX_CONNECTIONS:
+            self._senders.add(asyncio.create_task(self._send_queue()))
+        answered = self._answered
         try:
-            try:
-                found = await client.evalsha(_SCRIPT_NAMES[script], 1, _LEASES, *arguments)
-            except NoScriptError:
-                found = await client.eval(script, 1, _LEASES, *arguments)
+            await asyncio.wait([call.answer], timeout=MAX_WAIT)
+        finally:
+            call.answer.cancel()  # without effect on an answer; otherwise it is not sent any more
+        if not call.answer.cancelled():
+            return call.answer.result()
+        if self._answered == answered:
+            return self._note_failure(TimeoutError("the server did not answer in time"))
+        what = (
+            f"more requests at the same time than the counters in {self._location} can answer in {MAX_WAIT:g} seconds"
+        )
+        return StoreDown(what, is_busy=True)
+
+    async def _send_queue(self) -> None:
+        try:
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
+                batch = [call for call in batch if not call.answer.done()]
+                if batch and not await self._answer_calls(batch):
+                    return
+        finally:  # in this step, so that nobody counts on a sender that has seen an empty queue
+            self._senders.discard(asyncio.current_task())
+
+    async def _answer_calls(self, batch: list[_Call]) -> bool:
+        """False if this sender cannot do it, and leaves it to others."""
+        answers: Sequence[Any]
+        try:
+            answers = await self._send_batch(batch)
         except _ERRORS as error:
-            return self._note_failure(error)
-        self._down = None
-        return found
+            if len(self._senders) > 1 and self._find_down() is None:
+                # A server can refuse one more connection, and answer at the others: their senders go on with this.
+                self._queue.extendleft(reversed(batch))
+                return False
+            batch += self._queue
+            self._queue.clear()
+            answers = [self._note_failure(error)] * len(batch)
+        else:
+            self._down = None
+            self._answered += 1
+        for call, answer in zip(batch, answers, strict=True):
+            if not call.answer.done():
+                call.answer.set_result(answer)
+        return True
+
+    async def _send_batch(self, batch: Sequence[_Call], loads_scripts: bool = False) -> list[Any]:
+        """The answers. A script that the server does not know is sent in full, once."""
+        pipeline = self._open_client().pipeline(transaction=False)
+        loaded: set[str] = set()
+        for call in batch:
+            if loads_scripts and call.script not in loaded:
+                loaded.add(call.script)
+                pipeline.eval(call.script, 1, _LEASES, *call.arguments)
+            else:
+                pipeline.evalsha(_SCRIPT_NAMES[call.script], 1, _LEASES, *call.arguments)
+        answers = await pipeline.execute(raise_on_error=False)
+        unknown = [index for index, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown and not loads_scripts:
+            again = await self._send_batch([batch[index] for index in unknown], loads_scripts=True)
+            for index, answer in zip(unknown, again, strict=True):
+                answers[index] = answer
+        return [self._note_failure(answer) if isinstance(answer, RedisError) else answer for answer in answers]
+
+    def _find_down(self) -> StoreDown | None:
+        """Why the server is not asked now."""
+        return self._down if monotonic() < self._retry_at else None
 
     def _note_failure(self, error: Exception) -> StoreDown:
         self._retry_at = monotonic() + RETRY_DELAY
@@ -266,7 +418,11 @@ class RedisCounters:
         return self._down
 
 
-_SCRIPT_NAMES = {script: sha1(script.encode()).hexdigest() for script in (_RESERVE, _SETTLE, _RENEW, _READ)}
+_SCRIPT_NAMES = {script: sha1(script.encode()).hexdigest() for script in (_RESERVE, _FILL, _SETTLE, _RENEW, _READ)}
+
+
+def _read_text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
 
 
 def describe_redis(url: str) -> str:
