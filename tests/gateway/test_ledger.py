@@ -162,6 +162,45 @@ def test_old_rows_go_first_and_their_sums_stay(backend: str, tmp_path: Path) -> 
             assert ((await total(tables, by_rows))["calls"], (await total(tables))["calls"]) == (7, 10)
             assert await tables.remove_old(0.0, START + 6 * 3600, 4) == 3
             assert ((await total(tables, by_rows))["calls"], (await total(tables))["calls"]) == (4, 5)
+            assert await tables.remove_old(0.0, 0.0, 1000, 2) == 0
+            assert ((await total(tables, by_rows))["calls"], (await total(tables))["calls"]) == (4, 2)
+
+    asyncio.run(check())
+
+
+@backends
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(rows(), st.booleans(), st.sampled_from(("ended", "dropped", "running"))), min_size=1, max_size=8)
+)
+def test_calls_that_run_count_until_they_end_and_then_once(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[LedgerRow, bool, str]]
+) -> None:
+    """However they end, and if the batches are written twice. A call that runs is one of unknown usage."""
+    folder = tmp_path_factory.mktemp("ledger")
+    unknown = dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning", "cost", "reported_cost"))
+    begun = [replace(row, **unknown, estimated=False, running=True) for row, is_noted, _ in calls if is_noted]
+    over = [row for row, _, end in calls if end == "ended"]
+    ended = [row.id for row, is_noted, end in calls if is_noted and end != "running"]
+    left = {row.id: row for row in begun} | {row.id: row for row in over}
+    for row, _, end in calls:
+        if end == "dropped":
+            left.pop(row.id, None)
+
+    async def check() -> None:
+        async with opened(backend, folder) as store:
+            tables = open_ledger(store)
+            assert tables is not None
+            for _ in range(2):
+                assert await tables.add_rows(begun) is None
+            if begun:
+                assert await total(tables) == summed(begun)
+            for _ in range(2):
+                assert await tables.add_rows(over, ended) is None
+            assert await total(tables, replace(ALL)) == summed(list(left.values()))
+            by_rows = await tables.read_sums(replace(ALL, by=("session",)))
+            assert isinstance(by_rows, list)
+            assert numbers_of(sum(by_rows, UsageSum())) == summed(list(left.values()))
 
     asyncio.run(check())
 
@@ -189,17 +228,19 @@ class SlowTables:
         self.rows: list[LedgerRow] = []
         self.tried = asyncio.Event()
 
-    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+    async def add_rows(self, rows: Sequence[LedgerRow], ended: Sequence[str] = ()) -> StoreDown | None:
         self.tried.set()
         if self.is_down:
             return StoreDown("it is away")
-        self.rows += rows
+        self.rows = [one for one in self.rows if one.id not in ended] + list(rows)
         return None
 
     async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
         return []
 
-    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
+    async def remove_old(
+        self, rows_before: float, hours_before: float, max_rows: int, max_sums: int = 0
+    ) -> int | StoreDown:
         return 0
 
 
@@ -263,6 +304,41 @@ def test_what_does_not_fit_is_counted_and_logged(monkeypatch: pytest.MonkeyPatch
         assert writing.dropped == 8
         assert writing.event_names == ["ledger_rows_dropped", "ledger_unavailable", "ledger_rows_dropped"]
         assert "lacks 5 calls" in str(writing.events[-1][2]["message"])
+
+    asyncio.run(check())
+
+
+def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a short one once."""
+
+    async def written(writing: Writing) -> list[tuple[str, bool]]:
+        while writing.writer._task is not None:
+            await asyncio.sleep(0)
+        return [(one.model, one.running) for one in writing.tables.rows]
+
+    async def check() -> None:
+        monkeypatch.setattr(ledger_module, "WRITE_DELAY", 0.0)
+        monkeypatch.setattr(ledger_module, "START_DELAY", 0.0)
+        writing = Writing()
+        records = [ExchangeRecord(request_id="r", started=0.0, started_at=START) for _ in range(4)]
+        for number, record in enumerate(records):
+            record.open_call = CallUsage("p", f"m{number}")
+            writing.writer.start_call(record, record.open_call)
+        quick = records[0].open_call
+        assert quick is not None
+        records[0].open_call = None
+        writing.writer.end_call(records[0], quick)
+        assert await written(writing) == [("m0", False), ("m1", True), ("m2", True), ("m3", True)]
+        for record, end in ((records[1], "ended"), (records[2], "dropped")):
+            lasting, record.open_call = record.open_call, None
+            assert lasting is not None
+            if end == "ended":
+                lasting.usage = Usage(1, 2)
+                writing.writer.end_call(record, lasting)
+            else:
+                writing.writer.drop_call(lasting)
+        assert await written(writing) == [("m0", False), ("m3", True), ("m1", False)]
+        await writing.writer.close()
 
     asyncio.run(check())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import eq
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -111,7 +112,7 @@ def compared_form(piece: bytes) -> bytes:
 def is_continued(before: Sequence[object], after: Sequence[object]) -> bool:
     """Is a prompt with these turns the next one of the same conversation, and not a side request of the agent? It has
     no fewer turns, and at least half of those before are in their places."""
-    same = sum(old == new for old, new in zip(before, after, strict=False))
+    same = sum(map(eq, before, after))
     return bool(before) and len(after) >= len(before) and 2 * same >= len(before)
 
 
@@ -146,8 +147,9 @@ def guess_cause(before: PromptShape, after: PromptShape, number: int, around: st
 
 
 def _describe_tool_changes(before: Sequence[str], after: Sequence[str], number: int) -> str:
-    added = [name for name in after if name not in before]
-    removed = [name for name in before if name not in after]
+    old, new = set(before), set(after)
+    added = [name for name in after if name not in old]
+    removed = [name for name in before if name not in new]
     named = (("added", added), ("removed", removed))
     changes = [f"{word} {', '.join(names[:3])}" for word, names in named if names]
     if changes:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count, islice
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -72,6 +73,8 @@ class LedgerRow(Struct, frozen=True, gc=False):
     reported_cost: int | None
     """In 10⁻¹² USD, as the provider says it; None if it does not."""
     estimated: bool
+    running: bool = False
+    """Has the call not ended yet? It counts as one of unknown usage. So it stays if its gateway is killed."""
 
 
 class UsageSum(Struct, frozen=True, gc=False, kw_only=True):
@@ -116,19 +119,31 @@ class LedgerQuery(Struct, frozen=True, kw_only=True):
         return not ROW_GROUPS.isdisjoint((*self.by, *(name for name, _ in self.only)))
 
 
+MAX_ROWS = 2_000_000
+"""Rows in a store without a limit, of older ones only the sums are kept; and sums there."""
+MAX_SHARE = 0.25
+"""The part of the store's `max_bytes` for rows, and for sums: clients choose some of the names for which there are
+sums, so these have to be limited, too."""
+ROW_SIZE = 400
+"""About how many bytes a row takes, or a sum."""
+
+
 class LedgerTables(Protocol):
     """The ledger in a store."""
 
-    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+    async def add_rows(self, rows: Sequence[LedgerRow], ended: Sequence[str] = ()) -> StoreDown | None:
         """Write rows, and add them to the sums of their hours, all or none. Rows that are there already do not count
-        again."""
+        again. `ended` are the ids of calls that do not run any more: their rows are replaced by those of the same id,
+        or removed."""
 
     async def read_sums(self, query: LedgerQuery) -> list[UsageSum] | StoreDown:
         """The sums of each group. Times are grouped by hour or day; `fold_months` does the rest."""
 
-    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
-        """Remove rows and sums of hours before these times, and the oldest rows if there are more than `max_rows`.
-        Returns how many rows were removed."""
+    async def remove_old(
+        self, rows_before: float, hours_before: float, max_rows: int, max_sums: int = MAX_ROWS
+    ) -> int | StoreDown:
+        """Remove rows and sums of hours before these times, and the oldest rows and sums if there are more than
+        `max_rows` and `max_sums`. Returns how many rows were removed."""
 
 
 def fold_months(query: LedgerQuery, sums: Iterable[UsageSum]) -> list[UsageSum]:
@@ -184,20 +199,13 @@ def _read_counts(usage: Usage) -> Counts:
     return tuple(count and min(max(count, 0), MAX_COUNT) for count in counts)  # type: ignore[return-value]
 
 
-MAX_ROWS = 2_000_000
-"""Rows in a store without a limit; of older ones only the sums are kept."""
-MAX_SHARE = 0.25
-"""The part of the store's `max_bytes` for rows."""
-ROW_SIZE = 400
-"""About how many bytes a row takes."""
-
-
 async def sweep_ledger(tables: LedgerTables, costs: CostSettings, store: StoreSettings) -> int | StoreDown:
-    """Remove rows and sums that are too old, and rows that take too much of the store. Returns how many rows."""
+    """Remove rows and sums that are too old, and those that take too much of the store. Returns how many rows. It is
+    done before entries are removed from the store, or these would make room for rows that nobody keeps."""
     now = time.time()
     rows_before, hours_before = (now - ttl if ttl else 0.0 for ttl in (costs.row_ttl, costs.ttl))
     max_rows = int(store.max_bytes * MAX_SHARE / ROW_SIZE) if store.max_bytes else MAX_ROWS
-    return await tables.remove_old(rows_before, hours_before, max_rows)
+    return await tables.remove_old(rows_before, hours_before, max_rows, max_rows)
 
 
 # --- writing in the background ----------------------------------------------------------------------------------------
@@ -205,8 +213,10 @@ async def sweep_ledger(tables: LedgerTables, costs: CostSettings, store: StoreSe
 MAX_QUEUED = 20_000
 """Rows that wait for the store, in one process: about 20 MB."""
 BATCH_SIZE = 500
-WRITE_DELAY = 0.5
+WRITE_DELAY = 0.05
 """Seconds for which rows are collected. A gateway that is killed loses those of this time."""
+START_DELAY = 0.1
+"""Seconds after which a call that runs is written, too. A shorter one is written once."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
 
@@ -223,7 +233,14 @@ class LedgerWriter:
         self.tables, self._writer_id = tables, writer_id
         self._log_event, self._count_dropped = log_event, count_dropped
         self._numbers = count(1)
-        self._queue: deque[LedgerRow] = deque()
+        self._queue: dict[str, LedgerRow] = {}
+        """Rows to write, by id; the one of a call that has ended replaces that of its start."""
+        self._started: deque[tuple[float, ExchangeRecord, CallUsage]] = deque()
+        """Calls that have begun, with the time when they are written if they still run then."""
+        self._noted: set[str] = set()
+        """Ids of calls that were written, or may have been, while they ran."""
+        self._removed: dict[str, None] = {}
+        """Those of them that have used nothing."""
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_closing = False
@@ -231,16 +248,39 @@ class LedgerWriter:
         self._dropped = 0
         """Rows that were dropped since the store went down."""
 
+    def start_call(self, record: ExchangeRecord, call: CallUsage) -> None:
+        """A call was sent. If it lasts, it is written before it ends."""
+        call.row_id = self._make_id()
+        self._started.append((monotonic() + START_DELAY, record, call))
+        self._start_writing()
+
+    def end_call(self, record: ExchangeRecord, call: CallUsage) -> None:
+        """Queue a call that has ended."""
+        id = call.row_id or self._make_id()
+        if len(self._queue) >= MAX_QUEUED and id not in self._queue:
+            self._drop(1)
+        else:
+            self._queue[id] = make_row(id, record, call)
+        self._start_writing()
+
+    def drop_call(self, call: CallUsage) -> None:
+        """A call has ended that has used nothing: it is not kept."""
+        self._queue.pop(call.row_id, None)
+        if call.row_id in self._noted:
+            self._removed[call.row_id] = None
+            self._start_writing()
+
     def add_records(self, records: Iterable[ExchangeRecord]) -> None:
         """Queue the calls of exchanges that have ended."""
-        queue, writer, numbers = self._queue, self._writer_id, self._numbers
         for record in records:
             for call in record.call_usages:
-                if len(queue) >= MAX_QUEUED:
-                    self._drop(1)
-                else:
-                    queue.append(make_row(f"{writer}-{next(numbers)}", record, call))
-        if queue and self._task is None and not self._is_closing:
+                self.end_call(record, call)
+
+    def _make_id(self) -> str:
+        return f"{self._writer_id}-{next(self._numbers)}"
+
+    def _start_writing(self) -> None:
+        if self._task is None and not self._is_closing:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
@@ -252,12 +292,13 @@ class LedgerWriter:
         return len(self._queue)
 
     async def _write(self) -> None:
-        """Write until the queue is empty."""
+        """Write until nothing waits."""
         try:
             delay = WRITE_DELAY
-            while self._queue:
+            while self._queue or self._removed or (self._started and not self._is_closing):
                 if not self._is_closing:
                     await self._pause(delay)
+                    self._queue_running()
                 is_written = await self._write_batch()
                 if is_written:
                     delay = WRITE_DELAY if len(self._queue) < BATCH_SIZE else 0.0
@@ -275,17 +316,34 @@ class LedgerWriter:
         except TimeoutError:
             return
 
+    def _queue_running(self) -> None:
+        """Queue the calls that have been running for a while."""
+        now = monotonic()
+        while self._started and self._started[0][0] <= now:
+            _, record, call = self._started.popleft()
+            if record.open_call is call and len(self._queue) < MAX_QUEUED:
+                self._queue[call.row_id] = replace(make_row(call.row_id, record, call), running=True)
+                self._noted.add(call.row_id)
+
     async def _write_batch(self) -> bool:
-        batch = list(islice(self._queue, BATCH_SIZE))
-        down = await self.tables.add_rows(batch)
+        batch = list(islice(self._queue.values(), BATCH_SIZE))
+        removed = list(islice(self._removed, BATCH_SIZE))
+        ended = [*removed, *(row.id for row in batch if not row.running and row.id in self._noted)]
+        if not batch and not ended:
+            return True
+        down = await (self.tables.add_rows(batch, ended) if ended else self.tables.add_rows(batch))
         if down is not None:
             if not self._down_reason:
                 self._down_reason = down.reason
                 what = f"costs are not written until the store is back: {down.reason}"
                 self._log_event("ledger_unavailable", "warn", {"rows": len(self._queue), "message": what})
             return False
-        for _ in batch:
-            self._queue.popleft()
+        for row in batch:
+            if self._queue.get(row.id) is row:  # its call may have ended meanwhile
+                del self._queue[row.id]
+        for id in removed:
+            del self._removed[id]
+        self._noted.difference_update(ended)
         if self._down_reason:
             what = f"costs are written again; rows that are missing: {self._dropped}"
             self._log_event("ledger_available", "info", {"rows": len(batch), "dropped": self._dropped, "message": what})
@@ -306,7 +364,7 @@ class LedgerWriter:
         self._wake.set()
         if self._task is not None:
             await self._task
-        if self._queue:
+        if self._queue or self._removed:
             await self._write()
         if lost := len(self._queue):
             self._queue.clear()

@@ -5,13 +5,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import astuple
 
-from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, SqliteWorker
+from toolwire.gateway.store.sqlite_worker import LONG_DEADLINE, DatabaseWork, SqliteWorker
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.ledger import DIMENSIONS, HOUR, NUMBERS, TIME_STEPS, LedgerQuery, LedgerRow, UsageSum
+from toolwire.gateway.usage.ledger import (
+    DIMENSIONS,
+    HOUR,
+    MAX_ROWS,
+    NUMBERS,
+    TIME_STEPS,
+    LedgerQuery,
+    LedgerRow,
+    UsageSum,
+)
 
 _ROW_COLUMNS = LedgerRow.__struct_fields__
 _ROWS_AT_ONCE = 40
@@ -25,16 +35,13 @@ _ROW_NUMBERS = {
     "reported_calls": "reported_cost IS NOT NULL",
 }
 _LAST_ROW = "SELECT coalesce(max(number), 0) FROM usage_rows"
-_ADD_HOURS = f"""INSERT INTO usage_hours (hour, {", ".join((*DIMENSIONS, *NUMBERS))})
-    SELECT CAST(at AS INTEGER) / {HOUR} * {HOUR} AS start, {", ".join(DIMENSIONS)},
-        {", ".join(f"coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0)" for name in NUMBERS)}
-    FROM usage_rows WHERE number > ? GROUP BY start, {", ".join(DIMENSIONS)}
-    ON CONFLICT (hour, {", ".join(DIMENSIONS)}) DO UPDATE SET
-    {", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)}"""
 _SPLIT = 10**9
 """Sums of amounts are made in two parts, because SQLite's numbers have 64 bits: nine million dollars."""
 _AMOUNTS = ("cost", "reported_cost")
 _REMOVE_BATCH = 1000
+_SUM_KEY = f"hour, {', '.join(DIMENSIONS)}"
+_REMOVE_SUMS = f"""DELETE FROM usage_hours WHERE ({_SUM_KEY}) IN (
+    SELECT {_SUM_KEY} FROM usage_hours ORDER BY hour LIMIT ?)"""
 
 
 class SqliteLedger:
@@ -43,16 +50,20 @@ class SqliteLedger:
     def __init__(self, worker: SqliteWorker) -> None:
         self._worker = worker
 
-    async def add_rows(self, rows: Sequence[LedgerRow]) -> StoreDown | None:
+    async def add_rows(self, rows: Sequence[LedgerRow], ended: Sequence[str] = ()) -> StoreDown | None:
         parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
-        statements = [(_write_insert(len(part)), [value for row in part for value in astuple(row)]) for part in parts]
+        statements = [(_write_insert(len(part)), list(chain.from_iterable(map(astuple, part)))) for part in parts]
 
         def work(file: sqlite3.Connection, _now: float) -> None:
+            if ended:
+                chosen = f"running AND id IN ({', '.join('?' * len(ended))})"
+                file.execute(_write_sums(chosen, sign="-"), ended)
+                file.execute(f"DELETE FROM usage_rows WHERE {chosen}", ended)
             # Only rows that are new get a number, and only they are added to the sums.
             last = file.execute(_LAST_ROW).fetchone()
             for statement, values in statements:
                 file.execute(statement, values)
-            file.execute(_ADD_HOURS, last)
+            file.execute(_write_sums("number > ?"), last)
 
         return await self._worker.run_work(work)
 
@@ -64,25 +75,45 @@ class SqliteLedger:
 
         return await self._worker.run_work(work, writes=False, deadline=LONG_DEADLINE)
 
-    async def remove_old(self, rows_before: float, hours_before: float, max_rows: int) -> int | StoreDown:
+    async def remove_old(
+        self, rows_before: float, hours_before: float, max_rows: int, max_sums: int = MAX_ROWS
+    ) -> int | StoreDown:
         def remove_rows(file: sqlite3.Connection, _now: float) -> int:
             (surplus,) = file.execute("SELECT count(*) - ? FROM usage_rows", (max_rows,)).fetchone()
             oldest = "SELECT id FROM usage_rows WHERE at < ? ORDER BY at LIMIT ?"
             before, limit = (float("inf"), min(surplus, _REMOVE_BATCH)) if surplus > 0 else (rows_before, _REMOVE_BATCH)
             return file.execute(f"DELETE FROM usage_rows WHERE id IN ({oldest})", (before, limit)).rowcount
 
+        def remove_sums(file: sqlite3.Connection, _now: float) -> int:
+            old = file.execute("DELETE FROM usage_hours WHERE hour < ?", (hours_before - HOUR,)).rowcount
+            (surplus,) = file.execute("SELECT count(*) - ? FROM usage_hours", (max_sums,)).fetchone()
+            return old + file.execute(_REMOVE_SUMS, (max(0, min(surplus, _REMOVE_BATCH)),)).rowcount
+
+        removed_rows = await self._repeat(remove_rows)
+        removed_sums = await self._repeat(remove_sums)
+        return removed_sums if isinstance(removed_sums, StoreDown) else removed_rows
+
+    async def _repeat(self, remove: DatabaseWork[int]) -> int | StoreDown:
+        """Repeat it until nothing is left to remove; returns the sum."""
         total = 0
         while True:
-            removed = await self._worker.run_work(remove_rows)
+            removed = await self._worker.run_work(remove)
             if isinstance(removed, StoreDown):
                 return removed
             total += removed
             if not removed:
-                break
-        hours = await self._worker.run_work(
-            lambda file, _: file.execute("DELETE FROM usage_hours WHERE hour < ?", (hours_before - HOUR,)).rowcount
-        )
-        return hours if isinstance(hours, StoreDown) else total
+                return total
+
+
+@cache
+def _write_sums(chosen: str, sign: str = "") -> str:
+    """A statement that adds the rows that are chosen to the sums of their hours, or takes them away."""
+    return f"""INSERT INTO usage_hours (hour, {", ".join((*DIMENSIONS, *NUMBERS))})
+    SELECT CAST(at AS INTEGER) / {HOUR} * {HOUR} AS start, {", ".join(DIMENSIONS)},
+        {", ".join(f"{sign}coalesce(sum({_ROW_NUMBERS.get(name, name)}), 0)" for name in NUMBERS)}
+    FROM usage_rows WHERE {chosen} GROUP BY start, {", ".join(DIMENSIONS)}
+    ON CONFLICT (hour, {", ".join(DIMENSIONS)}) DO UPDATE SET
+    {", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)}"""
 
 
 @cache
