@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
-from gateway.postgres import PASSWORD, free_port, schema_of, server
+from gateway.postgres import PASSWORD, schema_of, server
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.store import open_store, postgres_pool, sqlite_worker
 from toolwire.gateway.store.repository import owner_of
+from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry
+from toolwire.gateway.usage.ledger import LedgerRow
+from toolwire.gateway.usage.ledger_sqlite import SqliteLedger
+from waits import free_port
 
 KEY = ClientKey(name="ci", sha256="dbfc93fc9b0178455673a3bd50c368d32c8b386da6e46989b9a16a0e2f36bf2e")
 OWNER = owner_of(KEY)
@@ -101,6 +105,29 @@ def test_gc_removes_expired_entries_once(run: Any) -> None:
     assert run("gc", "--json") == (0, '{\n  "expired": 0,\n  "crowded": 0,\n  "ledger_rows": 0\n}\n', "")
 
 
+def test_gc_reaches_the_limit_and_removes_no_entry_for_the_ledger(run: Any, tmp_path: Path) -> None:
+    """The ledger has taken most of the file: its old rows go first."""
+    file, limit = tmp_path / "store.db", 600_000
+
+    async def fill() -> None:
+        store = SqliteStore(file)
+        assert await store.put([Entry(owner="", kind="seal", id=f"s{n}", body=bytes(2000)) for n in range(50)]) is True
+        names = ("", "chat", "s", "ci", "", "agent", "", "openai", "", "gpt")
+        rows = [LedgerRow(f"{n}", 1.0 + n, *names, 1, 1, None, None, None, 1, None, False) for n in range(8000)]
+        for start in range(0, len(rows), 500):
+            assert await SqliteLedger(store.worker).add_rows(rows[start : start + 500]) is None
+        await store.close()
+
+    asyncio.run(fill())
+    assert file.stat().st_size > limit
+    (tmp_path / "toolwire.toml").write_text(
+        f'[store]\nurl = "sqlite://{file}"\nmax_bytes = {limit}\n[costs]\nrow_ttl = 0\nttl = 0\n'
+    )
+    code, out, _ = run("gc", "--json")
+    assert (code, json.loads(out)) == (0, {"expired": 0, "crowded": 0, "ledger_rows": 8000 - 375})
+    assert file.stat().st_size < limit
+
+
 @pytest.mark.usefixtures("filled_store")
 def test_export_writes_a_line_per_entry(run: Any) -> None:
     code, out, err = run("export")
@@ -153,7 +180,7 @@ def test_export_file_is_private(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("filled_store")
 def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
-    command = f"'{sys.executable}' -m toolwire.cli store export | head -c 1"
+    command = f"'{sys.executable}' -m toolwire.cli store export --config toolwire.toml | head -c 1"
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"{", b"")
 

@@ -439,3 +439,23 @@ def test_what_is_larger_than_the_store_is_refused(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def test_an_entry_larger_than_a_transaction_does_not_end_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_BATCH_BYTES", 100_000)
+
+    async def run() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        for number in range(3):
+            root = Entry(owner="me", kind="response", id=f"r{number}", body=bytes(200_000))
+            events = [Entry(owner="me", kind="event", id=f"e{number}{n}", parent=root.id, body=b"x") for n in range(3)]
+            assert await store.put([root, *events]) is True
+        await store.close()
+        store = SqliteStore(tmp_path / "store.db", max_bytes=200_000)
+        assert isinstance(await store.sweep(), SweepResult)
+        assert (tmp_path / "store.db").stat().st_size <= 200_000
+        await store.close()
+
+    asyncio.run(run())

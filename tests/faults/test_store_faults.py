@@ -25,9 +25,8 @@ from toolwire.gateway.store.repository import MAX_PENDING_BYTES, PendingWrites, 
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.sqlite_worker import PRAGMAS, RETRY_DELAY, SqliteWorker
 from toolwire.gateway.store.store import Entry, StoreDown
+from waits import PATIENCE, wait_until
 
-PATIENCE = 20.0
-MAX_POLLS = 20_000
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
@@ -132,13 +131,6 @@ def served(tmp_path: Path, disk: Disk) -> Iterator[Served]:
     with stage(tmp_path, more=f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\n') as gateway:
         yield gateway
         disk.release()
-
-
-def wait_until(check: Callable[[], bool]) -> None:
-    for _ in range(MAX_POLLS):
-        if check():
-            return
-    raise AssertionError("it never came")
 
 
 def read_events(served: Served, kind: str) -> list[dict[str, Any]]:

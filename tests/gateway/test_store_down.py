@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway.clients import PATIENCE
 from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
-from gateway.raw_exchange import CLIENTS, error_of, path_of, text_of
+from gateway.raw_exchange import CLIENTS, ask, error_of, path_of, stage, text_of
 from gateway.state_clients import (
     FUNCTIONS,
-    MAX_POLLS,
     MODEL,
     OTHER_PROTOCOLS,
     ResponsesClient,
@@ -28,6 +27,7 @@ from gateway.state_clients import (
     store_url,
 )
 from toolwire.conformance.peers import PEERS
+from waits import PATIENCE, poll, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -209,8 +209,7 @@ def test_the_store_comes_back(provider: Provider, tmp_path: Path) -> None:
         body = {"model": "m-anthropic", "input": talk.mark}
         assert client.raw("POST", "/responses", body).status == 503
         (tmp_path / "store.db").rmdir()
-        answers = (client.raw("POST", "/responses", body) for _ in range(MAX_POLLS))
-        first = next(got for got in answers if got.status != 503).json()
+        first = poll(lambda: client.raw("POST", "/responses", body), lambda got: got.status != 503).json()
         second = client.turn("m-gemini", "Hi", previous_response_id=first["id"])
         assert second.output_text == "Hello again."
         assert_received(talk.asked[1], talk.mark, "Hello.", "Hi")
@@ -259,10 +258,9 @@ def test_the_store_goes_down_during_a_response(provider: Provider, tmp_path: Pat
         assert (answer.output_text, answer.to_dict()["store"]) == ("Not for long.", False)
         assert client.raw("GET", f"/responses/{first.id}").status == 503
         move_store(tmp_path, away=False)
-        statuses = (client.raw("GET", f"/responses/{first.id}").status for _ in range(MAX_POLLS))
-        assert next(status for status in statuses if status != 503) == 200
-        statuses = (client.raw("GET", f"/responses/{answer.id}").status for _ in range(MAX_POLLS))
-        assert next(status for status in statuses if status != 404) == 200  # it was written when that was possible
+        assert poll(lambda: client.raw("GET", f"/responses/{first.id}").status, lambda status: status != 503) == 200
+        # It was written when that was possible.
+        assert poll(lambda: client.raw("GET", f"/responses/{answer.id}").status, lambda status: status != 404) == 200
         assert client.sdk.conversations.retrieve(room.id).id == room.id
         client.turn("m-anthropic", "Well?", previous_response_id=first.id)
     assert_received(talk.asked[2], talk.mark, "Hello.", "Well?")
@@ -332,3 +330,51 @@ def test_without_a_store_chat_continues_without_signatures(
     body = {"model": MODEL[target], "messages": history(talk.mark), "tools": CHAT_TOOLS, "stream": stream}
     got = storeless.raw("POST", "/chat/completions", body)
     assert (got.status, text_of("openai-chat", got, stream)) == (200, "Mild.")
+
+
+# --- /readyz ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["own", "hosted"])
+@pytest.mark.parametrize("limits", ["", "[[limits]]\ndollars_per_day = 5\n"], ids=["responses", "dollars"])
+def test_a_gateway_that_cannot_write_its_store_is_not_ready(tmp_path: Path, host: str, limits: str) -> None:
+    """As in a container without a folder for its user: what needs the store gets 503, and /readyz says so."""
+    (tmp_path / "state").write_text("a file where a folder should be")
+    store = f'[store]\nurl = "sqlite://{tmp_path}/state/store.db"\n'
+    with stage(tmp_path, "", store + limits, host=host) as served:
+        got = ask(served.port, "GET", "/readyz")
+        assert got.status == 503
+        assert got.data.decode().startswith(f"not ready: the store {tmp_path}/state/store.db cannot be used: ")
+        assert ask(served.port, "GET", "/livez").status == 200
+        assert served.gateway._describe_readiness("203.0.113.7") == (
+            503,
+            "not ready: the store cannot be used: see the log",
+        )
+        (tmp_path / "state").unlink()
+        wait_until(lambda: ask(served.port, "GET", "/readyz").status == 200)
+        assert ask(served.port, "GET", "/readyz").data == b"ok\n"
+
+
+@pytest.mark.parametrize(("url", "status"), [("none", 200), ("postgresql://toolwire@127.0.0.1:9/toolwire", 200)])
+def test_what_all_gateways_lack_makes_none_of_them_unready(url: str, status: int, tmp_path: Path) -> None:
+    with stage(tmp_path, "", f'[store]\nurl = "{url}"\n') as served:
+        assert ask(served.port, "GET", "/readyz").status == status
+
+
+@pytest.mark.parametrize("happened", ["removed", "replaced by another one"])
+def test_a_file_that_is_removed_while_the_gateway_runs_is_said(happened: str, tmp_path: Path) -> None:
+    file = tmp_path / "state" / "store.db"
+    with stage(tmp_path, 'log_format = "json"', f'[store]\nurl = "sqlite://{file}"\n') as served:
+        assert ask(served.port, "GET", "/readyz").data == b"ok\n"
+        if happened == "removed":
+            file.unlink()
+        else:
+            (tmp_path / "new.db").touch(mode=0o600)
+            (tmp_path / "new.db").rename(file)
+        lines = iter(lambda: served.lines.get(timeout=PATIENCE), None)
+        event = next(event for event in map(json.loads, lines) if event["event"] == "store_replaced")
+        assert event["level"] == "error"
+        assert f"{file}, was {happened} while the gateway ran" in event["message"]
+        got = ask(served.port, "GET", "/readyz")
+        assert (got.status, got.data.decode()) == (200, f"ok\n{event['message']}\n")
+        assert file.stat().st_size > 0

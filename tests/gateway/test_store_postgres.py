@@ -6,18 +6,19 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked_commands import start_program
 from gateway.postgres import PASSWORD, Server, own_server, schema_of, server
-from gateway.raw_exchange import PATIENCE
 from gateway.stores import Clock
 from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.postgres_pool import MIGRATION_LOCK, MIGRATIONS
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
+from waits import PATIENCE
 
 Verb = Callable[[Store], Awaitable[Any]]
 
@@ -206,6 +207,7 @@ def test_the_first_operation_waits_no_longer_than_any_other(url: str) -> None:
         assert not running.done()
         await other.close()
         await running
+        store.pool._deadline = PATIENCE
         assert await store.put([entry("a")]) is True
         await store.close()
 
@@ -390,19 +392,19 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def test_two_gateways_that_append_at_once_give_no_place_twice(url: str) -> None:
-    running = [
-        subprocess.Popen([sys.executable, "-c", APPENDER, url, name], stdin=-1, stdout=-1, text=True) for name in "xy"
-    ]
-    for process in running:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in running:
-        process.communicate()
-        assert process.returncode == 0
+    with ExitStack() as stack:
+        commands = [[sys.executable, "-c", APPENDER, url, name] for name in "xy"]
+        running = [stack.enter_context(start_program(command, stdin=subprocess.PIPE)) for command in commands]
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in running:
+            process.communicate()
+            assert process.returncode == 0
 
     async def main() -> None:
         async with using(url) as store:

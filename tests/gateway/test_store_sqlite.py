@@ -9,13 +9,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked_commands import start_program
 from gateway import store_writer
 from gateway.stores import Clock
 from toolwire.gateway.store.sqlite import SqliteStore
@@ -117,9 +118,8 @@ async def size(store: Store) -> int:
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
-def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, store_writer.__file__, str(file), name, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def writer(file: Path, name: str, count: int) -> AbstractContextManager[subprocess.Popen[str]]:
+    return start_program([sys.executable, store_writer.__file__, str(file), name, str(count)])
 
 
 @pytest.mark.parametrize("acknowledged", [1, 40, 250])
@@ -151,12 +151,13 @@ def test_what_was_acknowledged_survives_kill_9(acknowledged: int, file: Path) ->
 
 def test_processes_that_begin_at_once_share_one_new_file(file: Path) -> None:
     names = ["a", "b", "c", "d"]
-    processes = [writer(file, name, 30) for name in names]
     said = {}
-    for name, process in zip(names, processes, strict=True):
-        out, _ = process.communicate()
-        assert process.returncode == 0
-        said[name] = out.split()
+    with ExitStack() as stack:
+        processes = [stack.enter_context(writer(file, name, 30)) for name in names]
+        for name, process in zip(names, processes, strict=True):
+            out, _ = process.communicate()
+            assert process.returncode == 0
+            said[name] = out.split()
     assert sound(file)
     rows = told(file, "SELECT id, place, body FROM entries WHERE kind = 'item' ORDER BY place")
     assert [place for _, place, _ in rows] == list(range(120))

@@ -116,9 +116,9 @@ def format_size(size: float) -> str:
 
 
 async def sweep_store(store: Store, config: Config, args: argparse.Namespace) -> None:
-    swept: SweepResult = require_up(await store.sweep())
     ledger = open_ledger(store)
     removed = 0 if ledger is None else require_up(await sweep_ledger(ledger, config.costs, config.store))
+    swept: SweepResult = require_up(await store.sweep())
     rows = [
         ("expired", f"{swept.expired:,}"),
         ("over the limit", f"{swept.crowded:,}"),

@@ -58,10 +58,10 @@ def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
 
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Where a gateway keeps its files if the configuration names no other place."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
-        state = str(Path(environ.get("HOME") or "/", ".local", "state"))
-    return Path(state, "toolwire")
+    state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    # The XDG specification says to ignore relative paths: they would lead into the working folder.
+    own = Path(home if home.startswith("/") else "/", ".local", "state")
+    return Path(state if state.startswith("/") else own, "toolwire")
 
 
 def encryption_keys(settings: StoreSettings, environ: Mapping[str, str]) -> tuple[str, ...]:

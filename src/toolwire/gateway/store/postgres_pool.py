@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from toolwire.gateway.store.store import StoreDown
 
@@ -184,6 +185,9 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (hour, key, team, agent, subagent, provider, account, model)
     );
     """,
+    """
+    ALTER TABLE toolwire_usage_rows ADD COLUMN running boolean NOT NULL DEFAULT false;
+    """,
 )
 """Each step migrates the tables from one version to the next. Never change a released step. A new step may only add
 things, so that gateways of the previous version keep working beside it.
@@ -222,6 +226,10 @@ class PostgresConnection(Protocol):
 
 class Unreachable(Exception):
     """No connection can be opened; the text says why."""
+
+
+class NoMoreConnections(Unreachable):
+    """The server refuses another connection, but others of this pool are open."""
 
 
 class NewerSchema(Exception):
@@ -348,6 +356,8 @@ class PostgresPool:
         """Why the last attempt to connect failed, if it did."""
         self._retry_at = 0.0
         self._is_connecting = False
+        self._finished = 0
+        """How much work was done."""
 
     def __repr__(self) -> str:
         return f"PostgresPool({self.location!r})"
@@ -361,12 +371,13 @@ class PostgresPool:
         pool = await self._get_loop_pool()
         done = asyncio.get_running_loop().create_future()
         pool.running.add(done)
+        finished = self._finished
         try:
             async with asyncio.timeout(max(deadline, self._deadline)):
                 if not self._is_migrated:
                     await self._wait_for_migration(pool)
                 try:
-                    return await _run_once(pool, work)
+                    return await self._run_once(pool, work)
                 except (*RETRYABLE_ERRORS, *CONNECTION_ERRORS) as error:
                     # The server's last error is the cause of a broken connection's.
                     nothing_written = any(isinstance(one, RETRYABLE_ERRORS) for one in (error, error.__cause__))
@@ -377,12 +388,26 @@ class PostgresPool:
                 await pool.connections.expire_connections()  # the others are probably broken, too
                 if not self._is_migrated:
                     await self._wait_for_migration(pool)
-                return await _run_once(pool, work)
+                return await self._run_once(pool, work)
         except STORE_ERRORS as error:
-            return self.make_down(error)
+            # A server that has answered others meanwhile is not down: more is asked of it than it can do in time.
+            is_busy = isinstance(error, TimeoutError) and finished != self._finished
+            return replace(self.make_down(error), is_busy=is_busy or isinstance(error, NoMoreConnections))
         finally:
             pool.running.discard(done)
             done.set_result(None)
+
+    async def _run_once(self, pool: _LoopPool, work: Callable[[PostgresConnection], Awaitable[Value]]) -> Value:
+        async with pool.connections.acquire() as connection:
+            try:
+                result = await work(connection)
+            except BaseException:
+                # Also when the caller was cancelled: the connection may be in the middle of a transaction.
+                with suppress(asyncpg.InterfaceError):  # it broke, and the pool has removed it
+                    connection.terminate()
+                raise
+        self._finished += 1
+        return result
 
     @asynccontextmanager
     async def open_connection(self) -> AsyncIterator[PostgresConnection]:
@@ -467,6 +492,8 @@ class PostgresPool:
             timeout = min(CONNECT_TIMEOUT, self._deadline)
             connection: PostgresConnection = await asyncpg.connect(url, timeout=timeout, **options)
         except STORE_ERRORS as error:
+            if isinstance(error, asyncpg.TooManyConnectionsError) and self._has_connections():
+                raise NoMoreConnections(_describe_error(error)) from None
             self._connect_error, self._retry_at = _describe_error(error), monotonic() + self._retry_delay
             raise Unreachable(self._connect_error) from None
         finally:
@@ -474,22 +501,14 @@ class PostgresPool:
         self._connect_error = ""
         return connection
 
+    def _has_connections(self) -> bool:
+        return any(pool.connections.get_size() for pool in self._by_loop.values())
+
 
 def _ignore_failure(migration: asyncio.Task[None]) -> None:
     """Operations that wait for it report its failure. If none waits any more, there is nobody to tell."""
     if not migration.cancelled():
         migration.exception()
-
-
-async def _run_once(pool: _LoopPool, work: Callable[[PostgresConnection], Awaitable[Value]]) -> Value:
-    async with pool.connections.acquire() as connection:
-        try:
-            return await work(connection)
-        except BaseException:
-            # Also when the caller was cancelled: the connection may be in the middle of a transaction.
-            with suppress(asyncpg.InterfaceError):  # it broke, and the pool has removed it
-                connection.terminate()
-            raise
 
 
 async def _skip_reset(_: PostgresConnection) -> None:

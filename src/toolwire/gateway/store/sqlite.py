@@ -189,6 +189,20 @@ class SqliteStore:
 
         return await self.worker.run_work(work)
 
+    @property
+    def replacement(self) -> str:
+        return self.worker.replacement
+
+    async def check_usable(self) -> StoreDown | None:
+        def work(file: sqlite3.Connection, _now: float) -> bool:
+            _has_entries(file)
+            return os.access(self._path, os.W_OK)
+
+        can_write = await self.worker.run_work(work, writes=False)
+        if isinstance(can_write, StoreDown):
+            return None if can_write.is_busy else can_write
+        return None if can_write else self.worker.make_down(ERROR_TEXTS[sqlite3.SQLITE_READONLY])
+
     async def close(self) -> None:
         if self._trim_task is not None:
             self._trim_task.cancel()
@@ -375,7 +389,7 @@ def _remove_group(file: sqlite3.Connection, row: _Row, limit: int) -> tuple[int,
     children: list[tuple[int]] = []
     is_whole = True
     for child, length in file.execute(_GROUP_CHILDREN, (owner, id, kind, limit + 1)) if id else ():
-        if len(children) == limit or size > _BATCH_BYTES:
+        if len(children) == limit or (children and size > _BATCH_BYTES):  # never none: there would be no end
             is_whole = False
             break
         children.append((child,))

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from toolwire.gateway.config.times import format_time
 from toolwire.gateway.server.large_work import DaemonThread
 from toolwire.gateway.store.store import StoreDown
 
@@ -79,6 +81,11 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             reasoning INTEGER NOT NULL, cost INTEGER NOT NULL, reported_cost INTEGER NOT NULL,
             PRIMARY KEY (hour, key, team, agent, subagent, provider, account, model)
         ) WITHOUT ROWID""",
+    ),
+    # Calls that run, in the ledger.
+    (
+        "ALTER TABLE usage_rows ADD COLUMN running INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX usage_rows_running ON usage_rows (id) WHERE running",
     ),
 )
 """Each step migrates the tables from one version to the next. Never change a released step."""
@@ -241,10 +248,13 @@ class SqliteWorker:
         self._thread = DaemonThread("toolwire-store")  # starts with the first job
         self._busy_since = 0.0
         """Since when the thread works on the same jobs; 0 while it has none."""
+        self._finished_batches = 0
+        self.replacement = ""
+        """What has happened to the file while it was in use: it was removed, or replaced; "" if nothing has."""
         self._closed = False
         # Only the thread uses these:
         self._connection: sqlite3.Connection | None = None
-        self._opened_file_id = (0, 0)
+        self._opened_file_id = _NO_FILE
         self._has_short_timeout = False
         """Does the connection wait for other processes only as long as was left when it was opened, or for a probe?"""
         self._down: StoreDown | None = None
@@ -262,6 +272,7 @@ class SqliteWorker:
         if self._busy_since and time.monotonic() - self._busy_since > DEADLINE:
             return self._hanging()
         job = _QueuedWork(work, writes, asyncio.get_running_loop().create_future())
+        finished = self._finished_batches
         self._queue.append(job)
         if self._queue_task is None or self._queue_task.done():
             self._queue_task = asyncio.create_task(self._run_queue())
@@ -270,7 +281,7 @@ class SqliteWorker:
             if job in self._queue:
                 self._queue.remove(job)
             job.future.cancel()
-            return self._hanging()
+            return self._hanging() if finished == self._finished_batches else self._busy()
         result: T | StoreDown = job.future.result()
         return result
 
@@ -280,6 +291,10 @@ class SqliteWorker:
     def _hanging(self) -> StoreDown:
         what = f"the disk did not answer within {DEADLINE:g} seconds"
         return self.make_down(f"{what}: does it hang, is it overloaded, or is it on a network drive?")
+
+    def _busy(self) -> StoreDown:
+        what = f"more is asked of it at the same time than it can do in {DEADLINE:g} seconds"
+        return StoreDown(f"the store {self._path} is busy: {what}", is_busy=True)
 
     async def truncate_wal(self) -> None:
         """Shrink the write-ahead log; skipped while other processes are reading."""
@@ -304,6 +319,7 @@ class SqliteWorker:
                 self._busy_since = time.monotonic()
                 done = await self._thread.call(partial(self._run_batch, jobs))
                 self._busy_since = 0.0
+                self._finished_batches += 1
                 for index, job in enumerate(jobs):
                     result = done if isinstance(done, BaseException) else done[index]
                     if job.future.done():  # the caller was cancelled
@@ -359,7 +375,11 @@ class SqliteWorker:
         """The open file; reopened if the path now leads to another file. Opening it and the statement after that wait
         this long for other processes."""
         deadline = time.monotonic() + seconds
-        if self._connection is not None and self._opened_file_id != _file_id(self._path):
+        if self._opened_file_id != _NO_FILE and (found := _file_id(self._path)) != self._opened_file_id:
+            happened = "removed" if found == _NO_FILE else "replaced by another one"
+            what = "what it had is no longer there, and the file that is there now is used"
+            seen = f"while the gateway ran (seen at {format_time(self._clock())})"
+            self.replacement = f"the file of the store, {self._path}, was {happened} {seen}: {what}"
             self._close_connection()
         if self._connection is None:
             self._connection = open_database(self._path, self._pragmas, self._migrations, deadline)
@@ -378,8 +398,8 @@ class SqliteWorker:
         text = ERROR_TEXTS.get(error_code(error), str(error))
         if isinstance(error, OSError):
             text = f"{error.strerror or error}; check the permissions of its folder"
-        down = self.make_down(text)
         self._is_locked = error_code(error) == sqlite3.SQLITE_BUSY and self._connection is not None
+        down = replace(self.make_down(text), is_busy=self._is_locked)
         if self._connection is not None and self._is_locked:
             self._limit_waiting(self._connection, PROBE_DEADLINE)
             self._down, self._down_since = down, clock
@@ -402,9 +422,12 @@ class SqliteWorker:
                 self._connection.execute(f"PRAGMA busy_timeout = {self._pragmas['busy_timeout']}").fetchall()
 
 
+_NO_FILE = (0, 0)
+
+
 def _file_id(path: Path) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        return (0, 0)
+        return _NO_FILE
     return status.st_dev, status.st_ino

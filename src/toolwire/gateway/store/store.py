@@ -73,6 +73,8 @@ class StoreDown(Struct, frozen=True):
     """The store cannot be reached or read; `reason` says why and contains no secret."""
 
     reason: str
+    is_busy: bool = False
+    """Does it work, but not for all who ask at the same time? Clients can bring this about, so it opens no limit."""
 
 
 Entries: TypeAlias = list[Entry] | StoreDown
@@ -178,6 +180,18 @@ class KeyStore(Store, Protocol):
 
     @property
     def key_records(self) -> KeyRecords: ...
+
+
+@runtime_checkable
+class LocalStore(Store, Protocol):
+    """A store on the disk of this gateway: if it cannot be used, another gateway may be better off."""
+
+    @property
+    def replacement(self) -> str:
+        """What has happened to its file while the gateway ran: it was removed, or replaced; "" if nothing has."""
+
+    async def check_usable(self) -> StoreDown | None:
+        """Could entries be written now? Nothing is."""
 
 
 STORE_DISABLED = StoreDown("this gateway keeps nothing (`[store] url` is `none`)")
