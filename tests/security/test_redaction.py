@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
-from toolwire.gateway.config.config import ServerSettings
+from security.plain_redaction import redact_plainly
+from toolwire.gateway.config.config import Config, Provider, Secret, ServerSettings, StoreSettings
 from toolwire.gateway.telemetry import redact as redact_module
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.redact import REDACTED, redact, redact_body, safe_name
+from toolwire.gateway.telemetry.redact import (
+    REDACTED,
+    KeyFilter,
+    SecretFilter,
+    hide_secrets,
+    make_key_filter,
+    redact,
+    redact_body,
+    safe_name,
+)
 from toolwire.gateway.telemetry.telemetry import Telemetry
+from waits import PATIENCE
 
 WORDS = ["token", "secret", "password", "passwd", "passphrase", "authorization", "api_key", "apikey", "access-key", "private_key", "credential", "cookie"]  # fmt: skip
 NAMES = st.builds(
@@ -144,11 +158,52 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["\\", '"', "token", "://a:b", "-", '"password":"', "token=", "token ", '"' + "a" * 63, "a.", "-----BEGIN ", '\\"', '"password" ', '"token":"a",', "sk-", "bearer ", "password 'x", "cookie: "],
+    ["\\", '"', "token", "://a:b", "-", '"password":"', "token=", "token ", '"' + "a" * 63, "a.", "-----BEGIN ", '\\"', '"password" ', '"token":"a",', "sk-", "bearer ", "password 'x", "cookie: ", "-eyJ", "eyJ", "key", "apikey ", "://", ":\\/\\/:", "-----BEGIN PRIVATE KEY----- ", "-----END ", "sk-x ", '"token":[', "--token "],
 )  # fmt: skip
 def test_no_text_takes_long(piece: str) -> None:
     """In a quadratic search each of these would take a minute."""
     redact(piece * (200_000 // len(piece)))
+
+
+# --- the same as one search over the whole text ---
+
+PIECES = st.sampled_from(
+    [
+        *WORDS, "key", "api", "api_key", "subscription.keys", "max_", "s", "jwt", "pwd", "pass", "auth", "bearer", "Bearer ", "set-cookie: ", "authorization: digest ",
+        "toKen", "paſſword", "credentİal", "credentıal", "API-\u212aEY", "id", "_count", "set-", "is ", "'", '"', "`", "\\", "\\" * 14, '\\"', '": "', "': '", "=", ":", " ", "\t", "\n", "  ", "--", "-",
+        ".", ",", "[", "]", "[hidden]", "{", "}", "=>", "%3d", "%20", "null", "true", "logprob", "bytes", '"logprob"', "b'", "://", ":\\/\\/", ":/\\/", "user:", "pa/s:s@", "@h", ":80", "/", "sk-", "gsk_", "hf.", "ghp_",
+        "github_pat_", "npm_", "xoxb-", "AKIA", "AIza", "ya29.", "eyJ", "eyJhbGciOiJI", ".abcd", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN ", "-----END PRIVATE KEY-----", "PRIVATE KEY-----",
+        "hu5h", "hu5hhu5hhu5h", "0123456789", "é", "日本", "x" * 60, "x" * 70, " " * 64, "a.b-c_d",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=3), max_size=40).map("".join), st.sampled_from([11, 16, 33, 64, 16384]))
+@example("-eyJ" * 50, 16)
+@example('"token":[' + " " * 300 + "]", 16)
+@settings(max_examples=400)
+def test_slices_hide_what_a_search_over_the_whole_text_hides(text: str, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redact_module, "_SLICE", size)
+        assert redact(text) == redact_plainly(text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(name=NAMES, value=VALUES, before=st.integers(0, 40))
+@settings(max_examples=20)
+def test_a_secret_at_the_border_of_slices_is_hidden(form: str, name: str, value: str, before: int) -> None:
+    text = "x" * before + " " + FORMS[form](name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redact_module, "_SLICE", 32)
+        shown = redact(text)
+    assert "hu5h" not in shown
+    assert shown == redact_plainly(text)
+
+
+def test_letters_keep_their_places_in_lower_case() -> None:
+    """Words are searched in lower case, and cleaned at the same place of the text."""
+    longer = {chr(code) for code in range(0x110000) if len(chr(code).lower()) != 1}
+    assert longer <= {letter for letter, _ in redact_module._OTHER_CASES}
 
 
 # --- through the log ---
@@ -231,7 +286,82 @@ def test_neither_debug_lines_nor_errors_of_providers_show_it(served: Served, pro
         assert got.status == status
         lines: list[str] = []
         while not lines or f'"request_id":"{got.id}"' in lines[-1]:
-            lines.append(served.lines.get(timeout=10))
+            lines.append(served.lines.get(timeout=PATIENCE))
             if '"step":"client_response"' in lines[-1]:
                 break
         assert "hu5h" not in "".join(lines)
+
+
+# --- values that are known ---
+
+KNOWN = 'my/Own+se"cret~~?-0123456789'
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        KNOWN,
+        json.dumps(KNOWN),
+        json.dumps(json.dumps(KNOWN)[1:-1]),
+        KNOWN.replace("/", "\\/"),
+        quote(KNOWN, safe=""),
+        *(base64.b64encode(f"{before}{KNOWN}{after}".encode()).decode() for before in ("", "a", "ab") for after in ("", ":x")),
+        base64.urlsafe_b64encode(KNOWN.encode()).decode(),
+        KNOWN.lower(),
+        "".join(f"%{ord(letter):02x}" for letter in KNOWN),
+        "".join(f"\\u{ord(letter):04x}" for letter in KNOWN),
+        "".join(f"\\\\u{ord(letter):04X}" for letter in KNOWN[:9]) + json.dumps(KNOWN[9:])[1:-1],
+        *(f"{KNOWN[:size]}…" for size in range(6, len(KNOWN))),
+    ],
+)  # fmt: skip
+def test_a_known_secret_is_found_however_it_is_written(written: str) -> None:
+    for shown in (SecretFilter([KNOWN]).clean(f"a {written} b"), hide_secrets(f"a {written} b", (KNOWN,))):
+        assert REDACTED in shown
+        assert KNOWN[2:8] not in shown
+        assert shown[:2] + shown[-2:] == "a  b"
+
+
+def test_words_are_no_keys_of_providers() -> None:
+    for word in ("ollama", "lm-studio", "not-needed", "sk-no-key-required"):
+        assert make_key_filter((word,)) is None
+        assert (make_key_filter((word,), is_error=True) is None) == (len(word) < 8)
+    assert make_key_filter(("key-12345",)) is not None
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a", "sk", "sk-own", '"', "data: ", "\n", "\\u00", "\\", "sk-own-key-01", "sk-own-key-0123456789"]
+        )
+    )
+)
+def test_what_waits_for_the_next_piece_is_only_what_may_be_a_key(pieces: list[str]) -> None:
+    """Whatever the cuts, the text is the same as if it had come at once."""
+    hidden, shown, waiting = KeyFilter(["sk-own-key-0123456789"]), b"", b""
+    for piece in pieces:
+        whole = hidden.clean(waiting + piece.encode())
+        count = hidden.count_open(whole)
+        shown, waiting = shown + whole[: len(whole) - count], whole[len(whole) - count :]
+    assert shown + hidden.clean(waiting) == hidden.clean("".join(pieces).encode())
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_a_key_that_is_spelled_in_events_is_found(size: int) -> None:
+    key = "sk-own-key-0123456789"
+    words = ["ask", *(key[at : at + size] for at in range(0, len(key), size)), "z"]
+    events = [f'data: {{"text": "{word}"}}\n\n'.encode() for word in words]
+    hidden, shown, waiting = KeyFilter([key]), b"", b""
+    for event in events:
+        whole = hidden.clean(waiting + event)
+        count = hidden.count_open(whole)
+        shown, waiting = shown + whole[: len(whole) - count], whole[len(whole) - count :]
+    said = "".join(re.findall(r'"text": "(.*)"', (shown + waiting).decode()))
+    assert (said.startswith("ask[key]"), said.endswith("[key]z"), key[:4] in said) == (True, True, False)
+
+
+def test_the_secrets_of_a_provider_are_in_its_own_headers_too() -> None:
+    headers = {"X-Portkey-Api-Key": "pk-0123456789ab", "authorization": "Basic dXNlcjpwYXNz", "x-region": "eu-central"}
+    provider = Provider(name="p", protocols=("openai-chat",), api_key=Secret("sk-0123456789ab"), headers=headers)
+    assert provider.secrets == ("sk-0123456789ab", "pk-0123456789ab", "dXNlcjpwYXNz")
+    store = StoreSettings(url="postgresql://me:hu5h%2Fhu5h@db.example/x")
+    assert Config(providers={"p": provider}, store=store).secrets == [*provider.secrets, "hu5h/hu5h"]
