@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import start_program
 from gateway.process import Process, serving
-from gateway.raw_exchange import PATIENCE, ask, request_of
+from gateway.raw_exchange import ask, request_of
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE
 
 REQUESTS = 90
 """With their bodies, their lines are longer than the queue."""
@@ -96,8 +98,7 @@ print(STDERR.dropped_lines)
 
 
 def test_other_messages_do_not_block_either() -> None:
-    process = subprocess.Popen([sys.executable, "-c", FLOOD], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with process:
+    with start_program([sys.executable, "-c", FLOOD], stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert int(process.stdout.read()) > 0
         assert process.wait(PATIENCE) == 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from forked_commands import start_program
 from toolwire.core.ir import Usage
 from toolwire.gateway.telemetry.metrics import (
     MAX_MODELS,
@@ -253,13 +256,13 @@ sys.stdin.read()
 """
 
 
-def worker(directory: Path) -> subprocess.Popen[bytes]:
-    """A process that has counted, and lives until its input ends."""
-    command = [sys.executable, "-c", WORKER, str(directory)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"counted\n"
-    return process
+@contextmanager
+def worker(directory: Path) -> Iterator[None]:
+    """A process that has counted, and is killed at the end of the block."""
+    with start_program([sys.executable, "-c", WORKER, str(directory)], stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "counted\n"
+        yield
 
 
 def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
@@ -272,8 +275,7 @@ def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
             )
         ]
     )
-    first = worker(tmp_path / "shared")
-    try:
+    with worker(tmp_path / "shared"):
         assert total(metrics, "toolwire_requests_total") == 4
         assert total(metrics, "toolwire_request_seconds_count") == 4
         assert total(metrics, "toolwire_request_seconds_sum") == 4.0
@@ -281,28 +283,20 @@ def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
         assert total(metrics, "toolwire_workers") == 2
         assert sample(metrics, "toolwire_provider_cooldown", provider="google") == 1
         assert total(metrics, "toolwire_build_info") == 1
-    finally:
-        first.kill()
-        first.communicate()
 
 
 def test_a_worker_that_dies_leaves_its_counts_and_the_next_one_counts_on(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
-    first = worker(tmp_path)
-    first.kill()
-    first.communicate()
+    with worker(tmp_path):
+        pass
     assert total(metrics, "toolwire_requests_total") == 3
     assert total(metrics, "toolwire_requests_in_flight") == 0
     assert total(metrics, "toolwire_workers") == 1
     assert sample(metrics, "toolwire_provider_cooldown", provider="google") is None
-    second = worker(tmp_path)
-    try:
+    with worker(tmp_path):
         assert total(metrics, "toolwire_requests_total") == 6
         assert total(metrics, "toolwire_requests_in_flight") == 1
         assert len(list(tmp_path.glob("*.cells"))) == 2
-    finally:
-        second.kill()
-        second.communicate()
 
 
 def test_a_slot_that_was_left_is_taken_over(tmp_path: Path) -> None:
@@ -317,9 +311,8 @@ def test_a_slot_that_was_left_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_line_cut_by_death_does_not_swallow_the_next(tmp_path: Path) -> None:
-    first = worker(tmp_path)
-    first.kill()
-    first.communicate()
+    with worker(tmp_path):
+        pass
     names = tmp_path / "0.names"
     names.write_bytes(names.read_bytes() + b'["toolwire_losses_to')
     metrics = Metrics(tmp_path)

@@ -271,6 +271,37 @@ def test_configured_keys_are_hidden_wherever_they_stand() -> None:
         assert "secret-of-a-provider" not in line
 
 
+CLAIMED_KEYS = (
+    '"key_name":"laptop"',
+    '"exchange","level":"warn"',
+    "requested_model",
+    "laptop-of-bob",
+    "key=laptop-of-bob",
+    '/v1/messages","client_protocol":"anthropic',
+    "\\u0000\\u0001\\u0002",
+)
+"""What a client may send as its key, to hide what it did or others do."""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("key", CLAIMED_KEYS)
+def test_what_a_client_calls_its_key_hides_nothing_but_itself(key: str, form: str) -> None:
+    lines: list[str] = []
+    log = Log(form, lines.append)
+    note = f'it sent {key}, the \\ and a " with it'
+    own, other = exchange(key_name="laptop-of-bob", secrets=(key,), note=note), exchange(note=note)
+    log.log_exchanges([other, own, other])
+    log.log_exchanges([other])
+    first, middle, last = lines[0].splitlines()
+    assert first == last == lines[1].rstrip("\n"), "lines of others are as they were"
+    assert "laptop-of-bob" in middle
+    if form == "json":
+        shown, plain = json.loads(middle), json.loads(first)
+        assert shown == {
+            **plain, "key_name": "laptop-of-bob", "note": f"it sent {REDACTED}, the \\ and a \" with it",
+        }  # fmt: skip
+
+
 def test_a_placeholder_for_a_key_does_not_hide_names() -> None:
     assert told(exchange(provider="ollama"), secrets=("ollama",))["provider"] == "ollama"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from toolwire.gateway.config.config import ClientKey, ServerSettings
 from toolwire.gateway.config.load import load_config, parse_listen_address
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.server.access import AccessControl, Caller
+from waits import free_port
 
 CLIENT, READER, METRICS = (f"tw-{name}-key-0123456789" for name in ("client", "reader", "metrics"))
 
@@ -70,15 +70,10 @@ def test_the_key_of_the_metrics_opens_nothing_else(served: tuple[str, Served], c
 # --- an address of its own ---
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_the_metrics_have_an_address_of_their_own(tmp_path: Path, keyed: bool, workers: str) -> None:
-    port, file = _free_port(), tmp_path / "toolwire.toml"
+    port, file = free_port(), tmp_path / "toolwire.toml"
     key = f'metrics_sha256 = "{_hash(METRICS)}"\n' if keyed else ""
     file.write_text(f'[server]\nmetrics_listen = "127.0.0.1:{port}"\n{key}{KEYS}')
     authorized = {"authorization": f"Bearer {METRICS}"} if keyed else {}

@@ -7,10 +7,12 @@ Text from clients and providers can neither forge a line nor show a key (`redact
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice, pairwise
 from math import floor
 
 import msgspec
@@ -25,6 +27,7 @@ from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, Exchan
 from toolwire.gateway.telemetry.redact import (
     MAX_NAME,
     SecretFilter,
+    hide_secrets,
     printable_text,
     redact_body,
     redact_start,
@@ -129,6 +132,7 @@ class LogLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 _encoder = msgspec.json.Encoder()
 encode, _encode_lines = _encoder.encode, _encoder.encode_lines
+_decode_text = msgspec.json.Decoder(str).decode
 MAX_DETAILS = 100
 """Losses that are logged in full; `loss_count` counts all."""
 
@@ -343,7 +347,9 @@ class Log:
         is_json = self._form == "json"
         width = UNLIMITED if is_json else self._width()
         lines: list[Json] = []
+        starts: list[int] = []
         for record in records:
+            starts.append(len(lines))
             stamp = self._write_time(record.started_at)
             if is_json:
                 lines.append(self._json_line(record, stamp))
@@ -351,9 +357,18 @@ class Log:
                 lines.append(self._add_bodies(exchange_line(record, stamp, width, self._colour), record))
             if record.capture is not None and self._min_level == 0:
                 lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
-        if lines:
-            self._report_dropped_lines()
-            self._out(self._secret_filter.clean(write_json_lines(lines) if is_json else "".join(lines)))
+        if not lines:
+            return
+        self._report_dropped_lines()
+        write = write_json_lines if is_json else "".join
+        text = write(lines)
+        secrets = tuple(dict.fromkeys([secret for record in records for secret in record.secrets]))
+        if secrets and hide_secrets(text, secrets) != text:
+            # Seldom. Each in its own lines: what one client calls its key may be a part of another one's lines.
+            hide = _hide_in_json if is_json else _hide_in_text
+            own = [write(lines[start:end]) for start, end in pairwise((*starts, len(lines)))]
+            text = "".join(map(hide, own, records))
+        self._out(self._secret_filter.clean(text))
 
     def _width(self) -> int:
         return stderr_width() if self._is_terminal else UNLIMITED
@@ -382,14 +397,17 @@ class Log:
         pairs = [f"  {name}={_write_list(value)}" for name, value in shown.items()]
         return f"{stamp} {step}{''.join(pairs)}  request_id={quote_value(id)}\n"
 
-    def log_event(self, kind: str, fields: Mapping[str, object], level: str = "info") -> None:
+    def log_event(
+        self, kind: str, fields: Mapping[str, object], level: str = "info", secrets: tuple[str, ...] = ()
+    ) -> None:
+        """Log an event. `secrets` are those of the exchange that it is about."""
         if LEVELS.index(level) >= self._min_level:
             self._report_dropped_lines()
-            self._write_event(kind, fields, level)
+            self._write_event(kind, fields, level, secrets)
 
-    def _write_event(self, kind: str, fields: Mapping[str, object], level: str) -> None:
+    def _write_event(self, kind: str, fields: Mapping[str, object], level: str, secrets: tuple[str, ...] = ()) -> None:
         stamp = self._write_time(self._clock())
-        shown = {name: _write_field(value) for name, value in fields.items()}
+        shown = {name: _write_field(value, () if name in OWN_FIELDS else secrets) for name, value in fields.items()}
         if self._form == "json":
             line = encode({"time": stamp, "event": kind, "level": level, **shown}).decode() + "\n"
         else:
@@ -397,13 +415,41 @@ class Log:
         self._out(self._secret_filter.clean(line))
 
 
-def _write_field(value: object) -> Json:
+OWN_FIELDS = frozenset(
+    "time event level step request_id key_name team client_address operation client_protocol provider_protocol provider"
+    " account failure".split()
+)
+"""Fields that say who did what: no key of a client is in them, and nothing that it calls its key hides them."""
+_JSON_TEXT = re.compile(r'(?:"(?P<name>\w+)":)?(?P<text>"(?:[^"\\]|\\.)*+")')
+
+
+def _hide_in_json(lines: str, record: ExchangeRecord) -> str:
+    """JSON lines without the keys of a client, which can be any text: only values change, so the lines stay valid."""
+    secrets = record.secrets
+
+    def hide(found: re.Match[str]) -> str:
+        name, text = found["name"], found["text"]
+        if name in OWN_FIELDS:
+            return found[0]
+        return f"{found[0][: -len(text)]}{encode(hide_secrets(_decode_text(text), secrets)).decode()}"
+
+    return _JSON_TEXT.sub(hide, lines) if secrets else lines
+
+
+def _hide_in_text(lines: str, record: ExchangeRecord) -> str:
+    """Lines of text without the keys of a client; the name of its key stays."""
+    own = write_pairs([("key", printable_text(record.key_name))]).strip()
+    parts = lines.split(own) if own else [lines]
+    return own.join([hide_secrets(part, record.secrets) for part in parts])
+
+
+def _write_field(value: object, secrets: tuple[str, ...]) -> Json:
     """A field of an event: numbers as they are, everything else as safe text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_write_field(item) for item in value]
-    return printable_text(redact_start(str(value)), 500)
+        return [_write_field(item, secrets) for item in value]
+    return printable_text(redact_start(hide_secrets(str(value), secrets)), 500)
 
 
 def _write_list(value: object) -> str:
@@ -424,6 +470,10 @@ MAX_ARGUMENTS = 200
 """Characters of arguments that are logged."""
 MAX_RECENT = 10
 """Calls and results of a conversation that are logged, the last ones."""
+MAX_LISTED = 100
+"""Tools of a request, and calls of an answer, that are logged."""
+MAX_DESCRIBED = 1024 * 1024
+"""Bytes of a body up to which it is read for debug lines: the event loop waits for that. The console shows all."""
 
 Fields = tuple[tuple[str, object], ...]
 
@@ -445,7 +495,8 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
             yield ("step", "upstream_response"), provider, ("status", sent.status), *response
     response = _describe_response(client, capture.client_response.data, record.status)
     yield ("step", "client_response"), ("status", record.status), *response
-    for loss in (loss for ledger in record.ledgers if ledger is not None for loss in ledger.losses):
+    losses = (loss for ledger in record.ledgers if ledger is not None for loss in ledger.losses)
+    for loss in islice(losses, MAX_DETAILS):
         yield (
             ("step", "loss"),
             ("code", loss.code),
@@ -457,6 +508,8 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
 
 
 def _describe_request(codec: Codec, body: bytes) -> Fields:
+    if len(body) > MAX_DESCRIBED:
+        return (("bytes", len(body)),)
     try:
         request = codec.read_request(expect_object(decode(body), None))
     except (Malformed, RecursionError):
@@ -467,8 +520,10 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
     results = [part for part in parts if isinstance(part, (ir.Result, ir.ProviderResult))]
     choice = request.choice
     chosen = () if choice is None else (choice.mode, *(printable_text(tool.name or tool.kind) for tool in choice.tools))
+    tools = (*request.tools, *added)
     return (
-        ("tools", [_tool_label(tool) for tool in (*request.tools, *added)]),
+        ("tools", [_tool_label(tool) for tool in tools[:MAX_LISTED]]),
+        ("omitted_tools", max(0, len(tools) - MAX_LISTED)),
         ("tool_choice", ",".join(chosen)),
         ("omitted_calls", max(0, len(calls) - MAX_RECENT)),
         ("calls", [_describe_call(part) for part in calls[-MAX_RECENT:]]),
@@ -477,13 +532,15 @@ def _describe_request(codec: Codec, body: bytes) -> Fields:
 
 
 def _describe_response(codec: Codec, body: bytes, status: int) -> Fields:
-    response = read_captured_response(codec, body) if status < 300 else None
+    response = read_captured_response(codec, body) if status < 300 and len(body) <= MAX_DESCRIBED else None
     if response is None:
         return (("bytes", len(body)),)
     parts = [part for choice in response.choices for part in choice.parts]
     reasons = [choice.finish.kind for choice in response.choices if choice.finish is not None]
+    calls = [part for part in parts if isinstance(part, (ir.Call, ir.ProviderCall))]
     return (
-        ("calls", [_describe_call(part) for part in parts if isinstance(part, (ir.Call, ir.ProviderCall))]),
+        ("calls", [_describe_call(part) for part in calls[:MAX_LISTED]]),
+        ("omitted_calls", max(0, len(calls) - MAX_LISTED)),
         ("results", [_describe_result(part) for part in parts if isinstance(part, ir.ProviderResult)]),
         ("text_length", sum(len(part.text) for part in parts if isinstance(part, ir.Text))),
         ("finish_reasons", ",".join(reasons)),

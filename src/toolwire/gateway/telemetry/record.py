@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Usage
 from toolwire.core.losses import Ledger
+from toolwire.gateway.telemetry.redact import hide_secrets
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.gateway.usage.amounts import add_known
 
@@ -254,6 +256,11 @@ class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
     """In USD, by our prices; None if it is unknown."""
     reported_cost: Decimal | None = None
     """In USD, as the provider says it itself (OpenRouter); None if it does not."""
+    least: Usage | None = None
+    """What the sent body and the visible answer make. Set only if limits count, and the provider does not say what can
+    be true: no usage, or none of its input or output."""
+    row_id: str = ""
+    """The id of its row in the ledger; "" without one."""
 
 
 class SentPrompt(msgspec.Struct, gc=False, eq=False, array_like=True):
@@ -288,7 +295,7 @@ class CacheReport(msgspec.Struct, gc=False, eq=False, array_like=True):
 
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
     """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
-    key and no header."""
+    header, and no key except in `secrets` and what was captured."""
 
     request_id: str
     started: float
@@ -297,13 +304,13 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     client_address: str = ""
     method: str = ""
     path: str = ""
-    """As received; the query is removed before it is logged."""
+    """As received, without the client's keys; the query is removed before it is logged."""
     key_name: str = ""
     """The name of the client's key, never the key itself."""
     team: str = ""
     """The team of the client's key."""
     user_agent: str = ""
-    """As received; the log shows its first product."""
+    """As received, without the client's keys; the log shows its first product."""
     agent: str = ""
     """The agent that the user agent names, or else its first product."""
     subagent: str = ""
@@ -380,6 +387,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """Its number among the recent exchanges of the process; 0 if it is not kept."""
     span: object = None
     """For the tracer."""
+    secrets: tuple[str, ...] = ()
+    """The keys that the client has sent: nothing that operators see may show them."""
 
     @property
     def cost(self) -> Decimal | None:
@@ -398,6 +407,19 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
         """Calls of providers whose cost is unknown."""
         return sum(call.cost is None for call in self.call_usages)
 
+    def hide_secrets(self) -> None:
+        """Remove the client's keys from the texts of the record, before anybody sees them. What was captured is cleaned
+        where it is shown."""
+        texts = f"{self.requested_model}\n{self.model}\n{self.message}\n{self.note}\n{self.tool_calls}"
+        if hide_secrets(texts, self.secrets) == texts:
+            return
+        hide = partial(hide_secrets, secrets=self.secrets)
+        self.requested_model, self.model = hide(self.requested_model), hide(self.model)
+        self.message, self.note = hide(self.message), hide(self.note)
+        self.tool_calls = tuple((hide(client), hide(provider)) for client, provider in self.tool_calls)
+        for call in self.call_usages:
+            call.model = hide(call.model)
+
     def make_related(self, operation: str, started: float, started_at: float) -> ExchangeRecord:
         """The record of another exchange that belongs to the same request of the client."""
         return ExchangeRecord(
@@ -413,6 +435,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
             session=self.session,
             client_protocol=self.client_protocol,
             operation=operation,
+            secrets=self.secrets,
         )
 
     def __repr__(self) -> str:

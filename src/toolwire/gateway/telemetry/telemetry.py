@@ -154,7 +154,9 @@ class Telemetry:
         """A request to a provider that may cost something is being sent."""
         if record.open_call is not None:
             self.end_call(record, None)
-        record.open_call = CallUsage(provider, model, account)
+        record.open_call = call = CallUsage(provider, model, account)
+        if self.ledger is not None:
+            self.ledger.start_call(record, call)
 
     def end_call(self, record: ExchangeRecord, usage: Usage | None, is_estimated: bool = False) -> None:
         """The call of a provider that runs has ended with this usage; None if it is unknown. This is the one place
@@ -167,9 +169,13 @@ class Telemetry:
             if self.pricer is not None:
                 self.pricer.price_call(call, record.started_at)
                 record.is_priced = True
+            if self.ledger is not None:
+                self.ledger.end_call(record, call)
 
     def drop_call(self, record: ExchangeRecord) -> None:
         """The provider did not answer the call that runs, or refused it: it has used nothing."""
+        if self.ledger is not None and record.open_call is not None:
+            self.ledger.drop_call(record.open_call)
         record.open_call = None
 
     def set_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
@@ -187,6 +193,8 @@ class Telemetry:
             self.end_call(record, None)
         if record.reservation is not None:
             settle_reservation(record)
+        if record.secrets:
+            record.hide_secrets()
         self._finished_records.append(record)
         if len(self._finished_records) == 1:
             if self._loop is None:
@@ -209,10 +217,9 @@ class Telemetry:
                 for record in records:
                     self._tracer.end_span(record)
             self.log.log_exchanges(records)
-            if self.ledger is not None:
-                self.ledger.add_records(records)
             for record, report in broken:
-                self.log.log_event("cache_prefix_broken", describe_break(record, report, self._may_log_text), "warn")
+                fields = describe_break(record, report, self._may_log_text)
+                self.log.log_event("cache_prefix_broken", fields, "warn", record.secrets)
             if self.wants_capture:
                 self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:
