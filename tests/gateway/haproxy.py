@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.raw_exchange import PATIENCE
+from waits import PATIENCE
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "systemd" / "haproxy.cfg"
 IS_HERE = shutil.which("haproxy") is not None

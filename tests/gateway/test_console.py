@@ -36,10 +36,17 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.case import read_case
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.console import api
-from toolwire.gateway.console.access import MAX_FAILED_TRIES
+from toolwire.gateway.console import api, detail
+from toolwire.gateway.console.access import (
+    FAILED_TRIES_SECONDS,
+    MAX_FAILED_ADDRESSES,
+    MAX_FAILED_TRIES,
+    EndedSessions,
+    FailedTries,
+)
 from toolwire.gateway.console.api import Cooldown, ProviderRow, RateLimit
 from toolwire.gateway.console.providers import merge_rows
+from waits import PATIENCE
 
 API = api.API_PATH
 POST = {"content-type": "application/json", api.CONSOLE_HEADER: "1"}
@@ -171,6 +178,73 @@ def test_a_provider_that_cannot_be_reached_is_an_upstream_call_without_an_answer
         found = detail_of(served, call(served, "anthropic", "gone/x", False))
     assert found.upstream_calls[0].status == 0
     assert found.upstream_calls[0].error
+
+
+def read_pages(served: Served, body: api.Body) -> list[str]:
+    pages, path = [body.text], body.next
+    while path:
+        page = msgspec.json.decode(get(served, path).data, type=api.BodyPage)
+        pages.append(page.text)
+        path = page.next
+    return pages
+
+
+def test_large_bodies_are_sent_by_page_and_secrets_at_their_borders_are_hidden(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detail, "PAGE", 1000)
+    text = "".join(f"word {number} " * 10 + "my_password=hu5hhu5hhu5h " for number in range(100))
+    scene = served.scene("anthropic", play_script("anthropic", False, text))
+    got = call(served, "openai-chat", scene.model, False, messages=[{"role": "user", "content": text}])
+    found = detail_of(served, got)
+    side, sent = found.client, found.upstream_calls[0]
+    for body in (side.request, side.response, sent.request, sent.response):
+        pages = read_pages(served, body)
+        assert len(pages) > 10
+        assert {len(page) for page in pages[:-1]} == {1000}
+        whole = "".join(pages)
+        assert "hu5h" not in whole
+        assert json.loads(whole)
+        assert "word 99 " in whole
+    pattern = re.compile(r"bodies/.*")
+    for wrong in (
+        "bodies",
+        "bodies/request",
+        "bodies/request/x",
+        "bodies/request/-1",
+        "bodies/request/1/2",
+        "bodies/0-x/1",
+    ):
+        shown = get(served, pattern.sub(wrong, side.request.next))
+        assert shown.status == 404 or shown.json()["text"] == "", wrong
+
+
+def test_a_body_is_cleaned_once_for_all_its_pages_also_while_the_exchange_runs(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned: list[int] = []
+    clean_body = detail.clean_body
+
+    def note(data: bytes, clean: detail.CleanText) -> str:
+        cleaned.append(len(data))
+        return clean_body(data, clean)
+
+    monkeypatch.setattr(detail, "PAGE", 1000)
+    monkeypatch.setattr(detail, "clean_body", note)
+    scene = served.scene("openai-chat", lambda connection: connection.wait_for_release())
+    messages = [{"role": "user", "content": "word " * 2000}]
+    asking = open_call(served, "anthropic", scene.model, True, messages=messages)
+    try:
+        assert scene.reached.wait(PATIENCE)
+        row = msgspec.json.decode(get(served, "exchanges").data, type=api.ExchangeList).exchanges[0]
+        assert row.state == "running"
+        found = msgspec.json.decode(get(served, f"exchanges/{row.id}").data, type=api.ExchangeDetail)
+        cleaned.clear()
+        assert len(read_pages(served, found.client.request)) > 10
+        assert len(cleaned) == 1
+    finally:
+        scene.go.set()
+        asking.disconnect()
 
 
 def test_an_unknown_or_removed_exchange_is_not_found(served: Served) -> None:
@@ -329,27 +403,76 @@ def test_the_consoles_own_key_opens_it_and_client_keys_do_not(tmp_path: Path) ->
         session = {"cookie": cookie.partition(";")[0]}
         assert get(served, "exchanges", session).status == 200
         name, _, value = session["cookie"].partition("=")
-        expires, _, signature = value.partition(".")
+        expires, id, signature = value.split(".")
         for forged in (
-            f"{int(expires) + 1}.{signature}",
-            f"{expires}.{'0' * 64}",
-            f"{expires}.",
+            f"{int(expires) + 1}.{id}.{signature}",
+            f"{expires}.{id[::-1]}.{signature}",
+            f"{expires}.{signature}",
+            f"{expires}.{id}.{'0' * 64}",
+            f"{expires}.{id}.",
             "",
             f".{signature}",
             "é",
         ):
             assert get(served, "exchanges", {"cookie": f"{name}={forged}"}).status == 401
-        out = post(served, "logout", {}, {**POST, **session})
-        assert "Max-Age=0" in out.headers["set-cookie"]
 
 
-def test_wrong_keys_have_to_wait(tmp_path: Path) -> None:
+def log_in(port: int) -> dict[str, str]:
+    """The header of a new session."""
+    got = ask(port, "POST", API + "login", encode_json({"key": KEY}).encode(), POST)
+    return {"cookie": got.headers["set-cookie"].partition(";")[0]}
+
+
+def test_logging_out_ends_the_session_for_every_copy_of_its_cookie(tmp_path: Path) -> None:
     with stage(tmp_path, *keys(console=True)) as served:
-        statuses = [post(served, "login", {"key": f"wrong-{number}"}).status for number in range(MAX_FAILED_TRIES + 1)]
-        assert statuses == [401] * MAX_FAILED_TRIES + [429]
-        last = post(served, "login", {"key": KEY})  # also the right one
-        assert last.status == 429
-        assert int(last.headers["retry-after"]) > 0
+        session, other = log_in(served.port), log_in(served.port)
+        watching = RawConnection(served.port)
+        watching.send("GET", API + "events", headers=session)
+        watching.start()
+        watching.read_until(b"event: hello")
+        out = post(served, "logout", {}, {**POST, **session})
+        assert (out.status, "Max-Age=0" in out.headers["set-cookie"]) == (204, True)
+        assert get(served, "exchanges", session).status == 401
+        assert get(served, "exchanges", other).status == 200  # of somebody else
+        scene = served.scene("openai-chat", play_script("openai-chat", False, "Not for those who left."))
+        call(served, "openai-chat", scene.model, False, {"authorization": f"Bearer {CLIENT}"})
+        assert b"event: exchange" not in watching.response.read()  # the stream ends, and has nothing more
+        watching.disconnect()
+
+
+def test_ended_sessions_are_known_to_all_workers_and_forgotten_when_they_expire(tmp_path: Path) -> None:
+    one, another = EndedSessions(tmp_path), EndedSessions(tmp_path)
+    one.add("100.a", 50.0)
+    assert "100.a" in another
+    assert "100.b" not in another
+    another.add("200.b", 100.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["200.b.ended"]
+    one.add("200.c", 150.0)
+    assert "100.a" not in one
+    assert "200.b" in EndedSessions(tmp_path)  # a worker that was started again
+
+
+def test_wrong_keys_have_to_wait_and_the_right_one_has_not(tmp_path: Path) -> None:
+    with stage(tmp_path, *keys(console=True)) as served:
+        session = log_in(served.port)
+        tries = [post(served, "login", {"key": f"wrong-{number}"}) for number in range(MAX_FAILED_TRIES + 1)]
+        assert [got.status for got in tries] == [401] * MAX_FAILED_TRIES + [429]
+        assert int(tries[-1].headers["retry-after"]) > 0
+        assert get(served, "exchanges", session).status == 200
+        assert post(served, "login", {"key": KEY}).status == 204
+        assert post(served, "login", {"key": "wrong"}).status == 429
+
+
+def test_wrong_keys_are_counted_for_each_address_within_bounds() -> None:
+    tries = FailedTries()
+    for _ in range(MAX_FAILED_TRIES):
+        assert tries.add("10.0.0.1", 0.0) == 0
+    assert tries.add("10.0.0.1", 1.0) == FAILED_TRIES_SECONDS
+    assert tries.add("10.0.0.2", 1.0) == 0
+    assert tries.add("10.0.0.1", FAILED_TRIES_SECONDS) == 0
+    for number in range(MAX_FAILED_ADDRESSES * 2):
+        tries.add(f"host-{number}", 2.0)
+    assert len(tries._times) == MAX_FAILED_ADDRESSES
 
 
 FOREIGN = [
@@ -435,6 +558,37 @@ def test_planted_secrets_are_nowhere(served: Served, stream: bool) -> None:
         for page in shown:
             assert secret not in page
             assert secret[:-4] not in page
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_the_key_of_a_client_is_nowhere(tmp_path: Path, stream: bool) -> None:
+    with stage(tmp_path, *keys(console=True)) as served:
+        session = log_in(served.port)
+        watching = RawConnection(served.port)
+        watching.send("GET", API + "events", headers=session)
+        watching.start()
+        seen = watching.read_until(b"event: hello")
+        scene = served.scene("openai-chat", play_script("openai-chat", stream, f"your key {CLIENT} is nice"))
+        body = {
+            "model": scene.model,
+            "max_tokens": 100,
+            "stream": stream,
+            "system": f"Never show {CLIENT}.",
+            "messages": [{"role": "user", "content": f"my key is {CLIENT}"}],
+            "tools": [{**TOOL, "description": CLIENT}],
+        }
+        headers = {"x-api-key": CLIENT, "user-agent": f"{CLIENT}/1", "x-claude-code-session-id": CLIENT}
+        got = ask(served.port, "POST", "/v1/messages", encode_json(body).encode(), headers)
+        assert got.status == 200
+        seen += watching.read_until(b'"state":"done"')
+        watching.disconnect()
+        served.line(got.id)
+        [row] = get(served, "exchanges", session).json()["exchanges"]
+        found = [get(served, f"sessions/{row['session']}", session), get(served, "sessions", session)]
+        found += [get(served, f"exchanges/{row['id']}{part}", session) for part in ("", "/case")]
+        assert [one.status for one in found] == [200] * 4
+        assert b"my key is [hidden]" in found[2].data
+        assert CLIENT not in f"{row} {seen!r} {found}"
 
 
 # --- what can be taken away ---
@@ -525,23 +679,30 @@ def test_bad_bodies_of_the_page_are_refused(served: Served) -> None:
 
 
 def test_all_workers_are_shown(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "3") as process:
+    (tmp_path / "console.toml").write_text(f'[console]\nsha256 = "{hashed(KEY)}"\n')
+    with serving(tmp_path, "--workers", "3", "--config", str(tmp_path / "console.toml")) as process:
         port = process.port
+        session = log_in(port)
         body = encode_json({"model": "loopback", "messages": [{"role": "user", "content": "Hi"}]}).encode()
         asked = [RawConnection(port) for _ in range(6)]  # connections are spread over the workers
         ids: set[str] = set()
         for line in asked:
             line.send("POST", "/v1/chat/completions", body)
             ids.add(dict(line.start().getheaders())["x-request-id"])
-        rows = ask(port, "GET", API + "exchanges").json()["exchanges"]
+        rows = ask(port, "GET", API + "exchanges", headers=session).json()["exchanges"]
         assert {row["request_id"] for row in rows} == ids
         assert len({row["id"].partition("-")[0] for row in rows}) > 1
         for row in rows:  # whichever worker is asked
-            assert ask(port, "GET", f"{API}exchanges/{row['id']}").json()["row"]["request_id"] == row["request_id"]
-            found = ask(port, "GET", API + "providers").json()["providers"]
+            found = ask(port, "GET", f"{API}exchanges/{row['id']}", headers=session).json()
+            assert found["row"]["request_id"] == row["request_id"]
+            found = ask(port, "GET", API + "providers", headers=session).json()["providers"]
             loopback = next(one for one in found if one["name"] == "loopback")
             assert (loopback["last_outcome"], loopback["last_at"]) == ("ok", rows[0]["started_at"])
+        ask(port, "POST", API + "logout", b"{}", {**POST, **session})
         for line in asked:
+            line.response.read()
+            line.send("GET", API + "exchanges", headers=session)
+            assert line.start().status == 401
             line.disconnect()
 
 

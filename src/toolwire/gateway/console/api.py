@@ -7,6 +7,7 @@ All of it is below `API_PATH`:
     POST login                        Login → 204 with a session cookie; `logout` ends it
     GET  exchanges                    ExchangeList: the recent exchanges, newest first
     GET  exchanges/{id}               ExchangeDetail: both sides of one exchange
+    GET  exchanges/{id}/bodies/…      BodyPage: more of a body of it, at the path that the part before names
     GET  exchanges/{id}/case          a case that `toolwire conformance` can play, as a download
     GET  events                       server-sent events: `hello` (Hello), `exchange` (ExchangeRow), `output` (Output)
     GET  sessions                     SessionList
@@ -207,12 +208,22 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Body(Struct, frozen=True, kw_only=True):
-    """A body as far as it was kept."""
+    """A body as far as it was kept: its first page."""
 
     text: str
     size: int
     """All bytes of it."""
     is_cut: bool = False
+    next: str = ""
+    """What to ask for the next page, below `API_PATH`; "" if there is none."""
+
+
+class BodyPage(Struct, frozen=True, kw_only=True):
+    """More of a body."""
+
+    text: str
+    next: str = ""
+    """As in `Body`."""
 
 
 class StreamEvent(Struct, frozen=True, kw_only=True):
@@ -476,7 +487,7 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 API_TYPES = (
-    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, Hello, ExchangeRow, Output, SessionList, SessionDetail,
-    TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
+    ApiError, Login, ConsoleState, ExchangeList, ExchangeDetail, BodyPage, Hello, ExchangeRow, Output, SessionList,
+    SessionDetail, TranslateQuestion, TranslateAnswer, ProviderList, ProviderRow, ModelList,
 )  # fmt: skip
 """The messages of the API; the types that they are made of follow from them."""

@@ -12,6 +12,8 @@ from toolwire.gateway.telemetry.log import log_path
 from toolwire.gateway.telemetry.record import ExchangeRecord, UpstreamCapture
 from toolwire.protocols import CODECS
 
+MAX_ARGUMENT = 100_000
+"""Bytes of a body in a command: Linux takes 128 kB in one argument. For a longer one the command names a file."""
 CASE_ID = 9000
 """The number of a case that was not reported."""
 
@@ -27,6 +29,8 @@ def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
     path = log_path(record) + (f"?{kept}" if kept else "")
     headers = f'-H "{name}: {value}" -H "content-type: application/json"'
     body = shlex.quote(clean(capture.client_request.decode("utf-8", "replace")))
+    if len(body.encode("utf-8", "replace")) > MAX_ARGUMENT:
+        body = "@request.json"
     return f'curl -N "$URL{path}" {headers} -d {body}'
 
 

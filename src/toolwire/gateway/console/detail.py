@@ -3,7 +3,11 @@ tools, calls and results next to each other, losses at their places, and the tim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +19,7 @@ from toolwire.core.losses import Loss
 from toolwire.core.sse import FrameTooLong, SseSplitter
 from toolwire.gateway.console.api import (
     Body,
+    BodyPage,
     CallPair,
     CallSide,
     ClientSide,
@@ -37,14 +42,19 @@ CleanText = Callable[[str], str]
 
 MAX_BODY = 4 * 1024 * 1024
 """Characters of a body that are shown."""
+PAGE = 256 * 1024
+"""Characters of a body that are sent at once."""
 MAX_EVENTS = 5000
 MAX_CALLS = 200
-"""Calls of the history that are shown, the last ones."""
+"""Calls of the history that are shown, the last ones; and of the answer, the first ones."""
+MAX_TOOL_PLACE = 8
+"""Steps of the path to a tool: `/input/3/tools/0/tools/1` has the most."""
 MAX_RESULT = 4000
 """Characters of a result that are shown beside its call; the whole one is in the body."""
 
 
 def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> ExchangeDetail:
+    clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
     capture = record.capture
     client = CODECS.get(record.client_protocol)
     calls = capture.upstream_calls if capture is not None else []
@@ -54,8 +64,8 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
     return ExchangeDetail(
         row=exchange_row(record, worker),
         output=describe_output(record, worker, clean),
-        client=describe_client(record, clean),
-        upstream_calls=[describe_upstream_call(record, call, clean) for call in calls],
+        client=describe_client(record, worker, clean),
+        upstream_calls=[describe_upstream_call(record, worker, number, clean) for number in range(len(calls))],
         call_costs=[call_cost(call, record.is_priced) for call in record.call_usages],
         cache=cache_usage(record.cache, clean),
         tools=[
@@ -96,47 +106,80 @@ def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Ou
     )
 
 
-def describe_client(record: ExchangeRecord, clean: CleanText) -> ClientSide:
+def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ClientSide:
     capture = record.capture
     response = capture.client_response if capture is not None else None
     return ClientSide(
         protocol=record.client_protocol,
         method=record.method,
         path=log_path(record),
-        request=write_body(capture.client_request if capture is not None else b"", record.bytes_in, clean),
+        request=write_body(record, worker, "request", record.bytes_in, clean),
         status=record.status,
-        response=write_captured(response, clean, record.bytes_out),
+        response=write_body(
+            record, worker, "response", response.size if response is not None else record.bytes_out, clean
+        ),
         events=list_events(response, record.started, clean) if record.stream and response is not None else (),
     )
 
 
-def describe_upstream_call(record: ExchangeRecord, call: UpstreamCapture, clean: CleanText) -> UpstreamCall:
+def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, clean: CleanText) -> UpstreamCall:
+    call = list_upstream_calls(record)[number]
     is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
     return UpstreamCall(
         provider=call.provider,
         protocol=call.protocol,
         url=clean(call.url.partition("?")[0]),
-        request=write_body(call.body, len(call.body), clean),
+        request=write_body(record, worker, f"{number}-request", len(call.body), clean),
         status=call.status,
         error=clean(call.error),
         started_ms=milliseconds(call.started - record.started),
         head_ms=milliseconds(call.head_received - record.started) if call.head_received else None,
         ended_ms=milliseconds(call.ended - record.started) if call.ended else None,
-        response=write_captured(call.response, clean),
+        response=write_body(record, worker, f"{number}-response", call.response.size, clean),
         events=list_events(call.response, record.started, clean) if is_stream else (),
     )
 
 
-def write_body(data: bytes, size: int, clean: CleanText) -> Body:
-    text = clean(data.decode("utf-8", "replace"))
-    return Body(text=text[:MAX_BODY], size=max(size, len(data)), is_cut=len(text) > MAX_BODY or len(data) < size)
+def list_upstream_calls(record: ExchangeRecord) -> Sequence[UpstreamCapture]:
+    return record.capture.upstream_calls if record.capture is not None else ()
 
 
-def write_captured(captured: CapturedBytes | None, clean: CleanText, size: int = 0) -> Body:
-    if captured is None:
-        return Body(text="", size=size, is_cut=bool(size))
-    body = write_body(captured.data, captured.size, clean)
-    return Body(text=body.text, size=body.size, is_cut=body.is_cut or captured.is_cut)
+def find_body(record: ExchangeRecord, place: str) -> tuple[bytes, bool]:
+    """What was kept of a body, and whether it was cut: `request` and `response` are the client's, `0-request` is the
+    one to the first provider."""
+    capture = record.capture
+    if capture is None:
+        return b"", False
+    number, _, name = place.rpartition("-")
+    if not number:
+        request, response = capture.client_request, capture.client_response
+    elif number.isdecimal() and number.isascii() and len(number) < 9 and int(number) < len(capture.upstream_calls):
+        call = capture.upstream_calls[int(number)]
+        request, response = call.body, call.response
+    else:
+        return b"", False
+    if name == "request":
+        return request, False
+    return (response.data, response.is_cut) if name == "response" else (b"", False)
+
+
+def clean_body(data: bytes, clean: CleanText) -> str:
+    """A whole one, because half of a credential would not be recognised."""
+    return clean(data.decode("utf-8", "replace"))
+
+
+def write_body(record: ExchangeRecord, worker: int, place: str, size: int, clean: CleanText) -> Body:
+    data, is_cut = find_body(record, place)
+    text = clean_body(data, clean)
+    page = cut_page(text, exchange_id(worker, record.number), place, 0)
+    is_cut = is_cut or len(text) > MAX_BODY or len(data) < size
+    return Body(text=page.text, size=max(size, len(data)), is_cut=is_cut, next=page.next)
+
+
+def cut_page(text: str, id: str, place: str, start: int) -> BodyPage:
+    end = min(start + PAGE, MAX_BODY)
+    next_page = f"exchanges/{id}/bodies/{place}/{end}" if end < min(len(text), MAX_BODY) else ""
+    return BodyPage(text=text[start:end], next=next_page)
 
 
 def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[StreamEvent]:
@@ -194,12 +237,13 @@ def pair_tools(
 ) -> Iterator[ToolRow]:
     """The tools of the client with what became of each, then those that were added."""
     sent = {renamed.get(tool_name(tool), tool_name(tool)): tool for tool in list_tools(provider)}
-    request_losses = [loss for loss, is_in_answer in losses if not is_in_answer]
+    by_mention = index_losses([loss for loss, is_in_answer in losses if not is_in_answer])
     for tool in list_tools(client):
         name = tool_name(tool)
         match = sent.pop(name, None)
         place = json_pointer(ir.source_path(tool))
-        reasons = [f"{loss.what}: {loss.why}" for loss in request_losses if _concerns(loss, place, name)]
+        concerned = {**by_mention.get(place, {}), **by_mention.get(f"`{name}`", {})} if place else {}
+        reasons = [f"{loss.what}: {loss.why}" for _, loss in sorted(concerned.items(), key=itemgetter(0))]
         provider_name = tool_name(match) if match is not None else ""
         yield ToolRow(
             client_name=name,
@@ -230,9 +274,18 @@ def _tool_state(client_name: str, provider_name: str, has_reasons: bool) -> Tool
     return "changed" if has_reasons else "kept"
 
 
-def _concerns(loss: Loss, place: str, name: str) -> bool:
-    """Is the loss about this tool? By its place; the losses of policy rules name it."""
-    return bool(place) and (loss.path == place or loss.path.startswith(f"{place}/") or f"`{name}`" in loss.what)
+def index_losses(losses: Sequence[Loss]) -> dict[str, dict[int, Loss]]:
+    """The losses by number, under each place that they are in, and under each name that they mention, as the losses of
+    policy rules do."""
+    found: dict[str, dict[int, Loss]] = {}
+    for number, loss in enumerate(losses):
+        steps = loss.path.split("/")[:MAX_TOOL_PLACE]
+        for mention in (*accumulate(steps, "{}/{}".format), loss.path, *_MENTIONED_NAME.findall(loss.what)):
+            found.setdefault(mention, {})[number] = loss
+    return found
+
+
+_MENTIONED_NAME = re.compile("`[^`]*`")
 
 
 def list_tools(read: ReadRequest | None) -> list[ir.AnyTool]:
@@ -303,7 +356,7 @@ def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: Rea
         call
         for one in upstream_calls
         for call in list_answer_calls(CODECS[one.protocol], one.response.data, one.status)
-    ]
+    ][:MAX_CALLS]
     for client_call, provider_call in match_calls(answer, sent, renamed):
         yield CallPair(is_in_answer=True, client=client_call, provider=provider_call)
 
@@ -315,20 +368,23 @@ def match_calls(client: list[CallSide], provider: list[CallSide], renamed: Mappi
     """Calls of the same tool in the same order belong together, if their ids do not say otherwise."""
     waiting = list(provider)
     pairs: list[Matched] = []
+    names, ids = {one.name for one in client}, {one.id for one in client}
+    provider_ids = {one.id for one in provider if one.id}
+
+    def is_known(call: CallSide) -> bool:
+        return call.id in ids or renamed.get(call.name, call.name) in names
+
     for call in client:
-        same_name = [one for one in waiting if renamed.get(one.name, one.name) == call.name]
-        found = next((one for one in waiting if one.id and one.id == call.id), same_name[0] if same_name else None)
+        same_name = (one for one in waiting if renamed.get(one.name, one.name) == call.name)
+        same_id = (one for one in waiting if one.id == call.id) if call.id in provider_ids else iter(())
+        found = next(same_id, None) or next(same_name, None)
         if found is not None:
             # What only the provider has seen, such as calls that the gateway ran, comes before it.
             place = waiting.index(found)
-            pairs += [(None, one) for one in waiting[:place] if not _is_known(one, client, renamed)]
-            waiting = [one for one in waiting[:place] if _is_known(one, client, renamed)] + waiting[place + 1 :]
+            pairs += [(None, one) for one in waiting[:place] if not is_known(one)]
+            waiting = [one for one in waiting[:place] if is_known(one)] + waiting[place + 1 :]
         pairs.append((call, found))
     return pairs + [(None, one) for one in waiting]
-
-
-def _is_known(call: CallSide, others: list[CallSide], renamed: Mapping[str, str]) -> bool:
-    return any(one.id == call.id or one.name == renamed.get(call.name, call.name) for one in others)
 
 
 def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
@@ -336,7 +392,8 @@ def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
         return []
     parts = [part for turn in read.request.turns for part in turn.parts]
     results = {part.id: part for part in parts if isinstance(part, ir.Result | ir.ProviderResult)}
-    return [describe_call(part, results) for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    calls = [part for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    return [describe_call(part, results) for part in calls[-2 * MAX_CALLS :]]  # the other side may have fewer of them
 
 
 def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
@@ -344,7 +401,8 @@ def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
     parts = [part for choice in response.choices for part in choice.parts] if response is not None else []
     results: dict[str, ir.Result | ir.ProviderResult]
     results = {part.id: part for part in parts if isinstance(part, ir.ProviderResult)}
-    return [describe_call(part, results) for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    calls = [part for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    return [describe_call(part, results) for part in calls[:MAX_CALLS]]
 
 
 def describe_call(call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]) -> CallSide:

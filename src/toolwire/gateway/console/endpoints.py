@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +14,7 @@ import msgspec
 from toolwire import __version__
 from toolwire.core.ir import Failure
 from toolwire.gateway.console import detail, live, providers, sessions, translate
-from toolwire.gateway.console.access import ConsoleAccess, FailedTries, make_secret
+from toolwire.gateway.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.console.api import (
     API_PATH,
     ApiError,
@@ -27,7 +27,6 @@ from toolwire.gateway.console.api import (
     ProviderRow,
     SessionDetail,
     SessionList,
-    TranslateAnswer,
     TranslateQuestion,
     encode_message,
 )
@@ -35,12 +34,12 @@ from toolwire.gateway.console.case_file import write_case
 from toolwire.gateway.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
 from toolwire.gateway.console.peers import Peers, Question, load_secret
 from toolwire.gateway.console.recent import RecentExchanges
-from toolwire.gateway.console.rows import exchange_row, parse_exchange_id
+from toolwire.gateway.console.rows import exchange_id, exchange_row, exchange_state, parse_exchange_id
 from toolwire.gateway.pipeline.gateway_request import Reply
 from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.server.large_work import run_aside
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.redact import SecretFilter, redact
+from toolwire.gateway.telemetry.redact import SecretFilter, hide_secrets, redact
 from toolwire.protocols import CODECS
 
 if TYPE_CHECKING:
@@ -60,6 +59,9 @@ EVENT_HEADERS: Mapping[str, str] = {
     "x-accel-buffering": "no",  # nginx would hold the events back
 }
 MAX_BODY = 2 * 1024 * 1024
+NO_BODY = ((0, "", 0), "")
+MAX_KEPT = 16 * 1024 * 1024
+"""Bytes of answers about exchanges that are kept."""
 MAX_WATCHERS = 32
 """Connections to `events` at a time, for each worker."""
 MODEL_MARK = "toolwire-model"
@@ -80,10 +82,15 @@ class Console:
         self._worker = 0
         self._peers = Peers()
         self._secret = make_secret()
+        self._ended_sessions = EndedSessions()
         self._failed_tries = FailedTries()
         self._watchers = 0
         self._facts: dict[int, sessions.ExchangeFacts] = {}
         """Of finished exchanges, by number: reading a body takes a while."""
+        self._last_body: tuple[tuple[int, str, int], str] = NO_BODY
+        """The exchange, the place and the size of the body whose page was asked for last, and its cleaned text."""
+        self._details: dict[int, bytes] = {}
+        """Of finished exchanges that were looked at last."""
         self._runtime: Runtime | None = None
         self._access: ConsoleAccess | None = None
         self._secret_filter = SecretFilter()
@@ -95,14 +102,18 @@ class Console:
     def configure(self, config: Config, runtime: Runtime, secrets: list[str]) -> None:
         self._runtime = runtime
         self._secret_filter = SecretFilter(secrets)
-        self._access = ConsoleAccess(config, runtime.access, self._secret) if config.has_console else None
+        self._facts, self._details, self._last_body = {}, {}, NO_BODY  # cleaned of other secrets
+        self._access = self._make_access(runtime) if config.has_console else None
+
+    def _make_access(self, runtime: Runtime) -> ConsoleAccess:
+        return ConsoleAccess(runtime.config, runtime.access, self._secret, self._ended_sessions)
 
     async def join_workers(self, directory: Path, worker: int) -> None:
         """Share the exchanges with the other workers. Called before the first request."""
         self._worker, self._peers = worker, Peers(directory, worker)
-        self._secret = load_secret(directory)
+        self._secret, self._ended_sessions = load_secret(directory), EndedSessions(directory)
         if self._runtime is not None and self._access is not None:
-            self._access = ConsoleAccess(self._runtime.config, self._runtime.access, self._secret)
+            self._access = self._make_access(self._runtime)
         await self._peers.open(self._answer_question)
 
     def close(self) -> None:
@@ -155,17 +166,25 @@ class Console:
             await request.send_body(live.write_event("hello", Hello(gateway_id=self._gateway_id)), more=True)
             question = Question("events")
             sources = [self._watch(), *(self._peers.stream(worker, question) for worker in self._peers.others())]
-            tasks = [asyncio.create_task(_send_all(request, source)) for source in sources]
+            tasks = [asyncio.create_task(self._send_events(request, source)) for source in sources]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            # A worker has ended: the page connects again, to those that are there then.
+            # A worker has ended: the page connects again, to those that are there then. Or the session has.
             await request.send_body(b"", more=False)
         finally:
             self._watchers -= 1
             for task in tasks:
                 task.cancel()
 
+    async def _send_events(self, request: ClientRequest, source: AsyncIterator[bytes]) -> None:
+        """Send events as long as the page may see them: its session can end, and the configuration change."""
+        async for data in source:
+            access = self._access
+            if access is None or access.check(request.method, request.headers, request.peer, time.time()) is not None:
+                return
+            await request.send_body(data, more=True)
+
     def _watch(self) -> AsyncIterator[bytes]:
-        watch = live.Watch(self._recent, self._worker, self.clean_text)
+        watch = live.Watch(self._recent, self._worker, self.clean_text_of)
         return live.watch_exchanges(watch, self._is_stopping)
 
     async def show_state(self, request: ClientRequest, argument: str) -> Reply:
@@ -186,29 +205,38 @@ class Console:
 
     async def log_in(self, request: ClientRequest, argument: str) -> Reply:
         _, access = self._running()
-        now = time.time()
-        wait = self._failed_tries.wait_seconds(now)
-        if wait:
-            reply = error_reply(Failure("rate", f"too many wrong keys; try again in {wait} seconds", 429))
-            return Reply(429, {**reply.headers, "retry-after": str(wait)}, reply.body)
         login = await self._read_body(request, Login)
         if isinstance(login, Failure):
             return error_reply(login)
-        if access.needs_key and not access.is_key(login.key):
-            self._failed_tries.add(now)
+        now = time.time()
+        if not access.needs_key or access.is_key(login.key):
+            return Reply(204, {**JSON_HEADERS, "set-cookie": access.write_cookie(request.headers, now)}, b"")
+        wait = self._failed_tries.add(request.peer, now)
+        if not wait:
             return error_reply(Failure("authentication", "this is not the key of the console", 401))
-        return Reply(204, {**JSON_HEADERS, "set-cookie": access.write_cookie(request.headers, now)}, b"")
+        reply = error_reply(Failure("rate", f"too many wrong keys; try again in {wait} seconds", 429))
+        return Reply(429, {**reply.headers, "retry-after": str(wait)}, reply.body)
 
     async def log_out(self, request: ClientRequest, argument: str) -> Reply:
-        return Reply(204, {**JSON_HEADERS, "set-cookie": ConsoleAccess.write_ended_cookie()}, b"")
+        _, access = self._running()
+        try:
+            cookie = access.end_session(request.headers, time.time())
+        except OSError as error:
+            what = f"the other workers could not be told that the session has ended: {error.strerror or error}"
+            return error_reply(Failure("server", what, 500))
+        return Reply(204, {**JSON_HEADERS, "set-cookie": cookie}, b"")
 
     async def list_exchanges(self, request: ClientRequest, argument: str) -> Reply:
         if argument:
             return await self._show_exchange(argument)
-        own = self._own_list()
-        others = [msgspec.json.decode(data, type=ExchangeList) for data in await self._peers.ask_all(Question("list"))]
-        rows = sorted((row for one in (own, *others) for row in one.exchanges), key=lambda row: -row.started_at)
-        return json_reply(ExchangeList(exchanges=rows, removed=sum(one.removed for one in (own, *others))))
+        answers = await self._peers.ask_all(Question("list"))
+
+        def write_list() -> Reply:
+            lists = [self._own_list(), *(msgspec.json.decode(data, type=ExchangeList) for data in answers)]
+            rows = sorted((row for one in lists for row in one.exchanges), key=lambda row: -row.started_at)
+            return json_reply(ExchangeList(exchanges=rows, removed=sum(one.removed for one in lists)))
+
+        return await run_aside(write_list)
 
     def _own_list(self) -> ExchangeList:
         rows = [exchange_row(record, self._worker) for record in self._recent.newest_first()]
@@ -216,7 +244,8 @@ class Console:
 
     async def _show_exchange(self, argument: str) -> Reply:
         id, _, part = argument.partition("/")
-        question = Question({"": "exchange", "case": "case"}.get(part, ""), id)
+        name = part.partition("/")[0]
+        question = Question({"": "exchange", "case": "case", "bodies": "page"}.get(name, ""), argument)
         data = await self._ask_owner(id, question) if question.name else None
         if not data:
             what = "this exchange is not here any more: only the last ones are kept"
@@ -227,25 +256,28 @@ class Console:
         return Reply(200, JSON_HEADERS, data)
 
     async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
-        groups = sessions.group_sessions(await self._load_facts())
+        answers = await self._peers.ask_all(Question("facts"))
+        groups = await run_aside(lambda: sessions.group_sessions(self._load_facts(answers)))
         if not argument:
-            return json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
+            return await run_aside(
+                lambda: json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
+            )
         group = next((group for group in groups if group.has_id(argument)), None)
         if group is None:
             return error_reply(Failure("not_found", "this session is not here any more", 404))
         bodies = [await self._ask_owner(one.row.id, Question("body", one.row.id)) or b"" for one in group.members]
-        size = sum(map(len, bodies))
-        turns = await run_by_size(size, lambda: sessions.describe_turns(group, bodies, self.clean_text))
-        return json_reply(SessionDetail(session=sessions.session_row(group), turns=turns))
+
+        def write_session() -> Reply:
+            turns = sessions.describe_turns(group, bodies, self.clean_text)
+            return json_reply(SessionDetail(session=sessions.session_row(group), turns=turns))
+
+        return await run_aside(write_session)
 
     async def translate_text(self, request: ClientRequest, argument: str) -> Reply:
         question = await self._read_body(request, TranslateQuestion)
         if isinstance(question, Failure):
             return error_reply(question)
-        answer: TranslateAnswer = await run_by_size(
-            len(question.text) * 4, partial(translate.translate_to_all, question, int(time.time()))
-        )
-        return json_reply(answer)
+        return await run_aside(lambda: json_reply(translate.translate_to_all(question, int(time.time()))))
 
     async def list_providers(self, request: ClientRequest, argument: str) -> Reply:
         return json_reply(ProviderList(providers=await self._merge_providers(self._own_providers())))
@@ -273,6 +305,10 @@ class Console:
     def clean_text(self, text: str) -> str:
         """A text of a client, a model or a provider, without credentials."""
         return self._secret_filter.clean(redact(text))
+
+    def clean_text_of(self, record: ExchangeRecord) -> Callable[[str], str]:
+        """The same for texts of one exchange, without the keys of its client."""
+        return lambda text: self._secret_filter.clean(redact(text), record.secrets)
 
     async def _read_body(self, request: ClientRequest, kind: type[Value]) -> Value | Failure:
         body = await request.read_body(MAX_BODY)
@@ -306,25 +342,26 @@ class Console:
         others = [row for data in answers for row in msgspec.json.decode(data, type=list[ProviderRow])]
         return [providers.merge_rows([row, *(one for one in others if one.name == row.name)]) for row in rows]
 
-    async def _load_facts(self) -> list[sessions.ExchangeFacts]:
-        """What is known for grouping exchanges to sessions, of all workers."""
-        facts = await self._own_facts()
-        for data in await self._peers.ask_all(Question("facts")):
+    def _load_facts(self, answers: Sequence[bytes]) -> list[sessions.ExchangeFacts]:
+        """What is known for grouping exchanges to sessions, of this worker and in the answers of the others."""
+        facts = self._own_facts()
+        for data in answers:
             facts += msgspec.json.decode(data, type=list[sessions.ExchangeFacts])
         return facts
 
-    async def _own_facts(self) -> list[sessions.ExchangeFacts]:
-        known, self._facts = self._facts, {}
+    def _own_facts(self) -> list[sessions.ExchangeFacts]:
+        """In a thread: each exchange is read once, when it is first asked for, and there may be a thousand."""
+        known, kept = self._facts, {}
         facts: list[sessions.ExchangeFacts] = []
         for record in self._recent.newest_first():
             found = known.get(record.number)
             if found is None and record.capture is not None:
-                size = len(record.capture.client_request)
-                found = await run_by_size(size, partial(sessions.read_facts, record, self._worker, self.clean_text))
+                found = sessions.read_facts(record, self._worker, self.clean_text_of(record))
             if found is not None:
                 if record.ended and found.row.state != "running":
-                    self._facts[record.number] = found
+                    kept[record.number] = found
                 facts.append(found)
+        self._facts = kept
         return facts
 
     async def _answer_question(self, question: Question) -> AsyncIterator[bytes]:
@@ -335,29 +372,51 @@ class Console:
 
     async def _answer_once(self, question: Question) -> bytes:
         if question.name == "list":
-            return encode_message(self._own_list())
+            return await run_aside(lambda: encode_message(self._own_list()))
         if question.name == "providers":
             return encode_message(self._own_providers())
         if question.name == "facts":
-            return encode_message(await self._own_facts())
-        place = parse_exchange_id(question.argument)
+            return await run_aside(lambda: encode_message(self._own_facts()))
+        id, _, part = question.argument.partition("/")
+        place = parse_exchange_id(id)
         record = self._recent.find(place[1]) if place is not None else None
         if record is None:
             return b""
-        work = RECORD_QUESTIONS[question.name]
-        size = record.bytes_in + record.bytes_out
-        return await run_by_size(size, partial(work, self, record))
+        return await run_aside(partial(RECORD_QUESTIONS[question.name], self, record, part))
 
-    def write_detail(self, record: ExchangeRecord) -> bytes:
-        return encode_message(detail.describe_exchange(record, self._worker, self.clean_text))
+    def write_detail(self, record: ExchangeRecord, part: str) -> bytes:
+        found = self._details.get(record.number)
+        if found is not None:
+            return found
+        data = encode_message(detail.describe_exchange(record, self._worker, self.clean_text_of(record)))
+        if exchange_state(record) != "running":
+            self._details[record.number] = data
+            while len(self._details) > 1 and sum(map(len, self._details.values())) > MAX_KEPT:
+                del self._details[next(iter(self._details))]
+        return data
 
-    def write_case(self, record: ExchangeRecord) -> bytes:
-        return write_case(record, self.clean_text)
+    def write_page(self, record: ExchangeRecord, part: str) -> bytes:
+        """More of a body: `bodies/`, its place, and a number of characters. b"" if that is no path of a page."""
+        _, place, start, *more = (*part.split("/"), "", "")
+        if any(more) or not (start.isascii() and start.isdecimal() and len(start) < 16):
+            return b""
+        data, _ = detail.find_body(record, place)
+        key = (record.number, place, len(data))  # a body only grows
+        found, text = self._last_body
+        if found != key:
+            text = detail.clean_body(data, self.clean_text_of(record))
+            self._last_body = (key, text)
+        return encode_message(detail.cut_page(text, exchange_id(self._worker, record.number), place, int(start)))
 
-    def write_upstream_body(self, record: ExchangeRecord) -> bytes:
-        """The last request to a provider, as it was sent. Only for workers: it is not cleaned."""
+    def write_case(self, record: ExchangeRecord, part: str) -> bytes:
+        return write_case(record, self.clean_text_of(record))
+
+    def write_upstream_body(self, record: ExchangeRecord, part: str) -> bytes:
+        """The last request to a provider. Only for workers: only the client's keys, which they do not know, are
+        removed."""
         calls = record.capture.upstream_calls if record.capture is not None else ()
-        return calls[-1].body if calls else b""
+        body = calls[-1].body if calls else b""
+        return hide_secrets(body.decode("utf-8", "surrogateescape"), record.secrets).encode("utf-8", "surrogateescape")
 
 
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
@@ -371,8 +430,9 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "providers"): Console.check_provider,
     ("GET", "models"): Console.list_models,
 }
-RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord], bytes]] = {
+RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord, str], bytes]] = {
     "exchange": Console.write_detail,
+    "page": Console.write_page,
     "case": Console.write_case,
     "body": Console.write_upstream_body,
 }
@@ -405,8 +465,3 @@ def list_protocols() -> list[ProtocolInfo]:
 
 async def _one_message(data: bytes) -> AsyncIterator[bytes]:
     yield data
-
-
-async def _send_all(request: ClientRequest, source: AsyncIterator[bytes]) -> None:
-    async for data in source:
-        await request.send_body(data, more=True)

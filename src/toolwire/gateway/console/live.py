@@ -13,6 +13,7 @@ from toolwire.core.ir import Call, ProviderCall, Reasoning
 from toolwire.gateway.console.api import ExchangeRow, Hello, Output, encode_message
 from toolwire.gateway.console.recent import RecentExchanges
 from toolwire.gateway.console.rows import exchange_id, exchange_row, exchange_state
+from toolwire.gateway.server.large_work import LARGE_BODY, run_aside
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
 
@@ -38,7 +39,7 @@ class OutputReader:
     def __init__(self, record: ExchangeRecord) -> None:
         self._record = record
         self._reader = CODECS[record.client_protocol].make_stream_reader()
-        self._pieces_read = 0
+        self._pieces_read = self.bytes_read = 0
         self._reasoning_parts: set[int] = set()
         self._held = ["", ""]
         """The last words of text and reasoning, as long as they may go on."""
@@ -69,7 +70,7 @@ class OutputReader:
             end = len(text) if self._record.ended else _last_space(text)
             shown.append(clean(text[:end])[-MAX_TEXT:])
             self._held[number] = text[end:]
-        size = capture.client_response.size
+        size = self.bytes_read = capture.client_response.size
         return Output(id=id, text=shown[0], reasoning=shown[1], calls=list(map(clean, calls)), bytes_out=size)
 
 
@@ -82,26 +83,35 @@ def _last_space(text: str) -> int:
 class Watch:
     """One watcher of the recent exchanges of this process: knows what it has seen."""
 
-    def __init__(self, recent: RecentExchanges, worker: int, clean: Callable[[str], str]) -> None:
-        self._recent, self._worker, self._clean = recent, worker, clean
+    def __init__(
+        self, recent: RecentExchanges, worker: int, clean_text_of: Callable[[ExchangeRecord], Callable[[str], str]]
+    ) -> None:
+        self._recent, self._worker, self._clean_text_of = recent, worker, clean_text_of
         self._last_number = recent.last_number
         """Older ones are in the list that the page has asked for; those that still run are watched, too."""
-        self._running = {record.number: record for record in recent.newest_first() if not record.ended}
+        self._running = {record.number: record for record in recent.list_unfinished()}
         self._outputs: dict[int, OutputReader] = {}
         self._shown: dict[int, tuple[object, ...]] = {}
 
-    def look(self) -> Iterator[bytes]:
-        """The events of what has changed since the last look."""
+    def count_new_bytes(self) -> int:
+        """How much of running streams came since the last look."""
+        answers = (record.capture.client_response for record in self._running.values() if record.capture is not None)
+        return sum(answer.size for answer in answers) - sum(one.bytes_read for one in self._outputs.values())
+
+    def note_new(self) -> None:
+        """Watch exchanges that have begun since the last look, too. On the event loop, which adds and removes them."""
         for record in self._recent.since(self._last_number)[:MAX_ROWS_AT_ONCE]:
             self._last_number = record.number
             self._running[record.number] = record
-        for number, record in list(self._running.items()):
-            yield from self._look_at(number, record)
+
+    def look(self) -> bytes:
+        """The events of what has changed since the last look."""
+        return b"".join([event for row in list(self._running.items()) for event in self._look_at(*row)])
 
     def _look_at(self, number: int, record: ExchangeRecord) -> Iterator[bytes]:
         if record.stream and record.client_protocol in CODECS:
             reader = self._outputs.setdefault(number, OutputReader(record))
-            output = reader.read_more(exchange_id(self._worker, number), self._clean)
+            output = reader.read_more(exchange_id(self._worker, number), self._clean_text_of(record))
             if output is not None:
                 yield write_event("output", output)
         state = exchange_state(record)
@@ -118,7 +128,9 @@ async def watch_exchanges(watch: Watch, is_stopping: Callable[[], bool]) -> Asyn
     """Server-sent events, until the watcher leaves or the gateway stops: an open page must not hold it up."""
     idle_looks = 0
     while not is_stopping():
-        events = b"".join(watch.look())
+        watch.note_new()
+        is_large = watch.count_new_bytes() >= LARGE_BODY
+        events = await run_aside(watch.look) if is_large else watch.look()
         idle_looks = 0 if events else idle_looks + 1
         if idle_looks == KEEP_ALIVE_LOOKS:
             idle_looks, events = 0, KEEP_ALIVE

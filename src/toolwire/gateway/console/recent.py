@@ -98,6 +98,10 @@ class RecentExchanges:
     def newest_first(self) -> Iterator[ExchangeRecord]:
         return map(unpack_exchange, list(reversed(self._exchanges)))
 
+    def list_unfinished(self) -> list[ExchangeRecord]:
+        """Those that still run: what has ended is packed, or has its time."""
+        return [one for one in self._exchanges if not isinstance(one, bytes) and not one.ended]
+
     def since(self, number: int) -> Sequence[ExchangeRecord]:
         """The exchanges after the one with this number, the oldest first."""
         start = max(0, number + 1 - self._first_number)

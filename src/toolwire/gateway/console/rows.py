@@ -41,6 +41,8 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
 def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
     id = exchange_id(worker, record.number)
     started, first, state = record.started, record.first_byte, exchange_state(record)
+    if record.secrets:
+        record.hide_secrets()  # it may still run
     return ExchangeRow(
         id=id,
         request_id=safe_name(record.request_id),
