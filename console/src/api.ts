@@ -9,11 +9,18 @@ export interface ApiError {
   hint: string;
 }
 
-/** A body as far as it was kept. */
+/** A body as far as it was kept: its first page. */
 export interface Body {
   text: string;
   size: number;
   is_cut: boolean;
+  next: string;
+}
+
+/** More of a body. */
+export interface BodyPage {
+  text: string;
+  next: string;
 }
 
 /** What the provider's prompt cache gave for an exchange, against the prompt before in its session. */

@@ -14,8 +14,8 @@ const gemini: ProtocolInfo = {
 };
 
 function clientWith(text: string, isCut = false): ClientSide {
-  const empty = { text: "", size: 0, is_cut: false };
-  return { protocol: "", method: "POST", path: "", request: { text, size: text.length, is_cut: isCut }, status: 200, response: empty, events: [] };
+  const empty = { text: "", size: 0, is_cut: false, next: "" };
+  return { protocol: "", method: "POST", path: "", request: { text, size: text.length, is_cut: isCut, next: "" }, status: 200, response: empty, events: [] };
 }
 
 describe("a request for another model", () => {

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from waits import PATIENCE
+
 HERE = Path(__file__).parent
-PATIENCE = 15.0
 MODEL = 'role=combobox[name="Model"]'
 """The field for a model, which several views have."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from agents import install
 from agents.all import AGENTS
-from agents.conftest import free_port, laid
+from agents.conftest import laid
 from agents.scenes import DONE
 from console.browser import Page
 from console.conftest import Gallery, Open
@@ -30,6 +30,7 @@ from gateway.raw_exchange import (
     stage,
 )
 from toolwire.conformance.peers.peer import encode_json
+from waits import free_port
 
 ROW = ".exchange-rows a"
 

@@ -214,5 +214,7 @@ def test_too_many_wrong_keys_must_wait(tmp_path: Path, gateways: ExitStack, open
     for number in range(MAX_FAILED_TRIES):
         log_in(page, f"wrong-{number}")
         page.text("This is not the key of the console.").wait()
-    log_in(page, CONSOLE_KEY)
+    log_in(page, "wrong-again")
     page.find("[role=alert] >> text=/[0-9]+ seconds/").wait()
+    log_in(page, CONSOLE_KEY)
+    page.button("Log out").wait()

@@ -3,7 +3,7 @@ import type { ExchangeDetail } from "../api";
 import { formatCost, formatCount, formatMoment, formatMs } from "../core/format";
 import { DiffView } from "../parts/diff_view";
 import { useKeys } from "../parts/keys";
-import { useResource } from "../parts/resource";
+import { useExchange } from "../parts/resource";
 import { ErrorNote, Tabs } from "../parts/small";
 import { goTo, writeHash } from "../router";
 import type { ViewProps } from "./index";
@@ -39,8 +39,8 @@ function readArguments(text: string): unknown {
 
 export function Compare({ args }: ViewProps) {
   const [leftId = "", rightId = "", part = "request"] = args;
-  const left = useResource<ExchangeDetail>(`exchanges/${encodeURIComponent(leftId)}`);
-  const right = useResource<ExchangeDetail>(`exchanges/${encodeURIComponent(rightId)}`);
+  const left = useExchange(leftId);
+  const right = useExchange(rightId);
   useKeys({ Escape: () => goTo(writeHash("exchange", [leftId])) });
   const chosen = PARTS[part] ? part : "request";
   const texts = useMemo(

@@ -6,7 +6,7 @@ import { changeModel } from "../core/send_again";
 import { gateway, outputs, rows } from "../gateway";
 import { ModelName, StatusBadge } from "../parts/exchange_parts";
 import { useKeys } from "../parts/keys";
-import { useResource } from "../parts/resource";
+import { useExchange, useResource } from "../parts/resource";
 import { CopyButton, ErrorNote } from "../parts/small";
 import { goTo, writeHash } from "../router";
 import { answerText, Facts } from "./compare";
@@ -25,7 +25,7 @@ const MAX_RAW = 256 * 1024;
 
 export function SendAgain({ args }: ViewProps) {
   const id = args[0] ?? "";
-  const { data, error, reload } = useResource<ExchangeDetail>(`exchanges/${encodeURIComponent(id)}`);
+  const { data, error, reload } = useExchange(id);
   useKeys({ Escape: () => goTo(writeHash("exchange", [id])) });
   return (
     <div class="page wide-page">
@@ -176,7 +176,7 @@ function RawAnswer({ sending }: { sending: Sending }) {
 }
 
 function EndedAnswers({ left, row }: { left: ExchangeDetail; row: ExchangeRow }) {
-  const { data, error, reload } = useResource<ExchangeDetail>(`exchanges/${encodeURIComponent(row.id)}`);
+  const { data, error, reload } = useExchange(row.id);
   return (
     <>
       <div class="two-sides answers">

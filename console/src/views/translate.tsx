@@ -239,7 +239,7 @@ function Result({ result, answer, onShow }: ResultProps) {
 ) : kind === "stream" ? (
               <StreamFrames title={`Stream in ${result.protocol}`} text={result.text} />
             ) : (
-              <JsonView title={`${KINDS[kind]} in ${result.protocol}`} body={{ text: result.text, size: new Blob([result.text]).size, is_cut: false }} />
+              <JsonView title={`${KINDS[kind]} in ${result.protocol}`} body={{ text: result.text, size: new Blob([result.text]).size, is_cut: false, next: "" }} />
             )}
           </div>
           <section class="panel translate-losses" aria-label="Losses">

@@ -60,7 +60,7 @@ function NoCall() {
 export function answerBody(side: { response: Body; events: readonly StreamEvent[] }): Body {
   if (side.response.text || !side.events.length) return side.response;
   const text = side.events.map(({ event, data }) => `${event && `event: ${event}\n`}data: ${data}\n`).join("\n");
-  return { text, size: side.response.size || text.length, is_cut: side.response.is_cut };
+  return { text, size: side.response.size || text.length, is_cut: side.response.is_cut, next: "" };
 }
 
 /** The call of the address; otherwise the last one, which gave the answer. */

@@ -5,7 +5,7 @@ import { formatBytes, formatCost, formatCount, formatMoment, formatMs } from "..
 import { findRow, outputs, rows } from "../../gateway";
 import { Arrow, durationText, ModelName, StatusBadge } from "../../parts/exchange_parts";
 import { useKeys } from "../../parts/keys";
-import { useResource } from "../../parts/resource";
+import { useExchange } from "../../parts/resource";
 import { CopyButton, Dialog, ErrorNote, Tabs } from "../../parts/small";
 import { goTo, route, writeHash } from "../../router";
 import type { ViewProps } from "../index";
@@ -47,19 +47,19 @@ export function lossHash(detail: ExchangeDetail, loss: LossRow): string {
   return tabHash(detail.row.id, tab, { at: loss.path });
 }
 
-/** How often the detail of a running exchange is asked for; its output comes by events. */
+/** How long after its last answer the detail of a running exchange is asked for again; its output comes by events. */
 const RUNNING_MS = 2000;
 
 export function Exchange({ args, query }: ViewProps) {
   const id = args[0] ?? "";
   const row = findRow(id);
   const isRunning = row?.state === "running";
-  const { data, error, reload } = useResource<ExchangeDetail>(`exchanges/${encodeURIComponent(id)}`, row?.state);
+  const { data, error, reload } = useExchange(id, row?.state);
   useEffect(() => {
     if (!isRunning) return;
-    const timer = setInterval(reload, RUNNING_MS);
-    return () => clearInterval(timer);
-  }, [isRunning, reload]);
+    const timer = setTimeout(reload, RUNNING_MS);
+    return () => clearTimeout(timer);
+  }, [isRunning, reload, data, error]);
   const [isChoosing, setChoosing] = useState(false);
   const tab = TABS[args[1] ?? ""] ? args[1]! : "overview";
 

@@ -110,7 +110,7 @@ export function Stream({ detail, query }: TabProps) {
         <JsonView
           key={`${chosen.side}-${chosen.call}-${chosen.index}`}
           title={`${chosen.side === "client" ? "Client got" : "Provider sent"} #${chosen.index} at ${formatMs(chosen.event.ms)}`}
-          body={{ text: data, size: new TextEncoder().encode(data).length, is_cut: false }}
+          body={{ text: data, size: new TextEncoder().encode(data).length, is_cut: false, next: "" }}
           losses={rowLosses(chosen) ?? []}
           at={place && chosen.side === "provider" && chosen.index === place.index ? place.pointer : null}
         />
