@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 import secrets
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -150,6 +151,46 @@ def _show_value(value: object) -> str:
 def find_key(key: str, keys: Iterable[ClientKey]) -> ClientKey | None:
     sha256 = hash_key(key)
     return next((known for known in keys if sha256 in (known.sha256, known.old_sha256)), None)
+
+
+# --- proving them -----------------------------------------------------------------------------------------------------
+#
+# A client asks whether a gateway knows its key before it sends the key: anything can listen on a port. Both sides sign
+# a random text with the hash of the key, which is all that the gateway has. The client signs too, so that nobody
+# without the key gets signatures to guess it from.
+
+CHALLENGE_HEADER, PROOF_HEADER = "x-toolwire-challenge", "x-toolwire-proof"
+CHALLENGE_DIGITS = 8
+"""Digits of the hash by which a gateway finds the key. `toolwire keys list` shows as many."""
+_CHALLENGE = re.compile(r"([0-9a-f]{8}) ([0-9a-f]{32}) ([0-9a-f]{64})")
+
+
+class KeyChallenge:
+    """One question of a client to a gateway: do you know my key?"""
+
+    def __init__(self, key: str) -> None:
+        self._digest, self._nonce = hash_key(key), secrets.token_hex(16)
+
+    @property
+    def header(self) -> str:
+        signed = _sign(self._digest, "client", self._nonce)
+        return f"{self._digest[:CHALLENGE_DIGITS]} {self._nonce} {signed}"
+
+    def is_answered_by(self, proof: str) -> bool:
+        return hmac.compare_digest(_sign(self._digest, "gateway", self._nonce).encode(), proof.encode())
+
+
+def answer_challenge(header: str, find_digests: Callable[[str], Iterable[str]]) -> str:
+    """The proof that a gateway knows the key; "" if it does not. `find_digests` gives the hashes with this start."""
+    asked = _CHALLENGE.fullmatch(header)
+    for digest in find_digests(asked[1]) if asked is not None else ():
+        if asked is not None and hmac.compare_digest(_sign(digest, "client", asked[2]), asked[3]):
+            return _sign(digest, "gateway", asked[2])
+    return ""
+
+
+def _sign(digest: str, role: str, nonce: str) -> str:
+    return hmac.new(bytes.fromhex(digest), f"toolwire {role} {nonce}".encode(), "sha256").hexdigest()
 
 
 # --- reading them -----------------------------------------------------------------------------------------------------

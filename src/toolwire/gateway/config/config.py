@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Meta, Struct
 
@@ -57,8 +59,11 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """From the request to the first byte of the provider's answer. Models can think for minutes."""
     between_bytes: Seconds = 300.0
     """The longest pause between two bytes of an answer."""
+    whole_answer: Seconds = 3600.0
+    """From the request to the last byte of the provider's answer, however steadily it comes."""
     all_attempts: Seconds = 60.0
-    """All attempts together, including fallbacks, until the first byte is sent to the client."""
+    """Until another provider is asked, where there is one: all that have a fallback share this time for the first byte
+    of a stream; for a whole answer each has all of it. Retries end with it. Without a fallback `first_byte` counts."""
     drain: Seconds = 0.0
     """How long the gateway accepts new requests after it was asked to stop, while `/readyz` answers 503, so that a load
     balancer can notice. Needed only behind a load balancer."""
@@ -271,6 +276,9 @@ class CallSettings(Struct, frozen=True, kw_only=True):
     Its text replaces the image. `off` by default: images are sent."""
 
 
+_SECRET_HEADER = re.compile(r"(?i)key|token|auth|secret|cookie|credential|password")
+
+
 class Provider(Struct, frozen=True, kw_only=True, eq=False):
     """An upstream API. Compared by identity, so that it can be a dict key; `repr` hides its key and headers."""
 
@@ -342,6 +350,13 @@ class Provider(Struct, frozen=True, kw_only=True, eq=False):
         if self.api_key:
             return f"uses {self.api_key_env}" if self.api_key_env else "has a key in the file"
         return "without a key"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The key, and what the operator's own headers have in its place: values that nobody else may see."""
+        named = (value for name, value in self.headers.items() if _SECRET_HEADER.search(name))
+        found = (self.api_key.reveal(), *(value.rpartition(" ")[2] for value in named))
+        return tuple(dict.fromkeys(filter(None, found)))
 
     def credential(self, http: Http) -> tuple[str, str] | None:
         """The header with the key: `auth_header`, or the one that the protocol uses."""
@@ -465,8 +480,9 @@ class Limit(LimitAmounts, frozen=True, kw_only=True):
     on_store_down: Literal["open", "closed"] | None = None
     """If the counters cannot be reached: let requests pass without counting them (`open`), or refuse them (`closed`).
     Default: `closed` for dollars, `open` for everything else."""
-    on_unknown_price: Literal["open", "closed"] = "open"
-    """Models without a known price: let them pass a limit in dollars, which does not count them, or refuse them."""
+    on_unknown_price: Literal["open", "closed"] = "closed"
+    """Models without a known price: refuse them where a limit in dollars applies (`closed`), or let them pass without
+    counting them (`open`)."""
 
 
 class CounterSettings(Struct, frozen=True, kw_only=True):
@@ -599,6 +615,15 @@ class Config(Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> list[str]:
         """Values that must not appear in logs and reports."""
-        accounts = (account for provider in self.providers.values() for account in provider.each_account)
-        keys = [account.api_key.reveal() for account in accounts if account.api_key]
-        return keys + [secret for server in self.mcp.values() for secret in server.secrets]
+        accounts = [account for provider in self.providers.values() for account in provider.each_account]
+        urls = (self.store.url, self.counters.url, *(url for account in accounts for url in account.proxies.values()))
+        passwords = [unquote(password) for url in urls if (password := _find_password(url))]
+        keys = [secret for account in accounts for secret in account.secrets]
+        return [*dict.fromkeys((*keys, *passwords, *(secret for one in self.mcp.values() for secret in one.secrets)))]
+
+
+def _find_password(url: str) -> str:
+    try:
+        return urlsplit(url).password or ""
+    except ValueError:
+        return ""

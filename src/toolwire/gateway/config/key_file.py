@@ -15,12 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.gateway.config.client_keys import read_client_keys, write_key_table
 from toolwire.gateway.config.config import ClientKey
 from toolwire.gateway.config.load import (
     CONFIG_FILE_NAME,
     RENAMED_KEYS,
+    ConfigFile,
     decode_file,
     find_problems,
     parse_toml,
@@ -38,6 +40,8 @@ class FileKey(Struct, frozen=True):
 
     key: ClientKey
     line: int
+    text: str = ""
+    """The whole file, if this key was added to it."""
 
 
 class KeyFile(Struct, frozen=True):
@@ -48,20 +52,23 @@ class KeyFile(Struct, frozen=True):
     keys: tuple[FileKey, ...] = ()
     store_keys: bool = False
     """Do gateways with this file accept the keys of the store, too?"""
+    opened: ConfigFile | None = None
 
     def find_name(self, name: str) -> FileKey | None:
         return next((found for found in self.keys if found.key.name == name), None)
 
 
-def read_key_file(path: Path | None) -> KeyFile:
-    """Read a file; None stands for a new one in the current folder. Raises ConfigError."""
-    if path is None:
+def read_key_file(opened: ConfigFile | None) -> KeyFile:
+    """The keys of a file; None stands for a new one in the current folder. Raises ConfigError."""
+    if opened is None:
         return KeyFile(Path(CONFIG_FILE_NAME), None)
+    path, text = opened.path, opened.text
     data = read_file_bytes(path)
-    text = decode_file(data, path)
+    if decode_file(data, path) != text:
+        raise ConfigError([Problem(location=str(path), message="it was changed at the same time; try again")])
     server = parse_toml(text, str(path))[0].get("server")
     store_keys = isinstance(server, dict) and server.get("store_keys") is True
-    return KeyFile(path, data, _read_keys(text, path), store_keys)
+    return KeyFile(path, data, _read_keys(text, path), store_keys, opened)
 
 
 def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKey:
@@ -72,12 +79,12 @@ def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKe
         _check_text(added, file.path, environ)
         with file.path.open("xb") as new_file:
             new_file.write(added)
-        return FileKey(key, 1)
+        return FileKey(key, 1, added.decode())
     data = append_table(file.data, write_key_table(key))
     found = _check_addition(file, data, key)
     _check_text(data, file.path, environ)
     replace_file(file.path.resolve(), file.data, data)
-    return found
+    return replace(found, text=decode_file(data, file.path))
 
 
 def append_table(data: bytes, table: str) -> bytes:

@@ -10,25 +10,13 @@ from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import find_config_file, read_config, read_config_file
+from toolwire.gateway.config.load import ConfigFile, FileStamp, file_stamp, read_config, read_file
 from toolwire.gateway.config.problems import ConfigError, Problem, ReportLine, report_problems
+from toolwire.gateway.config.trust import find_new_powers, lies_in_folder
 from toolwire.gateway.upstream.address import is_loopback
 
-FileStamp = tuple[int, int, int] | None
-"""Changes whenever the file changes; None without a file."""
 _TABLE_OR_END = re.compile(r"(?:[ \t\r\n]|#[^\n]*(?:\n|\Z))*(?:\[|\Z)")
 """A text that begins with a table, after blank lines and comments."""
-
-
-class AcceptedFile(Struct, frozen=True):
-    """A configuration file that is in force, as it was read. A worker that is replaced leaves it to the next one."""
-
-    file: str
-    stamp: FileStamp
-    text: str
-
-    def __repr__(self) -> str:  # the text may contain keys
-        return f"AcceptedFile({self.file!r})"
 
 
 class Reload(Struct, frozen=True):
@@ -49,36 +37,31 @@ class LiveConfig:
 
     def __init__(
         self,
-        file: str | Path | None,
+        file: str | Path | ConfigFile | None,
         environ: Mapping[str, str],
         report: Callable[[Sequence[ReportLine]], None],
         server: Mapping[str, object] = EMPTY_MAPPING,
         routes: Mapping[str, str] = EMPTY_MAPPING,
-        accepted: AcceptedFile | None = None,
     ) -> None:
-        """Raises ConfigError. `server` and `routes` are from the command line. `accepted` was in force in the process
-        that this one replaces: it stays in force if the file has become unusable since."""
+        """Raises ConfigError. `server` and `routes` are from the command line. A `ConfigFile` may be older: what was in
+        force in the process that this one replaces stays in force if the file has become unusable since."""
         self._environ, self._report, self._overrides = environ, report, (server, routes)
-        self._path = Path(accepted.file) if accepted else Path(file) if file else find_config_file(environ)
-        self._stamp = self._accepted_stamp = accepted.stamp if accepted is not None else self.file_stamp()
-        self._text = accepted.text if accepted else read_config_file(self._path) if self._path is not None else ""
+        opened = read_file(Path(file)) if isinstance(file, str | Path) else file
+        self._path = opened.path if opened is not None else None
+        self._stamp = self._accepted_stamp = opened.stamp if opened is not None else None
+        self._text = opened.text if opened is not None else ""
         self.current: Config = read_config(self._text, self._path, environ, server, routes)
         self._report_problems(self.current.warnings)
-        if accepted is not None:
-            self.reload_if_changed()
+        self.reload_if_changed()
 
     @property
-    def accepted_file(self) -> AcceptedFile | None:
+    def accepted_file(self) -> ConfigFile | None:
         """What is in force; None without a file."""
-        return AcceptedFile(str(self._path), self._accepted_stamp, self._text) if self._path is not None else None
+        return ConfigFile(str(self._path), self._accepted_stamp, self._text) if self._path is not None else None
 
     def file_stamp(self) -> FileStamp:
         """Changes whenever the file changes; None without a file."""
-        try:
-            found = self._path.stat() if self._path is not None else None
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
+        return file_stamp(self._path) if self._path is not None else None
 
     def reload_if_changed(self, force: bool = False) -> bool:
         """Read the file again if it has changed; True if there is a new configuration."""
@@ -90,11 +73,11 @@ class LiveConfig:
         if self._path is None or (stamp == self._stamp and not force):
             return None
         try:
-            text = read_config_file(self._path)
+            text = read_file(self._path).text
             config = read_config(text, self._path, self._environ, *self._overrides)
         except ConfigError as error:
             return Reload(stamp, problems=error.problems)
-        problem = self._find_danger(text, config)
+        problem = self._find_danger(text, config) or self._find_new_power(self._path, config)
         return Reload(stamp, text, config) if problem is None else Reload(stamp, problems=(problem,))
 
     def apply(self, reload: Reload) -> bool:
@@ -110,6 +93,20 @@ class LiveConfig:
     def _report_problems(self, problems: Sequence[Problem]) -> None:
         if problems:
             self._report(report_problems(problems, str(self._path or "")))
+
+    def _find_new_power(self, path: Path, fresh: Config) -> Problem | None:
+        """Why a file of the working folder must not replace the current one: an agent that may write only in that
+        folder must not start commands outside of it, or get keys, by writing this file."""
+        if not lies_in_folder(path, Path.cwd(), self._environ):
+            return None
+        added = [power for power in find_new_powers(fresh, self.current) if power.is_ready]
+        tables = ", ".join(dict.fromkeys(power.table for power in added))
+        what = f"{tables} would start a command, or send a key to an address, that is new"
+        hint = (
+            "restart the gateway to use it: its file is in its working folder, which agents may be allowed to change."
+            " A file elsewhere (--config) is read again at any time"
+        )
+        return Problem(location=str(path), message=what, hint=hint) if added else None
 
     def _find_danger(self, text: str, fresh: Config) -> Problem | None:
         """Why a valid file must not replace the current one: it seems to be damaged, or it would let everybody in. That

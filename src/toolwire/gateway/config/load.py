@@ -6,11 +6,12 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
@@ -58,6 +59,7 @@ from toolwire.gateway.config.providers import (
     embedded_providers,
 )
 from toolwire.gateway.config.store import check_secret, read_store
+from toolwire.gateway.config.trust import hash_text, is_trusted
 from toolwire.gateway.upstream.address import is_loopback, is_private
 
 CONFIG_FILE_NAME = "toolwire.toml"
@@ -97,6 +99,30 @@ _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutat
 """How the messages of `tomllib` about duplicates begin."""
 
 
+FileStamp: TypeAlias = tuple[int, int, int] | None
+"""Changes whenever the file changes; None without a file."""
+
+
+class ConfigFile(Struct, frozen=True):
+    """A configuration file as it was read, once: what was judged is what is used. A worker that is replaced leaves it
+    to the next one."""
+
+    file: str
+    stamp: FileStamp
+    text: str
+
+    def __repr__(self) -> str:  # the text may contain keys
+        return f"ConfigFile({self.file!r})"
+
+    @property
+    def path(self) -> Path:
+        return Path(self.file)
+
+    @property
+    def digest(self) -> str:
+        return hash_text(self.text)
+
+
 def load_config(
     file: str | Path | None,
     environ: Mapping[str, str],
@@ -108,8 +134,18 @@ def load_config(
     `server_overrides` (fields of `[server]`) and `routes` (models by the name that clients use) are from the command
     line and win over the file.
     """
-    path = Path(file) if file else find_config_file(environ)
-    return read_config(read_config_file(path) if path is not None else "", path, environ, server_overrides, routes)
+    return read_opened_config(open_config_file(file, environ), environ, server_overrides, routes)
+
+
+def read_opened_config(
+    file: ConfigFile | None,
+    environ: Mapping[str, str],
+    server_overrides: Mapping[str, object] = EMPTY_MAPPING,
+    routes: Mapping[str, str] = EMPTY_MAPPING,
+) -> Config:
+    """The configuration of a file; None is the environment alone. Raises ConfigError."""
+    text, path = (file.text, file.path) if file is not None else ("", None)
+    return read_config(text, path, environ, server_overrides, routes)
 
 
 def find_problems(text: str, environ: Mapping[str, str], path: Path | None = None) -> tuple[Problem, ...]:
@@ -150,11 +186,34 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], TomlLines]:
         raise ConfigError([_toml_problem(str(error), text)], name) from None
 
 
-def find_config_file(environ: Mapping[str, str]) -> Path | None:
-    """The file to use if the command line names none."""
+JudgeFile: TypeAlias = Callable[[ConfigFile], bool]
+"""Is a file of the working folder used, though nobody has named it?"""
+
+
+def open_config_file(
+    file: str | Path | None, environ: Mapping[str, str], judge: JudgeFile | None = None
+) -> ConfigFile | None:
+    """The file that is named, or the one to use if none is. Raises ConfigError.
+
+    Whoever is in a cloned or unpacked folder has not chosen its `toolwire.toml`, which can start commands and send keys
+    to any address. So it is left out, unless `judge` takes it; by default, unless the user trusts it.
+    """
+    judge = judge or (lambda found: is_trusted(found.path, found.digest, environ))
+    path = Path(file) if file else find_config_file(environ)
+    found = read_file(path) if path is not None else None
+    is_named = file or environ.get("TOOLWIRE_CONFIG")
+    if found is None or is_named or found.path.is_absolute() or judge(found):
+        return found
+    own = find_config_file(environ, only_own=True)
+    return read_file(own) if own is not None else None
+
+
+def find_config_file(environ: Mapping[str, str], only_own: bool = False) -> Path | None:
+    """The first file that is there if the command line names none; `only_own` leaves out the working folder."""
     if environ.get("TOOLWIRE_CONFIG"):
         return Path(environ["TOOLWIRE_CONFIG"])
-    return next((place for place in config_file_places(environ) if not _is_missing(place)), None)
+    places = config_file_places(environ)
+    return next((one for one in places if (one.is_absolute() or not only_own) and not _is_missing(one)), None)
 
 
 def _is_missing(place: Path) -> bool:
@@ -170,17 +229,33 @@ def _is_missing(place: Path) -> bool:
 
 
 def config_file_places(environ: Mapping[str, str]) -> list[Path]:
-    """Where the file is looked for."""
-    places = [Path(CONFIG_FILE_NAME)]
-    if environ.get("XDG_CONFIG_HOME"):
-        places.append(Path(environ["XDG_CONFIG_HOME"], "toolwire", CONFIG_FILE_NAME))
-    elif environ.get("HOME"):
-        places.append(Path(environ["HOME"], ".config", "toolwire", CONFIG_FILE_NAME))
-    return places
+    """Where the file is looked for: in the working folder, and in the user's own folder."""
+    folders = (Path(environ.get("XDG_CONFIG_HOME", "")), Path(environ.get("HOME", ""), ".config"))
+    # The XDG specification says to ignore relative paths: they would lead into the working folder.
+    own = [folder / "toolwire" / CONFIG_FILE_NAME for folder in folders if folder.is_absolute()][:1]
+    here = Path(CONFIG_FILE_NAME)
+    return [*([] if any(_is_same(here, place) for place in own) else [here]), *own]
 
 
-def read_config_file(path: Path) -> str:
-    return decode_file(read_file_bytes(path), path)
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def read_file(path: Path) -> ConfigFile:
+    """Raises ConfigError."""
+    stamp = file_stamp(path)  # first: what changes after it is noticed
+    return ConfigFile(str(path), stamp, decode_file(read_file_bytes(path), path))
+
+
+def file_stamp(path: Path) -> FileStamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def read_file_bytes(path: Path) -> bytes:

@@ -17,6 +17,8 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
+from toolwire.core.terminal_text import escape_controls
+
 KeyPath = tuple[str | int, ...]
 MAX_SUGGESTIONS = 100
 """Names that a hint lists or searches. Comparing every wrong name with thousands would take minutes."""
@@ -186,13 +188,13 @@ class ReportLine(NamedTuple):
 
 def report_problems(problems: Iterable[Problem], file: str) -> list[ReportLine]:
     """`check-config`, `serve`, `run`, `doctor` and the log of a gateway all show these lines, so that a problem reads
-    the same everywhere."""
+    the same everywhere. What they quote of the file may be a stranger's."""
     return [
         ReportLine(
             problem.severity,
-            f"{file}:{problem.line}" if problem.line and file else problem.location,
-            problem.message,
-            problem.hint,
+            escape_controls(f"{file}:{problem.line}" if problem.line and file else problem.location),
+            escape_controls(problem.message),
+            escape_controls(problem.hint),
         )
         for problem in problems
     ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from toolwire.gateway.config.live_config import AcceptedFile
+from toolwire.gateway.config.load import ConfigFile
 
 _HEADER = struct.Struct("QQ")
 """Where the configuration begins in the memory, and its size."""
@@ -20,11 +20,11 @@ class SharedConfig:
     """Hands the configuration from a worker that ends to the one that replaces it, so that a file that has been damaged
     since cannot switch off what it protected."""
 
-    def __init__(self, first: AcceptedFile | None) -> None:
+    def __init__(self, first: ConfigFile | None) -> None:
         self._descriptor = _open_shared_memory()
         self.save(first)
 
-    def save(self, accepted: AcceptedFile | None) -> None:
+    def save(self, accepted: ConfigFile | None) -> None:
         """A worker can be killed in the middle of this: the old configuration stays, until the new one is whole."""
         data = msgspec.msgpack.encode(accepted)
         with _lock_file(self._descriptor):
@@ -33,12 +33,12 @@ class SharedConfig:
             os.pwrite(self._descriptor, data, free)
             os.pwrite(self._descriptor, _HEADER.pack(free, len(data)), 0)
 
-    def load(self) -> AcceptedFile | None:
+    def load(self) -> ConfigFile | None:
         """What was saved last; None without a file."""
         with _lock_file(self._descriptor):
             start, size = self._find_saved()
             data = os.pread(self._descriptor, size, start)
-        return msgspec.msgpack.decode(data, type=AcceptedFile | None) if data else None
+        return msgspec.msgpack.decode(data, type=ConfigFile | None) if data else None
 
     def _find_saved(self) -> tuple[int, int]:
         """Its start and its size; (0, 0) for nothing."""
