@@ -11,16 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.config.trust import hash_program, is_trusted, lies_in_folder
 
 
 class MirroredFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,11 +95,35 @@ def load_agents() -> Mapping[str, Agent]:
     return {name: msgspec.convert({**tomllib.loads(text), "name": name}, Agent) for name, text in tables.items()}
 
 
-def find_program(agent: Agent, environ: Mapping[str, str], folder: Path) -> str:
-    """The agent's program on PATH or in the project's `node_modules`; empty if it is not installed."""
-    modules = [str(parent / "node_modules" / ".bin") for parent in (folder, *folder.parents)]
-    found = (shutil.which(agent.command, path=path) for path in (environ.get("PATH", ""), *modules))
-    return next(filter(None, found), "")
+class FoundProgram(NamedTuple):
+    """Where an agent's program is; "" if it is not installed."""
+
+    path: str = ""
+    left_out: str = ""
+    """A program of the working folder that was found before and is not used."""
+
+
+def find_program(
+    agent: Agent, environ: Mapping[str, str], folder: Path, may_use: Callable[[Path], bool] | None = None
+) -> FoundProgram:
+    """The agent's program on PATH or in the project's `node_modules`.
+
+    One that the folder brings, or a folder above it, is somebody else's until its user trusts it (`may_use` asks):
+    in `node_modules`, or on PATH by an entry that is relative, empty, or leads into the folder.
+    """
+    may_use = may_use or (lambda program: is_trusted(program, hash_program(program), environ))
+    own = [Path(entry) for entry in environ.get("PATH", "").split(os.pathsep)]
+    modules = [parent / "node_modules" / ".bin" for parent in (folder, *folder.parents)]
+    left_out = ""
+    for place in (*own, *modules):
+        program = shutil.which(agent.command, path=str(folder / place))
+        if program is None:
+            continue
+        is_own = place in own and place.is_absolute() and place.resolve() not in [one.resolve() for one in modules]
+        if (is_own and not lies_in_folder(Path(program), folder, environ)) or may_use(Path(program)):
+            return FoundProgram(program, left_out)
+        left_out = left_out or program
+    return FoundProgram("", left_out)
 
 
 def search_path(program: str, environ: Mapping[str, str]) -> str:

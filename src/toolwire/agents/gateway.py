@@ -17,8 +17,9 @@ from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.client_keys import hash_key
+from toolwire.gateway.config.client_keys import CHALLENGE_HEADER, PROOF_HEADER, KeyChallenge, hash_key
 from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.config.load import ConfigFile
 from toolwire.gateway.config.providers import LOOPBACK_NAME, is_own_address, known_servers
 from toolwire.protocols import find_codec
 
@@ -45,9 +46,15 @@ class GatewayClient(Struct, frozen=True):
     protocol: str
 
     def is_alive(self) -> bool:
-        """Does a Toolwire gateway answer there?"""
-        answer = self._send_request("GET", "/livez", LOCAL_TIMEOUT)
+        """Does a Toolwire gateway answer there? No key is sent."""
+        answer = self._exchange("GET", "/livez", LOCAL_TIMEOUT, {})
         return isinstance(answer, HttpAnswer) and (answer.status, answer.body) == (200, b"ok\n")
+
+    def proves_key(self, key: str) -> bool:
+        """Does it prove that it knows a key? The key is not sent: anything can listen on a port and say `ok`."""
+        challenge = KeyChallenge(key)
+        answer = self._exchange("GET", "/livez", LOCAL_TIMEOUT, {CHALLENGE_HEADER: challenge.header})
+        return isinstance(answer, HttpAnswer) and challenge.is_answered_by(answer.headers.get(PROOF_HEADER, ""))
 
     def find_key_failure(self) -> Failure | None:
         """Why the gateway does not accept the key; None if it does, or needs none."""
@@ -86,12 +93,19 @@ class GatewayClient(Struct, frozen=True):
     def _send_request(
         self, method: str, path: str, timeout: float, model: str = "", body: bytes = b""
     ) -> HttpAnswer | str:
-        """The answer, or why there is none."""
-        parts, http = urlsplit(self.origin), find_codec(self.protocol).http
-        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+        """The answer to a request with the key, or why there is none."""
+        http = find_codec(self.protocol).http
         headers = dict([http.write_credential(self.key), *http.extra_headers(model, body, EMPTY_MAPPING)])
+        return self._exchange(method, path, timeout, {"content-type": "application/json", **headers}, body)
+
+    def _exchange(
+        self, method: str, path: str, timeout: float, headers: Mapping[str, str], body: bytes = b""
+    ) -> HttpAnswer | str:
+        """The answer, or why there is none."""
+        parts = urlsplit(self.origin)
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         try:
-            connection.request(method, path, body or None, {"content-type": "application/json", **headers})
+            connection.request(method, path, body or None, headers)
             answer = connection.getresponse()
             return HttpAnswer(answer.status, {key.lower(): text for key, text in answer.getheaders()}, answer.read())
         except (OSError, HTTPException) as error:
@@ -145,7 +159,7 @@ class PrivateGateway:
 
 @contextmanager
 def start_gateway(
-    file: str | None,
+    file: ConfigFile | None,
     routes: Mapping[str, str],
     environ: Mapping[str, str],
     server: ServerSettings,
@@ -154,8 +168,11 @@ def start_gateway(
 ) -> Iterator[PrivateGateway]:
     """Start a gateway, wait until it serves, and stop it at the end. `run_key` is a client's key that it accepts in
     addition to those of the file. Raises GatewayDied, or OSError for the log."""
-    command = [sys.executable, "-m", "toolwire.cli", "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
-    command += ["--log", "json", *(["--config", file] if file else [])]
+    # -P: nothing is imported from the working folder, such as a `json.py` of a repository that was cloned.
+    command = [sys.executable, "-P", "-m", "toolwire.cli", "serve", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--workers", "1", "--log", "json"]
+    if file is not None:
+        command += ["--config", file.file, "--config-hash", file.digest]
     for name, model in routes.items():
         command += ["--route", f"{name}={model}"]
     if run_key:  # as a hash: everybody on the machine can read the command

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from toolwire.agents import AddedSettings, Agent, MirroredFolder
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.config.store import state_folder
 
 PLACEHOLDER = re.compile(r"\{(\w+)(:quoted|:number)?\}")
 HOME_PLACEHOLDER = "{home}"
@@ -48,10 +49,7 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 def agent_home(agent: Agent, environ: Mapping[str, str]) -> str:
     """The agent's permanent home, in the same folder as the gateway's store."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the XDG specification says to ignore relative paths
-        state = str(Path(environ.get("HOME") or "/", ".local", "state"))
-    return str(Path(state, "toolwire", "agents", agent.name))
+    return str(state_folder(environ) / "agents" / agent.name)
 
 
 def has_own_home(agent: Agent) -> bool:

@@ -38,7 +38,7 @@ from toolwire.gateway.config.client_keys import (
     make_key,
 )
 from toolwire.gateway.config.config import ClientKey, Config
-from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.load import ConfigFile, read_opened_config
 from toolwire.gateway.config.model_rules import ROUTE_OPTION
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.providers import LOOPBACK_NAME
@@ -134,6 +134,9 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     shown_name: str = ""
     """The model name that the agent is given, if it is not the model's own."""
     config: str | None = None
+    """The file that the user named."""
+    file: ConfigFile | None = None
+    """The file that is used, named or not."""
     log: str = ""
     """The log file of a private gateway; in the temporary folder if empty."""
     key: str = ""
@@ -163,13 +166,21 @@ def find_given_key(option: str, config: Config, environ: Mapping[str, str]) -> G
 
 
 class AgentSession:
-    def __init__(self, options: RunOptions, environ: Mapping[str, str], print_status: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        environ: Mapping[str, str],
+        print_status: Callable[[str], None],
+        may_use_program: Callable[[Path], bool],
+    ) -> None:
+        """`may_use_program` is asked about a program that the working folder brings."""
         self._options, self._environ, self._print_status = options, environ, print_status
+        self._may_use_program = may_use_program
         if options.own_settings and options.agent.own_settings_problem:
             title, problem = options.agent.title, options.agent.own_settings_problem
             raise SessionError(f"{title} cannot use your own settings: {problem}", "", EXIT_BAD_INPUT)
         try:
-            self._config: Config = load_config(options.config, environ)
+            self._config: Config = read_opened_config(options.file, environ)
         except ConfigError as error:
             raise SessionError(str(error), "", EXIT_BAD_INPUT, error) from None
         self._given_key = find_given_key(options.key, self._config, environ)
@@ -189,10 +200,13 @@ class AgentSession:
     def run_agent(self) -> int:
         """Run the agent; gives its exit code. Raises SessionError."""
         agent = self._options.agent
-        program = find_program(agent, self._environ, Path.cwd())
-        if not program:
+        program = find_program(agent, self._environ, Path.cwd(), self._may_use_program)
+        if not program.path:
             hint = agent.install_command + (f" ({agent.needs})" if agent.needs else "")
-            raise SessionError(f"{agent.title} is not installed", hint, EXIT_NOT_FOUND)
+            left_out = f", except {program.left_out}, which you have not trusted" if program.left_out else ""
+            raise SessionError(f"{agent.title} is not installed{left_out}", hint, EXIT_NOT_FOUND)
+        if program.left_out:
+            self._print_status(f"left out {program.left_out}: you have not trusted this program of the working folder")
         self._print_status(describe_settings(self._options, self._environ))
         with ExitStack() as stack:
             child = stack.enter_context(forward_signals())
@@ -205,14 +219,14 @@ class AgentSession:
             model = describe_choice(choice)
             if running is not None and not choice.mismatch:
                 self._print_status(f"{agent.title} uses {model} through the gateway at {running.origin}")
-                return self._start_agent(program, running, choice, folder, child)
+                return self._start_agent(program.path, running, choice, folder, child)
             key = self._given_key.text or (make_key() if self._config.server.needs_keys else PLACEHOLDER_KEY)
             gateway = self._start_private_gateway(stack, choice, folder, key)
             needed_by = "--config" if self._options.config else "--as" if self._options.shown_name else ""
             none_running = f"none is running at {server_origin(self._config.server)}"
             reason = choice.mismatch or (f"{needed_by} needs one" if needed_by else none_running)
             self._print_status(f"{agent.title} uses {model} through a private gateway: {reason}")
-            code = self._start_agent(program, self._client_at(gateway.origin, key), choice, folder, child)
+            code = self._start_agent(program.path, self._client_at(gateway.origin, key), choice, folder, child)
             if gateway.death_message:
                 self._print_status(f"the gateway ended before the agent; the end of its log:\n{gateway.death_message}")
             return code
@@ -224,23 +238,27 @@ class AgentSession:
 
     def _find_running_gateway(self) -> GatewayClient | None:
         """The gateway at the configured address, unless an option needs a private one."""
-        client = self._client_at(server_origin(self._config.server), self._given_key.text or PLACEHOLDER_KEY)
+        client = self._client_at(server_origin(self._config.server), PLACEHOLDER_KEY)
         is_wanted = client.origin and not self._options.config and not self._options.shown_name
         if not is_wanted or not client.is_alive():
             return None
-        if client.find_key_failure() is None:
+        is_known = bool(self._given_key.text) and client.proves_key(self._given_key.text)
+        if is_known:
+            client = self._client_at(client.origin, self._given_key.text)
+        may_be_open = not self._given_key.text or not self._config.server.needs_keys
+        if (is_known or may_be_open) and client.find_key_failure() is None:
             return client
         source = self._given_key.source
         what = f"does not know the key in {source}" if source else "needs a client's key"
         raise SessionError(f"the gateway at {client.origin} {what}", KEY_HINT)
 
     def _start_private_gateway(self, stack: ExitStack, choice: ModelChoice, folder: Path, key: str) -> PrivateGateway:
-        environ, server, file = self._environ, self._config.server, self._options.config
+        environ, server, file = self._environ, self._config.server, self._options.file
         if self._given_key.text and server.keys and not server.store_keys and self._client_key is None:
             raise SessionError(f"{self._config.file} does not have the key in {self._given_key.source}", KEY_HINT)
         run_key = key if server.needs_keys and not self._given_key.text else ""
         try:
-            load_config(file, environ, EMPTY_MAPPING, choice.routes)
+            read_opened_config(file, environ, EMPTY_MAPPING, choice.routes)
         except ConfigError as error:
             named = [
                 replace(problem, location="--model") if problem.location == ROUTE_OPTION else problem

@@ -149,7 +149,8 @@ def _run_command(words: Sequence[str]) -> int:
     except CommandError as error:
         sys.stdout.flush()
         for label, colour, text in (("error:", "lost", str(error)), ("hint:", "added", error.hint)):
-            sys.stderr.write(f"{terminal.paint_text(label, colour, sys.stderr)} {text}\n" if text else "")
+            shown = terminal.escape_lines(text)  # it may quote a file or a peer
+            sys.stderr.write(f"{terminal.paint_text(label, colour, sys.stderr)} {shown}\n" if text else "")
         return error.code
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import msgspec
 
 from toolwire.cli import CommandError
 from toolwire.core.json_values import encode
-from toolwire.core.terminal_text import WORD_JOINT, add_colour, pad_text, text_width, wrap_text
+from toolwire.core.terminal_text import WORD_JOINT, add_colour, escape_controls, pad_text, text_width, wrap_text
 
 CHUNK_SIZE = 65536
 WIDTH_IN_PIPE = 120
@@ -63,6 +65,11 @@ def paint_text(text: str, colour: str, stream: TextIO | None = None) -> str:
     return add_colour(text, colour) if wants_colour(stream or sys.stdout) else text
 
 
+def escape_lines(text: str) -> str:
+    """A text of several lines as `escape_controls` shows it."""
+    return "\n".join(map(escape_controls, text.split("\n")))
+
+
 def heading(text: str) -> str:
     """A heading on standard output."""
     return f"{paint_text(text, 'head')}\n"
@@ -85,6 +92,21 @@ def terminal_width(stream: TextIO | None = None) -> int:
 def wrap_prose(text: str) -> str:
     """A sentence in lines that fit the terminal; in a pipe it is one line."""
     return "\n".join(wrap_text(text, terminal_width()) if sys.stdout.isatty() else [text]) + "\n"
+
+
+def command_line(command: str) -> str:
+    """A command to copy, which begins with `toolwire`, as it works in any folder: after `make serve` that program is
+    not on PATH, or another one is."""
+    return f"{_own_name()} {command.removeprefix('toolwire ')}"
+
+
+def _own_name() -> str:
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return shlex.join([sys.executable, "-P", "-m", "toolwire.cli"])  # -P: without the folder's own modules
+    found = shutil.which("toolwire")
+    is_found = started.name == sys.argv[0] or (found is not None and started.exists() and started.samefile(found))
+    return "toolwire" if is_found else shlex.quote(str(started.absolute()))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

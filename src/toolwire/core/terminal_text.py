@@ -36,6 +36,12 @@ def remove_colours(text: str) -> str:
     return _ESCAPE_SEQUENCE.sub("", text)
 
 
+def escape_controls(text: str) -> str:
+    """What a terminal would not print, as escapes: text of a file or a peer must not move the cursor, or turn the
+    direction of writing."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def text_width(text: str) -> int:
     """The cells that a line takes: two for a Chinese character or an emoji, none for accents and colours."""
     if text.isascii() and "\x1b" not in text:

@@ -6,37 +6,41 @@ import argparse
 import getpass
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
+from toolwire.cli.trust import name_file, open_file
 from toolwire.gateway.config import store
 from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
-from toolwire.gateway.config.config import ClientKey, Config, McpServer, ModelRule
+from toolwire.gateway.config.config import ClientKey, Config, Limit, McpServer, ModelRule
 from toolwire.gateway.config.limits import describe_amounts
-from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.load import JudgeFile, read_opened_config
 from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
+from toolwire.gateway.usage.costs import describe_unpriced, find_unpriced_models
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
 MIN_KEY_LENGTH = 20
 """A shorter key can be guessed from its hash."""
+CONFIG_HELP = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
 Row = tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_argument(parser)
+    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP)
     hash_key = "read a client's key, and print its [[server.keys]] entry"
     parser.add_argument("--hash-key", action="store_true", help=hash_key)
 
 
 def add_config_argument(parser: argparse.ArgumentParser) -> None:
-    text = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
-    parser.add_argument("--config", metavar="FILE", help=text)
+    """For commands that use the file of the working folder only if it is trusted."""
+    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP.replace("toml,", "toml if you trust it,"))
 
 
 def run(args: argparse.Namespace) -> int:
     if args.hash_key:
         return print_key_hash()
-    config = load_or_report(args.config)
+    config = load_or_report(args.config, name_file)
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
     host = f"[{server.host}]" if ":" in server.host else server.host
@@ -50,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         ("", general),
         ("providers", list(provider_rows(config))),
         ("models", [model_row(rule) for rule in config.models]),
-        ("limits", [(f"  {limit.name}", describe_amounts(limit)) for limit in config.limits]),
+        ("limits", [limit_row(limit, config) for limit in config.limits]),
         ("policy", [policy_row(rule) for rule in config.policy]),
         ("mcp", [mcp_row(server) for server in config.mcp.values()]),
         ("client keys", list(key_rows(config))),
@@ -62,10 +66,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def load_or_report(file: str | None) -> Config:
+def limit_row(limit: Limit, config: Config) -> Row:
+    unpriced = find_unpriced_models(config, limit, time.time())
+    return f"  {limit.name}", describe_amounts(limit), describe_unpriced(limit, unpriced) if unpriced else ""
+
+
+def load_or_report(file: str | None, judge: JudgeFile | None = None) -> Config:
     """Load the configuration; prints all its errors and ends the command if there are any."""
     try:
-        return load_config(file, os.environ)
+        return read_opened_config(open_file(file, judge), os.environ)
     except ConfigError as error:
         raise refuse_config(error) from None
 

@@ -232,7 +232,8 @@ def summary_page(played: Sequence[PlayedConversation]) -> Iterator[str]:
     yield "\n"
     yield from (f"{line}\n" for line in wrap_text(ABOUT_LOSSES, terminal.terminal_width()))
     yield "\n"
-    yield terminal.format_table(NEXT_STEPS, ["ok"] * len(NEXT_STEPS))
+    rows = [(terminal.command_line(command), what) for command, what in NEXT_STEPS]
+    yield terminal.format_table(rows, ["ok"] * len(rows))
 
 
 def summarise_losses(header: str) -> str:

@@ -11,14 +11,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
 
 from toolwire.cli import CommandError, terminal
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report, print_problems
+from toolwire.cli.gateway.check_config import add_config_argument, print_problems
+from toolwire.cli.trust import open_file
 from toolwire.core.terminal_text import wrap_text
 from toolwire.gateway.config.client_keys import (
     CLIENT_KEY_VARIABLE,
@@ -35,9 +36,10 @@ from toolwire.gateway.config.client_keys import (
 from toolwire.gateway.config.config import ClientKey, LimitAmounts
 from toolwire.gateway.config.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.config.limits import AMOUNT_FIELDS, describe_amounts
-from toolwire.gateway.config.load import find_config_file
+from toolwire.gateway.config.load import read_opened_config
 from toolwire.gateway.config.problems import ConfigError, suggest_name
 from toolwire.gateway.config.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
+from toolwire.gateway.config.trust import hash_text, is_trusted, remember_trust
 from toolwire.gateway.store import key_edits, open_store
 from toolwire.gateway.store.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
 from toolwire.gateway.store.store import KeyStore, StoreDown
@@ -95,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_options(args)
     try:
-        file = read_key_file(Path(args.config) if args.config else find_config_file(os.environ))
+        file = read_key_file(open_file(args.config))
         ACTIONS[args.action](file, args)
     except ConfigError as problems:
         print_problems(problems.problems, problems.file)
@@ -213,8 +215,13 @@ def check_patterns(option: str, patterns: Sequence[str]) -> None:
 
 
 def write_to_file(file: KeyFile, key: ClientKey) -> FileKey:
+    """Add a key. A file that the user trusts, or that is new, stays trusted: nobody else has changed it."""
     try:
-        return add_key(file, key, os.environ)
+        added = add_key(file, key, os.environ)
+        if file.opened is None or is_trusted(file.path, file.opened.digest, os.environ):
+            with suppress(OSError):  # the next command asks
+                remember_trust(file.path, hash_text(added.text), os.environ)
+        return added
     except OSError as error:
         hint = "without --write, the lines to add are printed"
         raise CommandError(f"cannot write {file.path}: {error.strerror}", hint, EXIT_CANNOT_WRITE) from None
@@ -293,7 +300,7 @@ def change_stored_key(file: KeyFile, args: argparse.Namespace, edit: EditKey) ->
     if not file.store_keys:
         what = "no gateway would use the keys of the store"
         raise CommandError(what, f"write `store_keys = true` in [server] of {file.path}")
-    made = use_records(args, lambda records: records.change(find_author(), args.action, edit))
+    made = use_records(file, lambda records: records.change(find_author(), args.action, edit))
     if isinstance(made, StoreDown):
         raise refuse_down(made)
     if isinstance(made, KeyRefused):
@@ -301,9 +308,9 @@ def change_stored_key(file: KeyFile, args: argparse.Namespace, edit: EditKey) ->
     return made.key
 
 
-def use_records(args: argparse.Namespace, ask: Callable[[KeyRecords], Coroutine[Any, Any, Value]]) -> Value:
+def use_records(file: KeyFile, ask: Callable[[KeyRecords], Coroutine[Any, Any, Value]]) -> Value:
     """Ask the store that the configuration names."""
-    store = open_store(load_or_report(args.config).store, os.environ)
+    store = open_store(read_opened_config(file.opened, os.environ).store, os.environ)
     if not isinstance(store, KeyStore):
         raise CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
 
@@ -352,7 +359,7 @@ def list_keys(file: KeyFile, args: argparse.Namespace) -> None:
 
 def read_store_keys(file: KeyFile, args: argparse.Namespace) -> tuple[ClientKey, ...]:
     """The keys of the store. Those that gateways ignore are mentioned on standard error."""
-    found = use_records(args, lambda records: records.load(None))
+    found = use_records(file, lambda records: records.load(None))
     if isinstance(found, StoreDown):
         raise refuse_down(found)
     keys, problems = read_stored_keys(found.tables if found is not None else (), [one.key for one in file.keys])
@@ -404,7 +411,7 @@ def key_document(key: ClientKey, place: str, line: int | None = None) -> dict[st
 
 
 def show_changes(file: KeyFile, args: argparse.Namespace) -> None:
-    changes = use_records(args, lambda records: records.list_changes(args.name))
+    changes = use_records(file, lambda records: records.list_changes(args.name))
     if isinstance(changes, StoreDown):
         raise refuse_down(changes)
     if args.json:

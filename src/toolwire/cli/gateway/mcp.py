@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import sys
 
+from msgspec.structs import replace
+
 from toolwire.cli import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, describe_audience, load_or_report, print_problems
 from toolwire.core.terminal_text import shorten_text
@@ -37,14 +39,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def connect_servers(config: Config) -> tuple[ServerStatus, ...]:
-    """Connect to every server; gives their states."""
+    """Connect to every server; gives their states. One that still connects when its time is over is down."""
     servers = McpServers()
     servers.apply_config(config)
     try:
         await servers.connect_all()
-        return servers.server_statuses()
+        return tuple(map(end_waiting, servers.server_statuses()))
     finally:
         await servers.close()
+
+
+def end_waiting(status: ServerStatus) -> ServerStatus:
+    if status.state in ("up", "down"):
+        return status
+    why = f"it did not list its tools within {status.settings.connect_timeout:g} seconds"
+    return replace(status, state="down", last_error=why)
 
 
 def print_servers(statuses: tuple[ServerStatus, ...]) -> None:

@@ -37,13 +37,20 @@ def run(args: argparse.Namespace) -> int:
     agent = find_agent(args)
     from toolwire.agents.session import AgentSession, RunOptions, SessionError
     from toolwire.cli.gateway.check_config import refuse_config
+    from toolwire.cli.trust import may_use_program, open_file, print_line
+    from toolwire.gateway.config.problems import ConfigError
 
+    try:
+        file = open_file(args.config)
+    except ConfigError as error:
+        raise refuse_config(error) from None
     options = RunOptions(
         agent=agent,
         protocol=choose_protocol(agent, args.protocol),
         model=args.model,
         shown_name=args.shown_name,
         config=args.config,
+        file=file,
         log=args.log,
         key=args.key,
         check_model=not args.no_check,
@@ -51,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         agent_arguments=args.agent_arguments,
     )
     try:
-        session = AgentSession(options, os.environ, print_status)
+        session = AgentSession(options, os.environ, print_line, may_use_program)
         if not args.print:
             return session.run_agent()
         sys.stdout.write(session.describe_plan())
@@ -60,11 +67,6 @@ def run(args: argparse.Namespace) -> int:
         if error.config is not None:
             raise refuse_config(error.config, error.code) from None
         raise CommandError(str(error), error.hint, error.code) from None
-
-
-def print_status(line: str) -> None:
-    sys.stderr.write(f"{terminal.paint_text('toolwire:', 'dim', sys.stderr)} {line}\n")
-    sys.stderr.flush()
 
 
 def find_agent(args: argparse.Namespace) -> Agent:
@@ -91,7 +93,8 @@ def print_agents() -> int:
     rows, colours = [], []
     for name, agent in load_agents().items():
         program = find_program(agent, os.environ, Path.cwd())
-        rows.append((name, agent.title, program or f"not installed: {agent.install_command}"))
-        colours.append("ok" if program else "dim")
+        left_out = f"left out, because you have not trusted it: {program.left_out}" if program.left_out else ""
+        rows.append((name, agent.title, program.path or left_out or f"not installed: {agent.install_command}"))
+        colours.append("ok" if program.path else "dim")
     sys.stdout.write(terminal.format_table(rows, colours))
     return 0

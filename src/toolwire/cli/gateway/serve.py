@@ -24,7 +24,7 @@ from toolwire.gateway.config.client_keys import (
     RUN_KEY_NAME,
 )
 from toolwire.gateway.config.config import Config, Provider
-from toolwire.gateway.config.load import config_file_places, find_config_file
+from toolwire.gateway.config.load import config_file_places, open_config_file
 from toolwire.gateway.config.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
 
@@ -51,10 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lifeline", type=int, help=argparse.SUPPRESS)
     # For `toolwire run`, which makes a key of its own if the file has keys: the hash of that key.
     add("--run-key", metavar="SHA256", help=argparse.SUPPRESS)
+    # Also for `toolwire run`: the hash of the file that it has read, and that the user may have trusted as it was.
+    add("--config-hash", metavar="SHA256", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
     from toolwire.cli.gateway.check_config import refuse_config
+    from toolwire.cli.trust import name_file, open_file
     from toolwire.gateway.config.problems import ConfigError
     from toolwire.gateway.server import serve
 
@@ -63,7 +66,12 @@ def run(args: argparse.Namespace) -> int:
     if args.run_key:
         settings["keys"] = [{"name": RUN_KEY_NAME, "sha256": args.run_key}]
     try:
-        return serve.serve(args.config, settings, announce, read_routes(args.route), args.lifeline)
+        # A parent process names the file, or means none: it has asked about the one of the working folder.
+        judge = (lambda _: False) if args.lifeline is not None else name_file if sys.stderr.isatty() else lambda _: True
+        file = open_file(args.config, judge)
+        if args.config_hash and (file is None or file.digest != args.config_hash):
+            raise CommandError(f"{args.config} has just been changed", "try again")
+        return serve.serve(file, settings, announce, read_routes(args.route), args.lifeline)
     except ConfigError as error:
         raise refuse_config(error) from None
     except OSError as error:
@@ -112,8 +120,10 @@ def banner(origin: str, config: Config) -> Iterator[str]:
     for sdk in sdk_settings(origin):
         yield f"  export {sdk.url_variable}={sdk.base_url} {sdk.key_variable}={key}\n"
     if config.server.needs_keys:
-        option = f" --config {shlex.quote(str(config.file))}" if config.file != find_config_file(os.environ) else ""
-        command = NEW_STORED_KEY_COMMAND if config.server.store_keys else NEW_KEY_COMMAND
+        found = open_config_file(None, os.environ)  # what the command finds without being asked about it
+        is_found = found is not None and found.path == config.file
+        option = "" if is_found or config.file is None else f" --config {shlex.quote(str(config.file.absolute()))}"
+        command = terminal.command_line(NEW_STORED_KEY_COMMAND if config.server.store_keys else NEW_KEY_COMMAND)
         yield f"  {PLACEHOLDER_KEY} is a client's key; to make one: {command}{option}\n"
     yield f"\n{_paint('Try', 'head')}:\n"
     yield from (f"  {command}\n" for command in commands_to_try(origin, config, key))
@@ -149,7 +159,7 @@ def summary_rows(origin: str, config: Config) -> Iterator[tuple[str, str]]:
 def _label_rows(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     shown = [shorten_text(line, MAX_LINE_WIDTH) for line in lines[:SHOWN_LINES]]
     if len(lines) > SHOWN_LINES:
-        shown.append(f"and {len(lines) - SHOWN_LINES} more: see `toolwire check-config`")
+        shown.append(f"and {len(lines) - SHOWN_LINES} more: see `{terminal.command_line('toolwire check-config')}`")
     yield from ((label if number == 0 else "", line) for number, line in enumerate(shown))
 
 
@@ -196,10 +206,11 @@ def commands_to_try(origin: str, config: Config, key: str) -> Iterator[str]:
     else:
         yield f"curl {origin}/v1/models{credential}"
     agents = {DEFAULT_AGENT: load_agents()[DEFAULT_AGENT], **load_agents()}
-    installed = (name for name, agent in agents.items() if find_program(agent, os.environ, Path.cwd()))
+    installed = (name for name, agent in agents.items() if find_program(agent, os.environ, Path.cwd()).path)
     agent = next(installed, DEFAULT_AGENT)
     variable = f"{CLIENT_KEY_VARIABLE}={key} " if config.server.needs_keys else ""
-    yield f"{variable}toolwire run {agent}{f' --model {shlex.quote(model)}' if model else ''}"
+    command = terminal.command_line(f"toolwire run {agent}")
+    yield f"{variable}{command}{f' --model {shlex.quote(model)}' if model else ''}"
 
 
 def find_usable_model(config: Config) -> str:

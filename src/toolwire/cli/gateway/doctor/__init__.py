@@ -20,13 +20,14 @@ from toolwire.cli.gateway.doctor.finding import Check, Finding, Limits, run_chec
 from toolwire.cli.gateway.doctor.installation import (
     check_agent,
     check_installation,
-    check_missing_agents,
+    check_other_agents,
     find_agents,
 )
 from toolwire.cli.gateway.doctor.network import check_any_provider, check_port, check_provider
-from toolwire.cli.gateway.doctor.services import check_counters, check_mcp_servers, check_store
+from toolwire.cli.gateway.doctor.services import check_counters, check_limits, check_mcp_servers, check_store
+from toolwire.cli.trust import open_file
 from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import config_file_places, load_config
+from toolwire.gateway.config.load import config_file_places, read_opened_config
 from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
 from toolwire.gateway.telemetry.redact import SecretFilter
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def check_config(file: str | None) -> tuple[Config | None, list[Finding]]:
     """The configuration, and all its problems."""
     try:
-        config = load_config(file, os.environ)
+        config = read_opened_config(open_file(file), os.environ)
     except ConfigError as error:
         return None, problem_findings(error.problems, error.file)
     places = ", ".join(str(place) for place in config_file_places(os.environ))
@@ -103,13 +104,15 @@ def list_checks(config: Config | None, limits: Limits) -> Iterator[Check]:
                 yield Check("provider", provider.name, check_provider(provider, config, limits))
         yield Check("store", "", check_store(config, environ, limits))
         yield Check("counters", "", check_counters(config, environ, limits))
+        yield Check("limits", "", check_limits(config))
         if config.mcp:
             yield Check("mcp", "", check_mcp_servers(config, limits), CLOSE_SECONDS)
         yield Check("port", "", check_port(config))
-    installed = find_agents(environ, Path.cwd())
-    for name, program in installed.items():
-        yield Check("agent", name, check_agent(load_agents()[name], program, environ))
-    yield Check("agents", "", check_missing_agents(installed))
+    programs = find_agents(environ, Path.cwd())
+    for name, program in programs.items():
+        if program.path:
+            yield Check("agent", name, check_agent(load_agents()[name], program.path, environ))
+    yield Check("agents", "", check_other_agents(programs))
     yield Check("toolwire", "", check_installation(environ))
 
 

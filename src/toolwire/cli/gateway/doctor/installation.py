@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from toolwire import __version__
-from toolwire.agents import Agent, find_program, load_agents, search_path
+from toolwire.agents import Agent, FoundProgram, find_program, load_agents, search_path
 from toolwire.cli.gateway.doctor.finding import Finding, State
 from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.core.terminal_text import shorten_text
@@ -74,16 +74,22 @@ def installed_packages() -> dict[str, dict[str, str]]:
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
-def find_agents(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The programs of the installed agents, by name."""
-    programs = {name: find_program(agent, environ, folder) for name, agent in load_agents().items()}
-    return {name: program for name, program in programs.items() if program}
+def find_agents(environ: Mapping[str, str], folder: Path) -> dict[str, FoundProgram]:
+    """The programs of the agents, by name. Nobody is asked about those that the folder brings: they are left out."""
+    return {name: find_program(agent, environ, folder) for name, agent in load_agents().items()}
 
 
-async def check_missing_agents(installed: Mapping[str, str]) -> Sequence[Finding]:
-    names = [name for name in load_agents() if name not in installed]
-    hint = "" if installed else "`toolwire run --list` shows how to install one"
-    return [Finding("ok", "agents", "", f"not installed: {', '.join(names)}", hint)] if names else []
+async def check_other_agents(programs: Mapping[str, FoundProgram]) -> Sequence[Finding]:
+    """Those that are not used."""
+    left_out = {name: one.left_out for name, one in programs.items() if one.left_out}
+    hint = "`toolwire run NAME` asks whether you trust it"
+    found = [
+        Finding("ok", "agent", name, f"left out {program}, which you have not trusted", hint)
+        for name, program in left_out.items()
+    ]
+    names = [name for name, one in programs.items() if not one.path and name not in left_out]
+    hint = "" if any(one.path for one in programs.values()) else "`toolwire run --list` shows how to install one"
+    return [*found, Finding("ok", "agents", "", f"not installed: {', '.join(names)}", hint)] if names else found
 
 
 async def check_agent(agent: Agent, program: str, environ: Mapping[str, str]) -> Sequence[Finding]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from toolwire.cli.gateway.doctor.finding import Finding, Limits, split_advice
+from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
 from toolwire.cli.gateway.mcp import connect_servers, down_hint
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.config.config import Config, McpServer, StoreSettings
@@ -26,6 +26,8 @@ from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
 from toolwire.gateway.upstream.address import Address, is_loopback
 from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.usage.costs import describe_unpriced, find_unpriced_models
+from toolwire.gateway.usage.counters import ForgetfulCounters
 from toolwire.gateway.usage.open_counters import open_counters
 
 TEST_KIND = "doctor"
@@ -119,7 +121,29 @@ async def use_store(store: Store) -> StoreStats | StoreDown:
     return await store.stats()
 
 
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def check_limits(config: Config) -> Sequence[Finding]:
+    """Limits in dollars, and models of which no price is known."""
+    found = [(limit, find_unpriced_models(config, limit, time.time())) for limit in config.limits]
+    hint = "add [models.NAME.facts.prices]; on_unknown_price says whether such models are refused"
+    return [
+        Finding("warning", "limits", limit.name, describe_unpriced(limit, names), hint)
+        for limit, names in found
+        if names
+    ]
+
+
 # --- the counters of limits -------------------------------------------------------------------------------------------
+
+
+PERSISTENCE_TEXTS = {
+    "nothing": "; after a restart of this Redis all of them are forgotten: it keeps nothing on disk",
+    "snapshots": "; after a restart of this Redis they are as in its last snapshot, which may be an hour old",
+    "unknown": "; whether they outlive a restart of this Redis is unknown: it does not answer CONFIG GET",
+}
+"""What is said of a server that does not write every change to its disk (`Persistence`)."""
 
 
 async def check_counters(config: Config, environ: Mapping[str, str], limits: Limits) -> Sequence[Finding]:
@@ -133,6 +157,7 @@ async def check_counters(config: Config, environ: Mapping[str, str], limits: Lim
     counters = open_counters(config, environ)
     try:
         found = await counters.list_counters()
+        persistence = await counters.find_persistence() if isinstance(counters, ForgetfulCounters) else "all"
     finally:
         await counters.close()
     if isinstance(found, StoreDown):
@@ -140,7 +165,9 @@ async def check_counters(config: Config, environ: Mapping[str, str], limits: Lim
         return [Finding("problem", "counters", "", found.reason, hint)]
     place = urlsplit(url)
     what = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}: {len(found)} counters are in use"
-    return [Finding("ok", "counters", "", what)]
+    state: State = "warning" if persistence in ("nothing", "snapshots") else "ok"
+    hint = "set `appendonly yes` in its configuration" if state == "warning" else ""
+    return [Finding(state, "counters", "", f"{what}{PERSISTENCE_TEXTS.get(str(persistence), '')}", hint)]
 
 
 # --- MCP servers ------------------------------------------------------------------------------------------------------
@@ -185,5 +212,4 @@ def judge_server(status: ServerStatus) -> Finding:
         if count:
             return Finding("ok", "mcp", server.name, what)
         return Finding("warning", "mcp", server.name, what, f"check `tools` in [mcp.{server.name}]")
-    why = status.last_error or f"it did not list its tools within {server.connect_timeout:g} seconds"
-    return Finding("problem", "mcp", server.name, why, down_hint(server))
+    return Finding("problem", "mcp", server.name, status.last_error, down_hint(server))

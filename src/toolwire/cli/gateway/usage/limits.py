@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
@@ -15,13 +16,15 @@ from msgspec.structs import replace
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.rate_limits import write_duration
 from toolwire.gateway.config.config import Config, Limit
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, describe_amount, limits_of_keys
+from toolwire.gateway.config.limits import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
 from toolwire.gateway.config.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.usage.amounts import format_dollars, write_amount
+from toolwire.gateway.usage.costs import describe_unpriced, find_unpriced_models
 from toolwire.gateway.usage.counters import Counters, CounterUse
 from toolwire.gateway.usage.counters_sqlite import SqliteCounters
 from toolwire.gateway.usage.limits import COUNTS_PER_DOLLAR
@@ -41,6 +44,8 @@ class LimitUse(Struct, frozen=True):
     opens_after: float | None
     """Seconds until the window ends; null for parallel requests, and if nothing was used yet."""
     soft: bool
+    unpriced: tuple[str, ...] = ()
+    """Models that a limit in dollars does not count, because no price is known and it lets them pass."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_or_report(args.config)
     if config.server.store_keys:
         config = replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
-    uses = list(find_uses(config.limits, read_counters(config))) if config.limits else []
+    unpriced = {limit.name: tuple(find_unpriced_models(config, limit, time.time())) for limit in config.limits}
+    uses = list(find_uses(config.limits, read_counters(config), unpriced)) if config.limits else []
     if args.json:
         sys.stdout.write(terminal.format_json(uses))
     elif not uses:
@@ -60,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         rows = [("limit", "for", "amount", "used", "reserved", "opens in"), *map(_row, uses)]
         sys.stdout.write(terminal.format_table(rows, has_header=True))
+        for limit in config.limits:
+            if unpriced[limit.name]:
+                sys.stdout.write(f"`{limit.name}` {describe_unpriced(limit, unpriced[limit.name])}\n")
     return 0
 
 
@@ -101,8 +110,11 @@ async def _list_counters(counters: Counters) -> list[CounterUse] | StoreDown:
         await counters.close()
 
 
-def find_uses(limits: Sequence[Limit], counters: Sequence[CounterUse]) -> Iterator[LimitUse]:
-    """What is used of each amount of each limit, and of each group that has used something."""
+def find_uses(
+    limits: Sequence[Limit], counters: Sequence[CounterUse], unpriced: Mapping[str, tuple[str, ...]] = EMPTY_MAPPING
+) -> Iterator[LimitUse]:
+    """What is used of each amount of each limit, and of each group that has used something. `unpriced` are models by
+    the name of the limit in dollars that cannot count them."""
     for limit in limits:
         for field in AMOUNT_FIELDS:
             if getattr(limit, field) is None:
@@ -112,19 +124,22 @@ def find_uses(limits: Sequence[Limit], counters: Sequence[CounterUse]) -> Iterat
                 use for use in counters if use.counter == name or (limit.per and use.counter.startswith(f"{name}/"))
             ]
             for use in found or [CounterUse(name, "", 0, 0, 0.0)]:
-                yield _describe_use(limit, field, use.counter.removeprefix(name).removeprefix("/"), use)
+                group = use.counter.removeprefix(name).removeprefix("/")
+                uncounted = unpriced.get(limit.name, ()) if limit.on_unknown_price == "open" else ()
+                yield _describe_use(limit, field, group, use, uncounted)
 
 
-def _describe_use(limit: Limit, field: str, group: str, use: CounterUse) -> LimitUse:
-    is_money = field.startswith("dollars")
+def _describe_use(limit: Limit, field: str, group: str, use: CounterUse, unpriced: tuple[str, ...]) -> LimitUse:
+    is_money = field in MONEY_FIELDS
     used, held = (write_amount(Decimal(one) / COUNTS_PER_DOLLAR) if is_money else one for one in (use.used, use.held))
     opens = use.opens_after if use.unit not in ("", "none") else None
-    return LimitUse(limit.name, group, field, getattr(limit, field), used, held, opens, limit.soft)
+    amount = getattr(limit, field)
+    return LimitUse(limit.name, group, field, amount, used, held, opens, limit.soft, unpriced if is_money else ())
 
 
 def _row(use: LimitUse) -> tuple[str, ...]:
     opens = write_duration(round(use.opens_after)) if use.opens_after is not None else ""
-    amounts = (_show(use.used), _show(use.reserved))
+    amounts = (_show(use.used) + (" + unknown" if use.unpriced else ""), _show(use.reserved))
     return use.limit, use.group, describe_amount(use.amount, use.maximum), *amounts, opens
 
 
