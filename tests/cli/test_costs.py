@@ -66,7 +66,7 @@ def ledger(request: pytest.FixtureRequest, run: Any, tmp_path: Path) -> None:
     (tmp_path / "toolwire.toml").write_text(f'[store]\nurl = "{url}"\n')
 
     async def fill() -> None:
-        store = open_store(load_config(None, os.environ).store, os.environ)
+        store = open_store(load_config(tmp_path / "toolwire.toml", os.environ).store, os.environ)
         tables = open_ledger(store)
         assert tables is not None
         assert store is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli.terminal_golden import check_golden
+from forked_commands import trust_file
 from toolwire.cli import main
 from toolwire.gateway.config.config import ClientKey, LimitAmounts
 from toolwire.gateway.config.key_file import append_table, replace_file
@@ -43,6 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setenv("HOME", str(tmp_path))
 
     def run(*words: str) -> tuple[int, str, str]:
+        trust_file(tmp_path, os.environ)
         code = main(("keys", *words))
         out, err = capsys.readouterr()
         return code, out, err
@@ -88,7 +90,7 @@ def test_new_prints_the_key_and_its_lines(run: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "toolwire.toml").write_text("\n".join(lines))
     expected = ClientKey(name="ann", sha256=hash_of(key), models=("fast", "claude-*"))
-    assert load_config(None, {}).server.keys == (expected,)
+    assert load_config("toolwire.toml", {}).server.keys == (expected,)
 
 
 def test_every_key_is_another_one(run: Any) -> None:
@@ -100,7 +102,7 @@ def test_write_prints_only_the_key(run: Any, tmp_path: Path) -> None:
     key = out.removesuffix("\n")
     text = (tmp_path / "toolwire.toml").read_text()
     assert (code, key not in text, hash_of(key) in text) == (0, True, True)
-    assert load_config(None, {}).server.keys == (ClientKey(name="ann", sha256=hash_of(key)),)
+    assert load_config("toolwire.toml", {}).server.keys == (ClientKey(name="ann", sha256=hash_of(key)),)
 
 
 def test_json(run: Any, tmp_path: Path) -> None:
@@ -118,7 +120,9 @@ def test_json(run: Any, tmp_path: Path) -> None:
 def test_names_and_patterns_are_quoted(run: Any) -> None:
     name, pattern = 'Ann "the [boss]" \\ Müller', "it's-*"
     key = json.loads(run("new", name, "--models", pattern, "--write", "--json")[1])
-    assert load_config(None, {}).server.keys == (ClientKey(name=name, sha256=key["sha256"], models=(pattern,)),)
+    assert load_config("toolwire.toml", {}).server.keys == (
+        ClientKey(name=name, sha256=key["sha256"], models=(pattern,)),
+    )
 
 
 FILES = {

@@ -11,6 +11,8 @@ import pytest
 from gateway.counter_stores import NEEDS_REDIS
 from gateway.redis_server import own_server
 from toolwire.cli import main
+from toolwire.cli.gateway.doctor.services import check_limits
+from toolwire.gateway.config.load import load_config
 from toolwire.gateway.usage.counters import Charge, Settlement
 from toolwire.gateway.usage.counters_sqlite import SqliteCounters
 
@@ -72,6 +74,52 @@ def test_the_same_as_json(counted: str, capsys: pytest.CaptureFixture[str]) -> N
         ("parallel_requests", "ana", 0, 3, True),
     ]
     assert [use["opens_after"] is None for use in uses] == [True, False, True]
+
+
+PRICED = """
+[providers.local]
+protocols = ["openai-chat"]
+base_url = "http://127.0.0.1:9"
+[providers.hosted]
+kind = "openai"
+api_key = "sk-test"
+[models.small]
+provider = "local"
+model = "llama"
+[models.big]
+provider = "hosted"
+model = "gpt-4.1"
+[models.new]
+provider = "hosted"
+model = "gpt-unheard-of"
+"""
+
+
+def test_models_without_a_price_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = '[[limits]]\nname = "hard"\ndollars_per_day = 5\n[[limits]]\nname = "other"\nprovider = "hosted"\n'
+    limits += 'dollars_per_day = 5\non_unknown_price = "open"\n[[limits]]\nname = "soft"\ndollars_per_day = 5\n'
+    limits += 'soft = true\n[[limits]]\nname = "tokens"\ntokens_per_day = 5\n'
+    file = write_file(tmp_path, f'[store]\nurl = "sqlite://{tmp_path}/store.db"\n{PRICED}{limits}')
+    assert main(["check-config", "--config", file]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    cells = {row[0]: row[-1] for words in rows if (row := [cell.strip() for cell in words if cell.strip()])}
+    refused, passed = "refuses local/*, hosted/gpt-unheard-of", "does not count hosted/gpt-unheard-of"
+    assert (cells["hard"], cells["other"]) == (f"{refused}: no price is known", f"{passed}: no price is known")
+    assert (cells["soft"], cells["tokens"]) == ("$5 per day", "5 tokens per day")
+    main(["limits", "--config", file])
+    out = capsys.readouterr().out
+    assert f"`hard` {refused}: no price is known\n`other` {passed}: no price is known\n" in out
+    assert ["$0 + unknown" in line for line in out.splitlines()[1:5]] == [False, True, False, False]
+    main(["limits", "--json", "--config", file])
+    uses = json.loads(capsys.readouterr().out)
+    assert [use["unpriced"] for use in uses] == [[], ["hosted/gpt-unheard-of"], [], []]
+
+
+def test_doctor_names_models_without_a_price(tmp_path: Path) -> None:
+    file = write_file(tmp_path, f'{PRICED}[[limits]]\nname = "hard"\ndollars_per_day = 5\n')
+    (found,) = asyncio.run(check_limits(load_config(file, {})))
+    assert (found.state, found.subject) == ("warning", "limits hard")
+    assert found.message == "refuses local/*, hosted/gpt-unheard-of: no price is known"
 
 
 def test_no_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

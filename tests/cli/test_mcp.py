@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked_commands import trust_file
 from toolwire.cli import main
 
 SERVER = Path(__file__).parents[1] / "gateway" / "mcp_server.py"
@@ -19,6 +21,7 @@ env = {{ MCP_TOKEN = "$TOKEN" }}
 tools = ["add", "echo", "odd*"]
 models = ["gpt-*", "claude-*"]
 protocols = ["openai-*"]
+connect_timeout = 600  # on a busy machine a Python and the SDK take long to start
 """
 BAD = """
 [mcp.gone]
@@ -50,6 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
 
     def run(text: str, *words: str) -> tuple[int, str, str]:
         (tmp_path / "toolwire.toml").write_text(text)
+        trust_file(tmp_path, os.environ)
         code = main(words)
         out, err = capfd.readouterr()
         assert "geheim" not in out + err
@@ -92,6 +96,17 @@ def test_json(run: Any) -> None:
     assert docs["tools"][0]["parameters"]["required"] == ["a", "b"]
     assert (gone["state"], far["state"], far["tools"]) == ("down", "down", [])
     assert far["why"] == "it cannot be reached"
+
+
+def test_a_server_that_does_not_answer_in_time_is_down(run: Any) -> None:
+    mute = f"""[mcp.mute]
+command = ["{sys.executable}", "-c", "import signal; signal.pause()"]
+connect_timeout = 0.1
+models = ["*"]
+"""
+    code, out, err = run(mute, "mcp", "list")
+    assert (code, out.split()[:2]) == (1, ["mute", "down"])
+    assert "error: mute is down: it did not list its tools within 0.1 seconds\n" in err
 
 
 def test_no_servers(run: Any) -> None:

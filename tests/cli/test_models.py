@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,19 +10,13 @@ import pytest
 
 from cli.terminal_golden import check_golden, run_in_pipe
 from gateway.list_server import list_server, openai_list
+from waits import free_port
 
 CLAUDE = {"id": "claude-opus-5-5", "display_name": "Claude", "max_input_tokens": 1000000, "max_tokens": 128000}
 LISTS = {
     "/v1/models": openai_list("gpt-5.5", "text-embedding-3-large"),
     "/v1/models?limit=1000": (200, {"data": [CLAUDE, {"id": "claude-9"}]}),
 }
-
-
-def closed_port() -> int:
-    """A port of five digits where nobody listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ api_key = "key-of-openai"
 base_url = "{server.url}"
 api_key = "key-of-anthropic"
 [providers.vllm]
-base_url = "http://127.0.0.1:{closed_port()}/v1"
+base_url = "http://127.0.0.1:{free_port()}/v1"
 [providers.gemini]
 [models]
 fast = "anthropic/claude-opus-5-5"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from forked_commands import trust_file
 from toolwire.cli import main
 from toolwire.gateway.config.policies import preset_rules
 
@@ -68,6 +69,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
     def run(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        trust_file(tmp_path, os.environ)
         code = main(("policy", *words))
         out, err = capsys.readouterr()
         assert "sk-hidden" not in out + err

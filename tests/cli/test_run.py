@@ -15,6 +15,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forked_commands import TIMEOUT, TOOLWIRE, Output, run_command
+from forked_commands import TOOLWIRE, Output, run_command, start_program
 from gateway.conftest import served
 from toolwire.agents import load_agents
 from toolwire.agents.session import FAILURE_HINTS
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND
+from toolwire.gateway.config.trust import hash_program, remember_trust
 from toolwire.protocols import CODECS
+from waits import PATIENCE
 
 FAKE_AGENT = Path(__file__).with_name("fake_agent.py")
 TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -65,15 +68,13 @@ class Sandbox:
         program.chmod(0o755)
         return program
 
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def start(self, *words: str, **environ: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return start_program(
             [*TOOLWIRE, "run", *words],
             cwd=self.project,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     def run(self, *words: str, **environ: str) -> Output:
@@ -352,11 +353,11 @@ def test_exit_code_of_the_agent(does: str, code: int, sandbox: Sandbox, running:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_are_forwarded(number: int, sandbox: Sandbox) -> None:
     sandbox.install("claude")
-    process = sandbox.start("claude", FAKE_AGENT_ACTION="wait")
-    origin = read_agent_report(process.stdout.readline())["environ"]["ANTHROPIC_BASE_URL"]  # type: ignore[union-attr]
-    assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
-    process.send_signal(number)
-    _, err = process.communicate(timeout=TIMEOUT)
+    with sandbox.start("claude", FAKE_AGENT_ACTION="wait") as process:
+        origin = read_agent_report(process.stdout.readline())["environ"]["ANTHROPIC_BASE_URL"]  # type: ignore[union-attr]
+        assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 40 + number
     assert "through a private gateway: none is running at http://127.0.0.1:1" in err
     assert _is_refused(origin)
@@ -366,46 +367,46 @@ def test_signals_are_forwarded(number: int, sandbox: Sandbox) -> None:
 def test_ctrl_c_reaches_the_agent_once(sandbox: Sandbox, running: str) -> None:
     sandbox.configure(server_settings(running))
     sandbox.install("claude")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", TERMINAL, *TOOLWIRE, "run", "claude", "--model", "loopback"],
-        cwd=sandbox.project,
-        env={**sandbox.environ, "FAKE_AGENT_ACTION": "count"},
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    lines = process.stdout
-    assert lines is not None
-    read_agent_report(lines.readline())
-    assert lines.readline() == "ready\n"
-    os.write(ours, b"\x03")
-    assert lines.readline() == "typed\n"
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=TIMEOUT)
-    os.close(ours)
-    os.close(theirs)
-    assert process.returncode == 1
+    with ExitStack() as stack:
+        ours, theirs = pty.openpty()
+        stack.callback(os.close, ours)
+        stack.callback(os.close, theirs)
+        command = start_program(
+            [sys.executable, "-c", TERMINAL, *TOOLWIRE, "run", "claude", "--model", "loopback"],
+            cwd=sandbox.project,
+            env={**sandbox.environ, "FAKE_AGENT_ACTION": "count"},
+            stdin=theirs,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        process = stack.enter_context(command)
+        lines = process.stdout
+        assert lines is not None
+        read_agent_report(lines.readline())
+        assert lines.readline() == "ready\n"
+        os.write(ours, b"\x03")
+        assert lines.readline() == "typed\n"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 1
 
 
 def test_private_gateway_ends_with_the_run(sandbox: Sandbox) -> None:
     sandbox.install("claude")
-    process = sandbox.start("claude", FAKE_AGENT_ACTION="wait")
-    given = read_agent_report(process.stdout.readline())  # type: ignore[union-attr]
-    parts = urlsplit(given["environ"]["ANTHROPIC_BASE_URL"])
-    with socket.create_connection((parts.hostname or "", parts.port or 0), TIMEOUT) as held:
-        process.kill()
-        assert held.recv(1) == b"", "the gateway closes its connections"
-    os.kill(given["pid"], signal.SIGKILL)
-    process.communicate(timeout=TIMEOUT)
+    with sandbox.start("claude", FAKE_AGENT_ACTION="wait") as process:
+        given = read_agent_report(process.stdout.readline())  # type: ignore[union-attr]
+        parts = urlsplit(given["environ"]["ANTHROPIC_BASE_URL"])
+        with socket.create_connection((parts.hostname or "", parts.port or 0), PATIENCE) as held:
+            process.kill()
+            assert held.recv(1) == b"", "the gateway closes its connections"
+        os.kill(given["pid"], signal.SIGKILL)
+        process.communicate(timeout=PATIENCE)
 
 
 def _is_refused(origin: str) -> bool:
     parts = urlsplit(origin)
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 0), TIMEOUT).close()
+        socket.create_connection((parts.hostname or "", parts.port or 0), PATIENCE).close()
     except ConnectionRefusedError:
         return True
     return False
@@ -423,8 +424,9 @@ def test_agent_not_installed(sandbox: Sandbox) -> None:
 def test_agent_in_node_modules_uses_the_node_beside_it(sandbox: Sandbox, running: str) -> None:
     sandbox.configure(server_settings(running))
     beside = sandbox.root / "node_modules" / ".bin"
-    sandbox.install("claude", beside)
+    program = sandbox.install("claude", beside)
     sandbox.install("node", beside)
+    remember_trust(program, hash_program(program), sandbox.environ)
     code, out, _ = sandbox.run("claude", "--model", "loopback")
     assert code == 0
     assert read_agent_report(out)["environ"]["PATH"] == f"{beside}:{sandbox.environ['PATH']}"
@@ -585,6 +587,54 @@ def test_running_gateway_gets_the_key(
         f"toolwire: Claude Code uses loopback through the gateway at {running_with_keys}\n",
     )
     assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == SECRET
+
+
+class Stranger:
+    """A program that listens on the gateway's port, says yes to everything, and notes what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+        stranger = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                stranger.got.append(f"{self.path} {self.headers}")
+                challenge = self.headers.get("x-toolwire-challenge", "")
+                body = b"ok\n" if self.path == "/livez" else b'{"id": "loopback"}'
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.send_header("x-toolwire-proof", challenge.rpartition(" ")[2] or "\xe9")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    listening = Stranger()
+    yield listening
+    listening.server.shutdown()
+    listening.server.server_close()
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_what_listens_on_the_port_does_not_get_the_key(has_keys: bool, sandbox: Sandbox, stranger: Stranger) -> None:
+    sandbox.install("claude")
+    sandbox.configure(f"[server]\nport = {stranger.server.server_port}\n{KEY_LINES if has_keys else ''}")
+    code, out, err = sandbox.run("claude", "--model", "loopback", "--no-check", TOOLWIRE_CLIENT_KEY=SECRET)
+    assert "/livez" in stranger.got[0]
+    assert SECRET not in "".join(stranger.got)
+    assert hashlib.sha256(SECRET.encode()).hexdigest() not in "".join(stranger.got)
+    if has_keys:
+        assert (code, out) == (1, "")
+        assert " does not know the key in TOOLWIRE_CLIENT_KEY" in err
+    else:
+        assert read_agent_report(out)["environ"]["ANTHROPIC_AUTH_TOKEN"] == "toolwire"
 
 
 @pytest.mark.parametrize("word", ["", "--config"])

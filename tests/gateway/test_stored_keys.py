@@ -18,7 +18,6 @@ from gateway.mcp_gateway import COMMAND
 from gateway.postgres import own_server, schema_of, server
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
-    PATIENCE,
     RawAnswer,
     RawConnection,
     Scene,
@@ -45,6 +44,7 @@ from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.store import key_edits, open_store, stored_keys
 from toolwire.gateway.store.key_records import KeyEdit, KeyRefused, StoredKeyList
 from toolwire.gateway.store.store import KeyStore, StoreDown
+from waits import PATIENCE
 
 MODELS = '[models]\nfast = "chat/gpt-4.1-s901x"\nlarge = "anthropic/claude-sonnet-4-5-s902x"\n'
 
@@ -623,6 +623,7 @@ def test_a_key_has_its_own_limits(tmp_path: Path, capsys: pytest.CaptureFixture[
     """In the file and in the store, and they can be changed while the gateway runs."""
     key = make_key()
     lines = f'[[server.keys]]\nname = "file"\nsha256 = "{hash_key(key)}"\nlimits = {{ requests_per_minute = 1 }}\n'
+    lines += '[models."chat/*".facts.prices]\ninput = 1\noutput = 1\n'
     with open_stage(tmp_path / "one", f"sqlite://{tmp_path}/store.db", lines) as served:
         play([served])
         operator = Operator(tmp_path / "one" / "toolwire.toml", capsys)

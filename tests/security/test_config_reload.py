@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from forked_commands import run_command
 from gateway.process import Process, serving
-from gateway.raw_exchange import CLIENT_KEY, PATIENCE, Served, ask, stage
+from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
 from step_count import count_steps
 from toolwire.gateway.app import Gateway
 from toolwire.gateway.config import load
@@ -28,6 +28,7 @@ from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
+from waits import PATIENCE, wait_until
 
 HASH = hashlib.sha256(CLIENT_KEY.encode()).hexdigest()
 KEYS = f'[[server.keys]]\nname = "desk"\nsha256 = "{HASH}"\nmodels = ["loopback"]\nmetrics = true\n'
@@ -196,6 +197,140 @@ def test_explicitly_no_keys_on_a_public_address_is_an_error(tmp_path: Path) -> N
         load_config(file, {})
 
 
+# --- a file in the working folder ---
+
+POWERS = f"""{KEYED}
+[mcp.files]
+command = ["files", "--all"]
+env = {{ TOKEN = "$TOKEN" }}
+models = ["*"]
+[mcp.far]
+url = "http://localhost:1/mcp"
+headers = {{ authorization = "$TOKEN" }}
+models = ["*"]
+[providers.mine]
+protocols = ["openai-chat"]
+base_url = "http://localhost:1/v1"
+api_key_env = "TOKEN"
+[providers.theirs]
+protocols = ["openai-chat"]
+base_url = "http://localhost:2/v1"
+forward_auth = true
+"""
+NEW_POWERS = {
+    "a command": POWERS + '[mcp.evil]\ncommand = "evil"\nmodels = ["*"]\n',
+    "another command": POWERS.replace('"files", "--all"', '"evil"'),
+    "another argument": POWERS.replace("--all", "--evil"),
+    "another folder": POWERS.replace("env = { TOKEN", 'cwd = "evil"\nenv = { TOKEN'),
+    "another variable": POWERS.replace('env = { TOKEN = "$TOKEN" }', 'env = { TOKEN = "$TOKEN", PATH = "evil" }'),
+    "a command instead of an address": POWERS.replace(
+        'url = "http://localhost:1/mcp"\nheaders', 'command = "evil"\nenv'
+    ),
+    "another MCP server": POWERS.replace("localhost:1/mcp", "localhost:3/mcp"),
+    "a variable in an address": POWERS + '[mcp.evil]\nurl = "http://localhost:3/$TOKEN"\nmodels = ["*"]\n',
+    "another header": POWERS.replace('authorization = "$TOKEN"', 'authorization = "$TOKEN", x = "$OTHER"'),
+    "another address": POWERS.replace("localhost:1/v1", "localhost:3/v1"),
+    "another key": POWERS.replace('api_key_env = "TOKEN"', 'api_key_env = "OTHER"'),
+    "a new provider": POWERS
+    + '[providers.evil]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:3/"\napi_key_env = "OTHER"\n',
+    "a proxy": POWERS.replace('api_key_env = "TOKEN"', 'api_key_env = "TOKEN"\nproxy = "http://localhost:3"'),
+    "another address for the keys of clients": POWERS.replace("localhost:2", "localhost:3"),
+}
+SECRETS = {"TOKEN": "t" * 30, "OTHER": "o" * 30}
+
+
+def watch_powers(folder: Path) -> Watched:
+    watched = Watched(folder, POWERS)
+    watched.live = LiveConfig(
+        watched.file, SECRETS, lambda found: watched.messages.extend(f"{one.message} → {one.hint}" for one in found)
+    )
+    watched.first = watched.live.current
+    watched.messages.clear()
+    return watched
+
+
+@pytest.mark.parametrize("change", NEW_POWERS)
+def test_a_reload_in_the_working_folder_brings_no_command_and_sends_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """An agent that may write only in this folder must not get out of it."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for working_folder, in_folder in ((project, True), (tmp_path, True), (tmp_path.parent, True), (Path("/"), False)):
+        monkeypatch.chdir(working_folder)
+        watched = watch_powers(project)
+        assert (watched.replace(NEW_POWERS[change]) is watched.first) == in_folder
+        if in_folder:
+            assert " would start a command, or send a key to an address, that is new → restart the gateway" in "".join(
+                watched.messages
+            )
+        assert watched.replace(POWERS + "# the same again\n") is not watched.first or not in_folder
+
+
+def test_a_reload_in_the_working_folder_still_changes_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    watched = watch_powers(tmp_path)
+    changed = POWERS.replace(HASH, "ab" * 32).replace("[providers.mine]", '[models]\na = "mine/b"\n[providers.mine]')
+    changed += "[providers.openai]\n"  # without a key that could be sent
+    changed += '[providers.x]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:3/"\napi_key = "in the file"\n'
+    assert watched.replace(changed).models[0].name == "a"
+    assert list(watched.replace(KEYED).mcp) == []
+
+
+def test_a_link_out_of_the_working_folder_or_into_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder, other in ((inside, outside), (outside, inside)):
+        for one in (inside, outside):
+            one.mkdir(exist_ok=True)
+        (other / "target.toml").write_text(POWERS)
+        (folder / "toolwire.toml").symlink_to(other / "target.toml")
+        monkeypatch.chdir(inside)
+        watched = watch_powers(folder)
+        assert watched.replace(NEW_POWERS["a command"]) is watched.first
+
+
+@pytest.mark.parametrize("chain", [["inside/link"], ["outside/first", "inside/link"]])
+def test_a_link_that_is_only_passed_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: list[str]) -> None:
+    """Whoever may write in the working folder can replace it."""
+    for name in ("inside", "outside", "real"):
+        (tmp_path / name).mkdir()
+    for link, target in zip(chain, [*chain[1:], "real"], strict=True):
+        (tmp_path / link).symlink_to(tmp_path / target)
+    monkeypatch.chdir(tmp_path / "inside")
+    watched = watch_powers(tmp_path / chain[0])
+    assert watched.replace(NEW_POWERS["a command"]) is watched.first
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_running_gateway_does_not_start_what_an_agent_wrote(tmp_path: Path, workers: str) -> None:
+    file, ran = tmp_path / "toolwire.toml", tmp_path / "ran"
+    file.write_text('[store]\nurl = "none"\n')
+    command = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
+    with serving(tmp_path, "--workers", workers) as process:
+        file.write_text(
+            f'[store]\nurl = "none"\n[mcp.evil]\ncommand = {command}\nmodels = ["*"]\nconnect_timeout = 5\n'
+        )
+        process.signal(signal.SIGHUP)
+        assert "restart the gateway to use it" in process.says('"config_problem"')
+        process.says('"config_refused"')
+        body = b'{"model": "loopback", "messages": [{"role": "user", "content": "Hello"}]}'
+        assert ask(process.port, "POST", "/v1/chat/completions", body).status == 200
+    assert not ran.exists()
+
+
+def test_a_worker_that_is_replaced_finds_no_file_that_was_not_there(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as process:
+        old = _workers(process, 2)
+        (tmp_path / "toolwire.toml").write_text('[models]\nevil = "loopback/loopback"\n')
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        while len(process.children() - old) < 2:
+            pass
+        assert b'"evil"' not in ask(process.port, "GET", "/v1/models").data
+
+
 # --- in a running gateway ---
 
 
@@ -254,8 +389,7 @@ def test_the_file_is_read_in_a_thread_and_the_polling_never_ends(
 
 def _workers(process: Process, count: int) -> set[int]:
     """Until there are as many workers as there should be, and each answers."""
-    while len(process.children()) < count:
-        pass
+    wait_until(lambda: len(process.children()) >= count)
     return process.children()
 
 
@@ -276,8 +410,7 @@ def test_a_worker_that_is_replaced_starts_with_what_was_in_force(tmp_path: Path,
         )
         for pid in old:
             os.kill(pid, signal.SIGKILL)
-        while len(process.children() - old) < 2:
-            pass
+        wait_until(lambda: len(process.children() - old) >= 2)
         for _ in range(4):
             assert ask(process.port, "GET", "/v1/models").status == 401
             assert ask(process.port, "GET", "/v1/models", headers=AUTH).status == 401
