@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.clients import CLIENTS, PATIENCE, Conversation, Result, Task, close_all, losses
+from gateway.clients import CLIENTS, Conversation, Result, Task, close_all, losses
 from gateway.conftest import configuration, named, served
 from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
 from gateway.test_pairs import MODELS, exchanged
+from material import WHOLE_OR_STREAM, parametrize_pairwise
+from waits import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 everywhere = [
@@ -124,6 +126,42 @@ def test_a_dropped_tool_that_is_called_is_told_to_the_model_alone(start: Start) 
     assert name == "get_time"
     assert "The tool `get_time` is not available. There is no `get_time`: look at the sky." in told
     assert not talk.refused
+
+
+@parametrize_pairwise(
+    {
+        "source": CLIENTS.keys(),
+        "target": PROTOCOLS,
+        "stream": WHOLE_OR_STREAM,
+        "name": ["Get_Time", "getTime", "functions_get_time", "get_time_tool"],
+    }
+)
+def test_a_dropped_tool_is_known_by_what_models_make_of_its_name(start: Start, name: str) -> None:
+    """Some clients repair the name of a call, too, and would run the tool."""
+    client, talk = start(ScriptedAnswer(calls=((name, {"city": "Rome"}),)), ScriptedAnswer(DONE))
+    turn = client.turn()
+    assert (turn.text, turn.calls) == (DONE, [])
+    assert "The tool `get_time` is not available." in talk.asked[1].text
+
+
+@parametrize_pairwise({"source": CLIENTS.keys(), "target": PROTOCOLS, "stream": WHOLE_OR_STREAM})
+def test_a_model_that_insists_on_a_dropped_tool_is_given_up(start: Start, source: str, stream: bool) -> None:
+    """Every call of the provider costs. Nor do clients try again: the same would happen."""
+    insists = [ScriptedAnswer(f"Try {at}.", (("get_time", {"city": "Rome"}),)) for at in range(9)]
+    client, talk = start(*insists)
+    mute = source == "openai-responses" and stream  # this SDK says only that the stream did not end well
+    with pytest.raises(client.raises, match=None if mute else "insists on the tool `get_time`"):
+        client.turn()
+    assert len(talk.asked) == 3
+    assert not talk.refused
+
+
+@pytest.mark.parametrize(("source", "target", "stream"), [("anthropic", "openai-chat", True)])
+def test_a_model_that_gives_in_after_a_while_answers(start: Start) -> None:
+    client, talk = start(*[ScriptedAnswer(calls=(("get_time", {"city": "Rome"}),))] * 2, ScriptedAnswer(DONE))
+    turn = client.turn()
+    assert (turn.text, turn.calls) == (DONE, [])
+    assert len(talk.asked) == 3
 
 
 @in_all_pairs

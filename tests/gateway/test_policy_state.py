@@ -16,8 +16,8 @@ from gateway.process import serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer
 from gateway.raw_exchange import answer, ask, stage
 from gateway.state_clients import (
+    BACKGROUND_LEASE,
     FUNCTIONS,
-    MAX_POLLS,
     MODEL,
     REASONING_MODELS,
     SIGNING_PROTOCOLS,
@@ -32,6 +32,7 @@ from gateway.state_clients import (
 )
 from gateway.test_pairs import exchanged
 from toolwire.conformance.peers.peer import encode_json
+from waits import poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -77,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def clients(provider: Provider, folder: Path) -> Iterator[dict[str, ResponsesClient]]:
     """Gateways on one store, each with other rules, as after a change of the configuration."""
-    store = f'url = "{store_url(folder)}"\nbackground_lease = 3\n'
+    store = f'url = "{store_url(folder)}"\n{BACKGROUND_LEASE}\n'
     made: dict[str, ResponsesClient] = {}
     opened: list[Any] = []
     for name, rules in RULES.items():
@@ -162,11 +163,7 @@ def test_a_background_response_is_stored_as_the_client_got_it(
 
 
 def wait_for_end(client: ResponsesClient, id: str) -> Any:
-    for _ in range(MAX_POLLS):
-        found = client.sdk.responses.retrieve(id)
-        if found.status not in ("queued", "in_progress"):
-            return found
-    raise AssertionError(id)
+    return poll(lambda: client.sdk.responses.retrieve(id), lambda found: found.status not in ("queued", "in_progress"))
 
 
 # --- what changes between two turns -----------------------------------------------------------------------------------

@@ -6,22 +6,34 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.clients import CLIENTS, PATIENCE, Conversation, Task, close_all
+from gateway.clients import CLIENTS, Conversation, Task, close_all
 from gateway.conftest import MODELS, named
-from gateway.mcp_gateway import COMMAND, Control, equipped, equipping
+from gateway.mcp_gateway import COMMAND, Control, equipped, equipping, hold_timeouts
 from gateway.mcp_server import PIXEL
 from gateway.provider import PROTOCOLS, Hold, Provider, Script, ScriptedAnswer, Step
-from gateway.raw_exchange import answer, ask, body_of, stage, write_chunked
+from gateway.raw_exchange import (
+    STREAM_HEAD,
+    ScriptedConnection,
+    answer,
+    ask,
+    body_of,
+    open_call,
+    stage,
+    write_chunked,
+)
 from gateway.test_provider_changes import elements
 from toolwire.conformance.peers import PEERS
 from toolwire.gateway.mcp.servers import exposed_tool_name
-from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.pipeline import error_replies, relay
+from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.protocols import find_codec
+from waits import PATIENCE, wait_until
 
 PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]
 BACKUP = {"openai-chat": "anthropic", "openai-responses": "gemini", "anthropic": "openai-chat", "gemini": "openai-chat"}
@@ -108,12 +120,18 @@ def test_a_server_that_dies(provider: Provider, tmp_path: Path, stream: bool) ->
     assert talk.asked[1].text.count('"is_error":true') == 2
 
 
-def test_a_tool_that_takes_too_long(provider: Provider, control: Control, tmp_path: Path) -> None:
+def test_a_tool_that_takes_too_long(
+    provider: Provider, control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = equipped(tmp_path, provider, control=control, mcp='models = ["*"]\ntimeout = 0.2')
     talk = provider.script(ScriptedAnswer("", (("test__slow", {}),)), ScriptedAnswer("Too slow."))
-    with equipping(tmp_path, text) as base:
-        assert opened(base, talk, "openai-chat", model("anthropic"), True).turn().text == "Too slow."
-        assert control.call().over() == "cancelled"
+    over = hold_timeouts(monkeypatch, 0.2)
+    with equipping(tmp_path, text) as base, ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(opened(base, talk, "openai-chat", model("anthropic"), True).turn)
+        call = control.call()
+        over.set()
+        assert turn.result(PATIENCE).text == "Too slow."
+        assert call.over() == "cancelled"
     assert talk.refused == []
     assert '"is_error":true' in talk.asked[1].text
 
@@ -244,6 +262,43 @@ def test_a_client_that_leaves_in_a_later_round(provider: Provider, tooled: str, 
     client.close()
     assert hold.gone.wait(PATIENCE)
     hold.close()
+
+
+def test_no_tool_runs_for_a_client_that_left_while_its_usage_was_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit reads on for what the round has used. It is no reason for another round."""
+    monkeypatch.setattr(relay, "USAGE_SECONDS", 2 * PATIENCE)
+    more = f'[mcp.test]\n{COMMAND}\nmodels = ["*"]\n[[limits]]\ntokens_per_day = 100000\n'
+    body = body_of("anthropic", ScriptedAnswer("!", (("test__echo", {"text": "hi"}),)))
+    frames = [frame.encode() for frame in PEERS["anthropic"].write_stream(body)]
+    cut = max(index for index, frame in enumerate(frames) if b"text_delta" in frame) + 1
+    left: list[ClientRequest] = []
+
+    class WatchedWait(relay.UsageWait):
+        def __init__(self, request: ClientRequest) -> None:
+            super().__init__(request)
+            left.append(request)
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(STREAM_HEAD)
+        peer.chunk(*frames[:cut])
+        peer.wait_for_release()
+        peer.chunk(*frames[cut:])
+        peer.send(b"0\r\n\r\n")
+
+    monkeypatch.setattr(relay, "UsageWait", WatchedWait)
+    with stage(tmp_path, more=more) as gateway:
+        scene = gateway.scene("anthropic", play)
+        line = open_call(gateway, "openai-chat", scene.model, True, {"x-request-id": "left"})
+        line.start()
+        line.read_until(b"!")
+        line.disconnect()
+        wait_until(lambda: left and left[0].is_disconnected)
+        scene.go.set()
+        logged = gateway.line("left")
+        assert "tool_runs" not in logged
+        assert len(scene.asked) == 1
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ import anthropic
 import openai
 import pytest
 
-from gateway.clients import CLIENTS, KEY, PATIENCE, close_all, losses
+from gateway.clients import CLIENTS, KEY, close_all, losses
 from gateway.mcp_gateway import equipped, equipping
 from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer
 from gateway.raw_exchange import ask
 from gateway.state_clients import function_calls, function_outputs, open_client
 from gateway.test_tool_rounds import ADD, MODELS, PARIS, opened
 from material import WHOLE_OR_STREAM, parametrize_pairwise
+from waits import PATIENCE, poll
 
 streamed = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 clients = pytest.mark.parametrize("source", CLIENTS)
@@ -145,8 +146,9 @@ def test_in_the_background(provider: Provider, tooled: str, target: str) -> None
     talk = provider.script(ScriptedAnswer("Look. ", (ADD,)), ScriptedAnswer("It is 5."))
     with open_client(tooled) as client:
         job = client.sdk.responses.create(model=MODELS[target], input=talk.mark, background=True)
-        while job.status in ("queued", "in_progress"):
-            job = client.sdk.responses.retrieve(job.id)
+        job = poll(
+            lambda: client.sdk.responses.retrieve(job.id), lambda found: found.status not in ("queued", "in_progress")
+        )
         assert job.output_text == "Look. It is 5."
     assert talk.refused == []
 

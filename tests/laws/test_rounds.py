@@ -53,6 +53,9 @@ class Takes:
     def to_runner_call(self, call: Call) -> Call:
         return replace(call, name=call.name.upper())
 
+    def removed_tool(self, call: Call) -> str:
+        return ""
+
 
 words = st.text("abc ", min_size=1, max_size=8)
 texts = st.builds(Text, words)

@@ -317,6 +317,7 @@ HIDDEN_TOOLS: list[tuple[str, str]] = [
     ),
     ("openai-chat", '"messages":[{"role":"system","content":"x",' + FOUND + "}]"),
     ("openai-chat", '"chat_template_kwargs":{' + FOUND + "}"),
+    ("anthropic", '"messages":[{"role":"user","content":"x"},{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"name":"forbidden_shell","input_schema":{}}}}]}]'),
     ("gemini", '"contents":[{"role":"user","parts":[{"text":"x"}],"tools":[{"functionDeclarations":[' + SHELL + "]}]}]"),
     ("gemini", '"generationConfig":{"functionDeclarations":[' + SHELL + "]}"),
 ]  # fmt: skip
@@ -332,6 +333,146 @@ def test_rules_find_tools_at_every_place(gate: Guarded, client: str, members: st
     assert not [one for one in arrived if b"forbidden" in one.body]
 
 
+MCP = {"type": "mcp", "server_label": "files", "server_url": "https://mcp.example/"}
+TOOLSET = {"type": "mcp_toolset", "mcp_server_name": "files"}
+SERVERS = {"mcp_servers": [{"type": "url", "name": "files", "url": "https://mcp.example/"}]}
+ONE = {"name": "forbidden_shell", "parameters": {}}
+BRINGING_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    *(("openai-responses", {"tools": [MCP | allowed]}) for allowed in (
+        {"allowed_tools": ["forbidden_shell"]},
+        {"allowed_tools": ["search", "forbidden_shell"]},
+        {"allowed_tools": {"tool_names": ["forbidden_shell"]}},
+        {"allowed_tools": {"read_only": True}},
+        {"allowed_tools": []},
+        {"allowed_tools": [{"name": "forbidden_shell"}]},
+        {"allowed_tools": None},
+        {},
+        {"type": "MCP", "allowed_tools": ["forbidden_shell"]},
+    )),
+    ("openai-responses", {"tools": [MCP], "tool_choice": {"type": "mcp", "server_label": "files", "name": "forbidden_shell"}}),
+    ("openai-responses", {"tools": [{"type": "function_v2", **ONE}]}),
+    ("openai-responses", {"tools": [{"type": "Function", **ONE}]}),
+    ("openai-responses", {"tools": [{"type": "agent", "agent": {"functions": {"list": [ONE]}}}]}),
+    ("openai-responses", {"tools": [{"type": "namespace", "name": "n", "description": "", "tools": [{"type": "odd", **ONE}]}]}),
+    ("openai-responses", {"tools": [{"type": "namespace", "name": "n", "description": "", "tools": [{"type": "mcp", "server_label": "x", "allowed_tools": ["forbidden_shell"]}]}]}),
+    ("openai-responses", {"input": [{"type": "additional_tools", "role": "developer", "tools": [{"type": "odd", **ONE}]}]}),
+    ("openai-responses", {"prompt": {"id": "pmpt_forbidden", "version": "1"}}),
+    ("openai-chat", {"tools": [{"type": "odd", "odd": ONE}]}),
+    ("openai-chat", {"tools": [{"type": "odd", "function": ONE}]}),
+    ("openai-chat", {"tools": [{"type": "openrouter:subagent", "parameters": {"tools": ["forbidden_shell"]}}]}),
+    ("openai-chat", {"tools": [{"type": "function", "function": {"name": "allowed"}, "name": "forbidden_shell"}]}),
+    ("openai-chat", {"tools": [{"type": "function", "function": {"name": "allowed"}, "custom": {"name": "forbidden_shell"}}]}),
+    ("openai-chat", {"functions": [ONE]}),
+    ("openai-chat", {"cached_content": "cachedContents/forbidden"}),
+    ("anthropic", {"tools": [{"type": "odd_20990101", **ONE}]}),
+    ("anthropic", {**SERVERS, "tools": [TOOLSET]}),
+    ("anthropic", {**SERVERS, "tools": [{**TOOLSET, "default_config": {"enabled": False}, "configs": {"forbidden_shell": {"enabled": True}}}]}),
+    ("anthropic", {"mcp_servers": [{**SERVERS["mcp_servers"][0], "tool_configuration": {"allowed_tools": ["forbidden_shell"]}}], "tools": [{**TOOLSET, "default_config": {"enabled": False}, "configs": {"search": {}}}]}),
+    ("gemini", {"tools": [{"mcpServers": [{"name": "forbidden_files", "streamableHttpTransport": {"url": "https://mcp.example/"}}]}]}),
+    ("gemini", {"tools": [{"mcp_servers": [{"name": "files", "streamableHttpTransport": {"url": "https://mcp.example/"}}]}]}),
+    ("gemini", {"tools": [{"oddTool": {"functionDeclarations": [ONE]}}]}),
+    ("gemini", {"tools": [{"oddTool": [ONE]}]}),
+    ("gemini", {"cachedContent": "cachedContents/forbidden"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "change"), BRINGING_TOOLS)
+def test_a_tool_cannot_bring_another_that_rules_drop(gate: Guarded, client: str, change: dict[str, Any]) -> None:
+    path, body = _with_members(client, json.dumps(change)[1:-1])
+    got = send_raw(gate.port, "POST", path, body, as_key("ann"))
+    arrived = gate.take_arrived()
+    assert got.status == 200 if arrived else got.status in (400, 403), got
+    assert not [
+        one for one in arrived if b"forbidden" in one.body or (b"mcp.example" in one.body and b"tools" in one.body)
+    ]
+
+
+ALLOWED_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    ("openai-responses", {"tools": [{**MCP, "allowed_tools": ["search"]}]}),
+    ("openai-responses", {"tools": [{"type": "file_search", "vector_store_ids": [], "filters": {"type": "eq", "key": "forbidden_x", "value": 1}}]}),
+    ("openai-responses", {"tools": [{"type": "odd", "name": "search"}]}),
+    ("anthropic", {**SERVERS, "tools": [{**TOOLSET, "default_config": {"enabled": False}, "configs": {"search": {}}}]}),
+    ("openai-chat", {"tools": [{"type": "function", "function": {"name": "allowed", "parameters": {"properties": {"name": {"const": "forbidden_x"}, "tools": {"enum": ["forbidden_x"]}}}}}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "change"), ALLOWED_TOOLS)
+def test_what_brings_none_that_rules_drop_passes(gate: Guarded, client: str, change: dict[str, Any]) -> None:
+    path, body = _with_members(client, json.dumps(change)[1:-1])
+    got = send_raw(gate.port, "POST", path, body, as_key("ann"))
+    [arrived] = gate.take_arrived()
+    assert got.status == 200
+    assert json.loads(arrived.body)["tools"] == change["tools"]
+
+
+@pytest.mark.parametrize(
+    ("client", "tool"),
+    [
+        ("anthropic", {"type": "bash_20250124", "name": "innocent"}),
+        ("anthropic", {"type": "web_search_20250305", "name": "innocent"}),
+        ("openai-responses", {"type": "computer_use_preview"}),
+        ("openai-responses", {"type": "code_interpreter", "container": {"type": "auto"}}),
+        ("openai-chat", {"type": "openrouter:web_search"}),
+        ("openai-chat", {"type": "web_search_preview"}),
+        ("openai-chat", {"type": "web_search_2025_08_26"}),
+    ],
+)
+def test_a_vendors_own_tool_cannot_be_called_otherwise(tmp_path: Path, client: str, tool: dict[str, Any]) -> None:
+    dropped = "[[policy]]\ntool = {}\ndrop = {}\n".format
+    kept = json.dumps([tool.get("name", tool["type"]), "code_execution"])
+    path, body = _with_members(client, json.dumps({"tools": [tool]})[1:-1])
+    for rules, passes in (
+        (dropped('["bash", "web_search", "computer", "code_interpreter"]', "true"), False),
+        (f"[[policy]]\ntype = {json.dumps(tool['type'])}\ndrop = true\n", False),
+        (dropped('"*"', "true") + dropped(kept, "false"), True),
+        (dropped('"other"', "true"), True),
+    ):
+        with guarded(tmp_path, "", rules) as made:
+            assert send_raw(made.port, "POST", path, body).status == 200
+            assert (tool["type"].encode() in made.take_arrived()[0].body) is passes
+
+
+def test_of_two_servers_only_the_one_with_the_dropped_tool_goes(tmp_path: Path) -> None:
+    kept, gone = (
+        {**MCP, "allowed_tools": ["search"]},
+        {**MCP, "server_label": "shell", "allowed_tools": ["forbidden_x"]},
+    )
+    with guarded(tmp_path, "", POLICY) as made:
+        path, body = _with_members("openai-responses", json.dumps({"tools": [gone, kept]})[1:-1])
+        assert send_raw(made.port, "POST", path, body).status == 200
+        assert json.loads(made.take_arrived()[0].body)["tools"] == [kept]
+
+
+def test_a_rule_can_keep_servers_whose_tools_are_not_listed(tmp_path: Path) -> None:
+    with guarded(tmp_path, "", POLICY + '[[policy]]\ntype = "mcp"\ndrop = false\n') as made:
+        path, body = _with_members("openai-responses", json.dumps({"tools": [MCP]})[1:-1])
+        assert send_raw(made.port, "POST", path, body).status == 200
+        assert b"mcp.example" in made.take_arrived()[0].body
+
+
+FORWARDED_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"model": "chat/gpt-small", "prompt": "x", "tools": [{"type": "function", "function": ONE}]}),
+    ("/v1/completions", {"model": "chat/gpt-small", "prompt": "x", "functions": [ONE]}),
+    ("/v1/completions", {"model": "chat/gpt-small", "prompt": "x", "extra": {"Tools": [ONE]}}),
+    ("/v1/completions", {"model": "chat/gpt-small", "prompt": "x", "web_search_options": {"search_context_size": "low"}}),
+    ("/v1/complete", {"model": "anthropic/claude-small", "prompt": "x", "mcp_servers": [{"url": "https://mcp.example/"}]}),
+    ("/v1/conversations", {"items": [{"type": "additional_tools", "tools": [ONE]}]}),
+    ("/v1beta/models/gemini/embed-small:predict", {"instances": [{"functionDeclarations": [ONE]}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), FORWARDED_TOOLS)
+def test_tools_at_endpoints_that_are_only_forwarded(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+    with guarded(tmp_path, "", POLICY + '[store]\nurl = "none"\n') as made:
+        got = send_raw(made.port, "POST", path, json.dumps(body).encode())
+        assert (got.status, made.take_arrived()) == (403, []), got
+        assert "rules for tools" in got.json()["error"]["message"]
+        without = {key: value for key, value in body.items() if key in ("model", "prompt")}
+        assert send_raw(made.port, "POST", path, json.dumps(without).encode()).status == 200
+    with guarded(tmp_path, "", '[store]\nurl = "none"\n') as made:
+        assert send_raw(made.port, "POST", path, json.dumps(body).encode()).status == 200
+
+
 NO_MCP = '[[policy]]\nname = "no MCP"\ntype = ["mcp", "web_search"]\ndrop = true\n'
 SERVER = {"type": "url", "name": "files", "url": "https://mcp.example/"}
 PROVIDER_TOOLS: list[tuple[str, dict[str, Any]]] = [
@@ -339,7 +480,9 @@ PROVIDER_TOOLS: list[tuple[str, dict[str, Any]]] = [
     ("anthropic", {"mcp_servers": [SERVER], "tools": [{"type": "mcp_toolset", "mcp_server_name": "files"}]}),
     ("anthropic", {"mcp_servers": [SERVER], "tools": [{"type": "mcp_toolset", "mcp_server_name": "other"}]}),
     ("gemini", {"tools": [{"mcpServers": [SERVER]}]}),
+    ("gemini", {"tools": [{"mcp_servers": [SERVER]}]}),
     ("gemini", {"tools": [{"enterpriseWebSearch": {}}]}),
+    ("gemini", {"tools": [{"enterprise_web_search": {}}]}),
     ("openai-chat", {"tools": [{"type": "openrouter:web_search"}]}),
     ("openai-responses", {"tools": [{"type": "mcp", "server_label": "files", "server_url": "https://mcp.example/"}]}),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from toolwire.core.ids import flatten_tool_name
 from toolwire.core.ir import (
     AnyTool,
     Call,
+    Opaque,
     Part,
     Reasoning,
     Request,
@@ -50,7 +51,7 @@ from toolwire.policy.guidance import (
     find_shell_tool,
     shorten_description,
 )
-from toolwire.policy.rules import Rule, matches_globs, matches_tool, tool_name
+from toolwire.policy.rules import Rule, find_dropping_rule, group_label, matches_globs, matches_tool, tool_name
 from toolwire.schema import convert_to_standard
 
 FUNCTION = "function"
@@ -91,6 +92,10 @@ class _RuleApplication:
         self.declared_tools = (*request.tools, *(tool for part in added for tool in part.tools))
         self.dropped_tools: dict[ToolKey, Rule] = {}
         """Removed tools, each with the rule that removed it."""
+        self._removed_opaque: set[int] = set()
+        """Tools that only their protocol knows have no names of their own: these are removed, by their identity."""
+        self._removed_groups: set[tuple[str, str]] = set()
+        """Type and label of those that bring other tools, by which a tool choice names them."""
         self.model_names: dict[ToolKey, str] = {}
         """New names, by the client's namespace and name."""
         self.declared_keys: set[ToolKey] = set()
@@ -122,21 +127,34 @@ class _RuleApplication:
     # --- which tools are left, and their names ---
 
     def _drop_tools(self) -> None:
+        drops_some = any(rule.drop for rule in self.rules)
         for tool in self.declared_tools:
             name = tool_name(tool)
             rule = self.effects_on(name).dropped_by
             if rule is not None:
                 self._drop_tool(tool, name, rule, f"`{name.name}` was removed")
+            elif drops_some and (found := find_dropping_rule(self.rules, tool)):
+                self._drop_tool(tool, name, found[0], f"`{name.name}` was removed: {found[1]}")
         for rule in self.rules:
             if rule.max_tools is not None:
-                left = [tool for tool in self.declared_tools if _tool_key(tool_name(tool)) not in self.dropped_tools]
+                left = [tool for tool in self.declared_tools if not self._is_dropped(tool)]
                 for tool in tools_over_limit(left, rule, self.request.choice):
                     what = f"`{tool_name(tool).name}` was removed: the limit is {rule.max_tools} tools"
                     self._drop_tool(tool, tool_name(tool), rule, what)
 
     def _drop_tool(self, tool: AnyTool, name: ToolName, rule: Rule, what: str) -> None:
         self.dropped_tools[_tool_key(name)] = rule
+        if isinstance(tool, Opaque):
+            self._removed_opaque.add(id(tool))
+            self._removed_groups.add((tool.kind, group_label(tool)))
         self.note_loss("policy-dropped", source_path(tool), what, rule)
+
+    def _is_dropped(self, tool: AnyTool) -> bool:
+        return (
+            id(tool) in self._removed_opaque
+            if isinstance(tool, Opaque)
+            else _tool_key(tool_name(tool)) in self.dropped_tools
+        )
 
     def _assign_names(self) -> None:
         """Rename all tools at once, so that one can get the old name of another. A name in use is skipped."""
@@ -157,14 +175,14 @@ class _RuleApplication:
     def rename_chosen_tool(self, tool: ToolName) -> ToolName | None:
         """A tool of the tool choice with its new name; None where it was removed."""
         key = (tool.namespace, tool.name)
-        if key in self.dropped_tools:
+        if key in self.dropped_tools or (tool.kind, tool.namespace) in self._removed_groups:
             return None
         return ToolName(self.model_names[key], tool.kind, tool.namespace) if key in self.model_names else tool
 
     # --- tools ---
 
     def change_tools(self, tools: tuple[AnyTool, ...]) -> tuple[AnyTool, ...]:
-        return tuple(self._change_tool(tool) for tool in tools if _tool_key(tool_name(tool)) not in self.dropped_tools)
+        return tuple(self._change_tool(tool) for tool in tools if not self._is_dropped(tool))
 
     def _change_tool(self, tool: AnyTool) -> AnyTool:
         if not isinstance(tool, Tool):
@@ -349,7 +367,8 @@ class _RuleApplication:
             model_name = self.model_names.get(_tool_key(name), name.name)
             if undo.needs_whole_call or undo.client_name != model_name:
                 tools[name.namespace, model_name] = undo
-        return PolicyUndo(tools, dropped) if tools or dropped else NOTHING_TO_UNDO
+        offered = {flatten_tool_name(space, name) if space else name for space, name in self.model_keys}
+        return PolicyUndo(tools, dropped, frozenset(offered)) if tools or dropped else NOTHING_TO_UNDO
 
     def _build_tool_undo(self, tool: Tool, name: ToolName) -> ToolUndo:
         effect = self.effects_on(name)

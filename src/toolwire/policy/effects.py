@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from toolwire.call_repair.names import NameIndex
 from toolwire.core.ir import EMPTY_MAPPING, Call, ToolName, replace_fields, source_path
 from toolwire.core.json_values import Json, Malformed, Object, decode, decode_object_or_none, encode_text
 from toolwire.core.losses import Ledger
@@ -451,15 +452,27 @@ class PolicyUndo(Struct, frozen=True):
     tools: Mapping[ToolKey, ToolUndo] = EMPTY_MAPPING  # type: ignore[assignment]
     dropped: Mapping[ToolKey, str] = EMPTY_MAPPING  # type: ignore[assignment]
     """Removed tools, each with the result of a call of it."""
+    offered: frozenset[str] = frozenset()
+    """The names that the model has, where tools are removed: another name may mean one of those."""
 
     def __bool__(self) -> bool:
         return bool(self.tools or self.dropped)
 
+    def _find_dropped(self, call: Call) -> ToolKey | None:
+        """The removed tool that a call means, also by `Bash` or `functions.bash`, which some clients take for it."""
+        key = (call.namespace, call.name)
+        if key in self.tools or key in self.dropped:
+            return key if key not in self.tools else None
+        if not self.dropped or call.namespace or call.name in self.offered:
+            return None
+        names = (*self.offered, *(name for space, name in self.dropped if not space))
+        meant = ("", NameIndex({name: name for name in names}).find_meant_name(call.name) or "")
+        return meant if meant in self.dropped else None
+
     def needs_whole_call(self, call: Call) -> bool:
         """Must a call of this tool be held back until it is complete?"""
-        key = (call.namespace, call.name)
-        found = self.tools.get(key)
-        return key in self.dropped if found is None else found.needs_whole_call
+        found = self.tools.get((call.namespace, call.name))
+        return self.is_dropped(call) if found is None else found.needs_whole_call
 
     @property
     def can_refuse(self) -> bool:
@@ -471,8 +484,7 @@ class PolicyUndo(Struct, frozen=True):
         return bool(self.tools) and any(tool.can_retry for tool in self.tools.values())
 
     def is_dropped(self, call: Call) -> bool:
-        key = (call.namespace, call.name)
-        return key not in self.tools and key in self.dropped
+        return self._find_dropped(call) is not None
 
     def can_refuse_tool(self, call: Call) -> bool:
         found = self.tools.get((call.namespace, call.name))
@@ -484,7 +496,7 @@ class PolicyUndo(Struct, frozen=True):
         if not self._can_retry:
             return self
         tools = {key: replace(tool, validate="report") if tool.can_retry else tool for key, tool in self.tools.items()}
-        return PolicyUndo(tools, self.dropped)
+        return replace(self, tools=tools)
 
     def restore_name(self, call: Call) -> Call:
         found = self.tools.get((call.namespace, call.name))
@@ -492,14 +504,13 @@ class PolicyUndo(Struct, frozen=True):
 
     def restore_call(self, call: Call, ledger: Ledger, incomplete: bool = False) -> Call | RefusedCall:
         """A complete call for the client, or why it does not get it. Arguments that were cut off are not changed."""
-        key = (call.namespace, call.name)
-        found = self.tools.get(key)
+        found = self.tools.get((call.namespace, call.name))
         if found is None:
-            reason = self.dropped.get(key)
-            if reason is None:
+            dropped = self._find_dropped(call)
+            if dropped is None:
                 return call
             ledger.note("policy-call-refused", source_path(call), f"a call of `{call.name}` did not reach the client")
-            return RefusedCall(call, reason)
+            return RefusedCall(call, self.dropped[dropped])
         named = self.restore_name(call)
         if not found.needs_whole_call or incomplete:
             return named

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, json
 
 from toolwire.core.ids import flatten_tool_name, hex_digest
-from toolwire.core.ir import EMPTY_MAPPING, AnyTool, ProviderTool, Tool, ToolName
-from toolwire.core.json_values import Json
+from toolwire.core.ir import EMPTY_MAPPING, AnyTool, Opaque, ProviderTool, Tool, ToolName
+from toolwire.core.json_values import Json, Object
 
 Globs = tuple[str, ...]
 
@@ -127,7 +127,12 @@ class Rule(Struct, frozen=True, kw_only=True):
     @property
     def can_refuse_calls(self) -> bool:
         """Can the rule refuse a call, so that the model must be asked again?"""
-        return bool(self.drop) or self.max_tools is not None or self.validate == "retry"
+        return self.removes_tools or self.validate == "retry"
+
+    @property
+    def removes_tools(self) -> bool:
+        """Can the rule take a tool away? Then what declares tools without being read must not pass."""
+        return bool(self.drop) or self.max_tools is not None
 
 
 MATCH_FIELDS = Match.__struct_fields__
@@ -255,14 +260,136 @@ _OTHER_KINDS: Mapping[str, str] = {
 """Tools that only one vendor has, and the kind that they are. Rules can name both."""
 
 
+def _covers_kind(match: Match | Rule, kind: str) -> bool:
+    return _any_matches_globs((kind, kind.casefold(), _OTHER_KINDS.get(kind, "")), match.type)
+
+
 def _covers_tool(match: Match | Rule, tool: ToolName) -> bool:
     flat_name = flatten_tool_name(tool.namespace, tool.name) if tool.namespace else ""
     return (
         _any_matches_globs((tool.name, flat_name), match.tool)
-        and _any_matches_globs((tool.kind, _OTHER_KINDS.get(tool.kind, "")), match.type)
-        and (not match.namespace or matches_globs(tool.namespace, match.namespace))
+        and _covers_kind(match, tool.kind)
+        and _covers_namespace(match, tool.namespace)
     )
+
+
+def _covers_namespace(match: Match | Rule, namespace: str) -> bool:
+    return not match.namespace or matches_globs(namespace, match.namespace)
 
 
 def matches_tool(rule: Rule, tool: ToolName) -> bool:
     return _covers_tool(rule, tool) and all(_covers_tool(further, tool) for further in rule.within)
+
+
+# --- tools that bring others ------------------------------------------------------------------------------------------
+
+_FREELY_NAMED = frozenset({"function", "custom"})
+_VERSION = re.compile(r"(?:_preview)?(?:_\d{8}|_\d{4}_\d\d_\d\d)?$")
+"""What a type of Anthropic or OpenAI has behind its name: `bash_20250124`, `web_search_preview_2025_03_11`."""
+_NAMING_KEYS = re.compile("(?i)name|tool|function")
+"""Keys under which a tool's JSON has names of tools."""
+_SCHEMA_KEYS = frozenset(
+    """parameters parametersJsonSchema parameters_json_schema input_schema output_schema response responseJsonSchema
+    response_json_schema format""".split()
+)
+"""What a tool takes and gives."""
+
+
+def find_dropping_rule(rules: Sequence[Rule], tool: AnyTool) -> tuple[Rule, str] | None:
+    """The rule that drops a tool because of what it is or brings, though not by its name, and why."""
+    wire = tool.origin.wire if tool.origin is not None else None
+    if not isinstance(wire, dict):
+        return None
+    own, label, is_opaque = tool_name(tool), group_label(tool), isinstance(tool, Opaque)
+    if is_opaque and "mcp" in (own.kind.casefold(), _OTHER_KINDS.get(own.kind)):
+        listed = _list_server_tools(wire)
+        if listed is None:
+            return _drop_by_name(rules, own, label, _find_names(wire, False)) or _drop_server(rules, own, label)
+        return _drop_by_name(rules, own, label, listed)
+    # A type that is not known may be any server's word for a function.
+    kinds = ("function", "custom") if is_opaque else ()
+    return _drop_by_name(rules, own, label, _find_names(wire, not is_opaque), kinds) or _drop_by_kind(rules, own, wire)
+
+
+def _drop_by_name(
+    rules: Sequence[Rule], own: ToolName, label: str, names: Iterable[str], other_kinds: Sequence[str] = ()
+) -> tuple[Rule, str] | None:
+    """The JSON of a tool names another one."""
+    for name in dict.fromkeys(names):
+        for kind in (own.kind, *other_kinds) if name != own.name else ():
+            rule = _last_rule_on_drop(rules, ToolName(name, kind, label))
+            if rule is not None and rule.drop and (kind == own.kind or rule.tool):
+                return rule, f"it brings `{name}`"
+    return None
+
+
+def _drop_by_kind(rules: Sequence[Rule], own: ToolName, wire: Object) -> tuple[Rule, str] | None:
+    """A vendor's own tool has one name there, whatever the client calls it. Rules can use the vendor's word for it, too
+    (`code_interpreter`), as name and as type."""
+    if own.kind in _FREELY_NAMED or _last_rule_on_drop(rules, own) is not None:
+        return None
+    for kind in (own.kind, str(wire.get("type", own.kind))):
+        for name in (kind, _VERSION.sub("", kind), _OTHER_KINDS.get(kind, kind)):
+            for tool in (ToolName(name, own.kind), ToolName(name, name)):
+                rule = _last_rule_on_drop(rules, tool)
+                if rule is not None and rule.drop:
+                    return rule, f"it is `{name}`"
+    return None
+
+
+def _drop_server(rules: Sequence[Rule], own: ToolName, label: str) -> tuple[Rule, str] | None:
+    """Nobody knows which tools an MCP server brings: any rule may be about one of them."""
+    for rule in reversed(rules):
+        matches: tuple[Match | Rule, ...] = (rule, *rule.within)
+        if rule.drop is not None and all(
+            _covers_kind(match, own.kind) and _covers_namespace(match, label) for match in matches
+        ):
+            if rule.drop:
+                return rule, "it brings all tools of its server, and the rule cannot be applied to them"
+            if matches_tool(rule, own):
+                return None
+    return None
+
+
+_LABEL_KEYS = ("server_label", "mcp_server_name", "name")
+"""Where a tool has the name of what groups its tools: OpenAI's and Anthropic's MCP servers, a namespace."""
+
+
+def group_label(tool: AnyTool) -> str:
+    """The namespace of a tool, or the server or namespace that it is."""
+    if isinstance(tool, Opaque) and isinstance(wire := tool.origin.wire, dict):
+        return next((label for key in _LABEL_KEYS if isinstance(label := wire.get(key), str)), "")
+    return tool.namespace if isinstance(tool, Tool) else ""
+
+
+def _last_rule_on_drop(rules: Sequence[Rule], tool: ToolName) -> Rule | None:
+    return next((rule for rule in reversed(rules) if rule.drop is not None and matches_tool(rule, tool)), None)
+
+
+def _list_server_tools(wire: Object) -> list[str] | None:
+    """The tools of an MCP server that a tool brings; None where it brings all, or where that is not certain."""
+    allowed, default, configs = wire.get("allowed_tools"), wire.get("default_config"), wire.get("configs")
+    if isinstance(allowed, dict):  # OpenAI; the list alone is the same
+        allowed = allowed.get("tool_names")
+    if allowed is None and isinstance(default, dict) and default.get("enabled") is False and isinstance(configs, dict):
+        allowed = [*configs]  # Anthropic: none but these
+    if not isinstance(allowed, list) or not allowed:
+        return None
+    names = [name for name in allowed if isinstance(name, str)]
+    return names if len(names) == len(allowed) else None
+
+
+def _find_names(tool: Object, is_read: bool) -> Iterator[str]:
+    """All texts in a tool's JSON that may name a tool. Schemas of a tool that was read have names of users' own."""
+    pending: list[tuple[Json, bool]] = [(tool, False)]
+    while pending:
+        node, is_named = pending.pop()
+        if isinstance(node, str):
+            if is_named:
+                yield node
+        elif isinstance(node, list):
+            pending += [(value, is_named) for value in node]
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                if not (is_read and key in _SCHEMA_KEYS):
+                    pending.append((value, _NAMING_KEYS.search(key) is not None))

@@ -111,6 +111,8 @@ class Rounds(Struct, eq=False):
     """The calls of this round that do not reach the client."""
     finished_rounds: list[Round] = []
     resumptions: int = 0
+    removed_rounds: int = 0
+    """How many rounds in a row had only calls of tools that the policy removed."""
     rounds_before_load: int = 0
     """How many of the finished rounds were made before a search has loaded tools for the last time."""
     _reasoning_indexes: set[int] = set()
@@ -231,6 +233,7 @@ class Rounds(Struct, eq=False):
         """Start the next round: after these results, or, after a pause, in the same turn."""
         self.needs_next_round = False
         self.resumptions += 1
+        self.removed_rounds = self.removed_rounds + 1 if self.removed_tool else 0
         self._earlier_usage = add_usage(self._earlier_usage, self._fold.usage)
         self._insert_shown_calls(results)
         self._index_offset = self._next_index
@@ -262,6 +265,13 @@ class Rounds(Struct, eq=False):
         if isinstance(part, Reasoning) and self.keep_seals and self.placeholder_seal is not None:
             self._inserted_events.append(SealDelta(index, self.placeholder_seal))
         self._inserted_events.append(PartEnd(index))
+
+    @property
+    def removed_tool(self) -> str:
+        """The tool that this round calls, if it calls only tools that the policy removed; else ""."""
+        interceptor = self.interceptor
+        names = [interceptor.removed_tool(one.call) for one in self.intercepted] if interceptor is not None else []
+        return names[0] if names and all(names) else ""
 
     @property
     def hidden_calls(self) -> list[Call]:
@@ -362,6 +372,11 @@ class ServerCallInterceptor(Struct, eq=False):
         undo = self.policy_undo
         is_added = undo.restore_name(call).name in self.added_tool_names
         return is_added and not call.namespace and not undo.is_dropped(call)
+
+    def removed_tool(self, call: Call) -> str:
+        """The client's name of the tool that a call names, if the policy removed it; else ""."""
+        call = self.restore_call(call)
+        return call.name if self.policy_undo.is_dropped(call) else ""
 
     def decide(self, call: Call) -> str | None:
         """None: the client gets it. "": the server runs it. A text: it is refused, and the model gets this text."""

@@ -20,6 +20,7 @@ _SPELLINGS: tuple[tuple[str, ...], ...] = tuple(
     name
     function
     functions
+    definition
     custom
     tools
     tool_calls
@@ -74,9 +75,11 @@ _OPAQUE_OBJECTS = frozenset({"input", "response", "output"})
 """The same where the value is an object: the input of a call (Anthropic), a function's response (Gemini)."""
 
 
-def check_inner_keys(body: Json, has_rules: bool = True) -> None:
+def check_inner_keys(body: Json, has_rules: bool = True, removes_tools: bool = False) -> None:
     """Raises Malformed if the body has a key that could be read as a judged one, or, where there are rules for tools,
-    tools that they do not judge."""
+    tools that they do not judge. Rules that remove tools allow none that the provider keeps."""
+    if removes_tools and isinstance(body, dict):
+        _check_stored_tools(body)
     pending: list[tuple[Path, Json]] = [(None, body)]
     while pending:
         path, node = pending.pop()
@@ -96,6 +99,14 @@ def check_inner_keys(body: Json, has_rules: bool = True) -> None:
 
 
 _TOOL_LISTS = frozenset({"tools", "functions", "functionDeclarations", "function_declarations"})
+_DECLARATIONS = _TOOL_LISTS | {"definition"}
+"""Keys with objects that declare tools. `definition` is that of a tool which Anthropic adds within a conversation
+(`tool_addition`, beta `inline-tools-2026-09-15`; platform.claude.com, preserved-thinking, November 2026); elsewhere it
+is a text."""
+_TOOL_LETTERS = frozenset(
+    {*map(letters_of, _TOOL_LISTS), "toolchoice", "functioncall", "toolconfig", "mcpservers", "websearchoptions"}
+)
+"""The keys that declare or choose tools, as the most lenient server may read them."""
 _TOOL_PLACES = frozenset({"tools", "functions", "tool_choice", "toolConfig", "tool_config"})
 """Outermost keys under which all tools are judged."""
 _ITEMS_WITH_TOOLS = frozenset("additional_tools tool_search_output mcp_list_tools mcp_tool_listing".split())
@@ -112,10 +123,43 @@ def _check_places_of_tools(path: Path, node: Object) -> None:
                 raise Malformed(((None, "mcp_servers"), at), what)
         return
     kind = node.get("type")
-    found = next((key for key in node if key in _TOOL_LISTS and isinstance(node[key], (list, dict))), None)
+    found = next((key for key in node if key in _DECLARATIONS and isinstance(node[key], (list, dict))), None)
     if found is None or (isinstance(kind, str) and kind in _ITEMS_WITH_TOOLS) or _outermost_key(path) in _TOOL_PLACES:
         return
     raise Malformed((path, found), "tools are declared at a place that the rules of this gateway do not judge")
+
+
+_STORED_TOOLS: Mapping[str, type] = {"prompt": dict, "cachedContent": str, "cached_content": str}
+"""Outermost keys, with the types of their values, that name something at a provider which has tools of its own: a
+prompt at OpenAI, a cache at Google."""
+
+
+def _check_stored_tools(body: Object) -> None:
+    servers = body.get("mcp_servers")
+    for at, server in enumerate(servers) if isinstance(servers, list) else ():
+        if isinstance(server, dict) and server.get("tool_configuration"):  # of Anthropic's first version
+            what = "rules for tools are applied to the `mcp_toolset` of a server; leave this out"
+            raise Malformed((((None, "mcp_servers"), at), "tool_configuration"), what)
+    for key, kind in _STORED_TOOLS.items():
+        if body.get(key) and isinstance(body[key], kind):
+            what = "this gateway has rules that remove tools, and cannot see which tools the provider has stored here"
+            raise Malformed((None, key), f"{what}; send them with the request")
+
+
+def find_unjudged_tools(body: Json) -> Path:
+    """Where a body that is forwarded without being read declares tools, in any spelling; None if nowhere."""
+    pending: list[tuple[Path, Json]] = [(None, body)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, list):
+            pending += [((path, at), value) for at, value in enumerate(node) if isinstance(value, (dict, list))]
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                if value and letters_of(key) in _TOOL_LETTERS:
+                    return path, key
+                if isinstance(value, (dict, list)) and key not in _OPAQUE_KEYS:
+                    pending.append(((path, key), value))
+    return None
 
 
 def _has_toolset(body: Object, server: Json) -> bool:

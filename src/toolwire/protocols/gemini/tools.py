@@ -57,7 +57,7 @@ def _read_tool_entry(entry: Json, path: Path, reading: PartReadContext) -> Itera
                     reading.note_unknown_field(here, option)
             yield ProviderTool(names.PROVIDER_TOOL_BY_KEY[kind], origin=reading.whole_origin({key: value}, here))
         else:
-            yield Opaque(kind, reading.whole_origin({key: value}, here))
+            yield Opaque(names.to_camel_case(kind), reading.whole_origin({key: value}, here))
 
 
 CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {
