@@ -5,13 +5,14 @@ Half an answer must not look like a whole one, whatever the client's SDK makes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.clients import CLIENTS, Conversation, Responses, Task, close_all, openai_sdk
 from gateway.raw_exchange import (
     PROVIDERS,
     ScriptedConnection,
@@ -30,6 +31,7 @@ from gateway.raw_exchange import (
 from toolwire.conformance.peers.peer import read_frames
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
+from waits import PATIENCE
 
 TEXT = "Hello there, how are you today?"
 UNREADABLE = {
@@ -86,6 +88,56 @@ def test_the_client_gets_a_failure_of_its_protocol(served: Served, protocol: str
     assert len(scene.asked) == 1
 
 
+WRONG = {
+    "openai-chat": b'data: {"choices": 5}\n\n',
+    "openai-responses": b'event: response.output_item.added\ndata: {"type":"response.output_item.added","item":5}\n\n',
+    "anthropic": b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":5}\n\n',
+    "gemini": b'data: {"candidates": 5}\n\n',
+}
+"""JSON, but of no frame of this protocol."""
+ODD_ENDS = {
+    "a frame of the wrong shape": WRONG,
+    "an error of another shape": dict.fromkeys(PROVIDERS, b'event: error\ndata: {"detail": "too busy"}\n\n'),
+    "nothing but [DONE]": dict.fromkeys(PROVIDERS[1:], b"data: [DONE]\n\n"),
+}
+
+
+@pytest.mark.parametrize(("end", "protocol"), [(end, protocol) for end, odd in ODD_ENDS.items() for protocol in odd])
+def test_an_sdk_raises_an_error(served: Served, protocol: str, end: str) -> None:
+    """After the start of the answer the provider sends this, and ends its stream properly."""
+
+    def play(peer: ScriptedConnection) -> None:
+        peer.send(write_chunked(*begun(protocol), end=False))
+        peer.wait_for_release()
+        peer.chunk(ODD_ENDS[end][protocol])
+        peer.chunk(b"")
+
+    scene = served.scene(protocol, play)
+    client = CLIENTS[protocol](served.url, scene.model, True, Task("Hi"))
+    texts = read_text(client)
+    try:
+        assert TEXT.startswith(next(texts))
+        scene.go.set()
+        with pytest.raises(client.raises):
+            next(texts)
+    finally:
+        scene.go.set()
+        texts.close()
+        close_all()
+
+
+def read_text(client: Conversation) -> Generator[str, None, None]:
+    """The text of a stream as the SDK shows it. OpenAI's tells of a failed response only who asks for the whole."""
+    if not isinstance(client, Responses):
+        yield from client.pieces()
+        return
+    with openai_sdk(client.base).responses.stream(model=client.model, input=client.input) as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                yield event.delta
+        stream.get_final_response()
+
+
 @pytest.mark.parametrize("protocol", PROVIDERS)
 def test_before_the_first_content_another_attempt_is_made(tmp_path: Path, protocol: str) -> None:
     with stage(tmp_path, "retries = 1") as served:
@@ -105,7 +157,7 @@ def test_a_provider_that_goes_on_for_ever_is_left(served: Served, protocol: str)
     got = call(served, protocol, scene.model, True)
     # In one piece with the first content it is noticed before anything has been sent: then it is an error.
     assert got.status == 502 or is_failure(protocol, got.frames)
-    assert scene.gone.wait(10)
+    assert scene.gone.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("protocol", PROVIDERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
     STREAM_HEAD,
@@ -44,6 +42,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE, free_port
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PAIRS = [pytest.mark.parametrize("provider", PROVIDERS), pytest.mark.parametrize("client", CLIENTS)]
@@ -56,13 +55,12 @@ def pairs(test: Any) -> Any:
 
 
 UNREACHABLE = {"closed": "http://127.0.0.1:{closed}", "nowhere": "http://no-such-host.invalid", "secure": "{secure}"}
-SHORT = "retries = 0\ncooldown_after = 1000000\n[server.timeouts]\nfirst_byte = 0.1\nbetween_bytes = 0.1"
+SHORT = "retries = 0\ncooldown_after = 1000000\n[server.timeouts]\n"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        closed = taken.getsockname()[1]
+    closed = free_port()
     more = "".join(
         f'[providers.{name}-{protocol}]\nprotocols = ["{protocol}"]\napi_key = "{PROVIDER_KEY}"\nbase_url = "{url}"\n'
         for name, url in UNREACHABLE.items()
@@ -74,8 +72,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A gateway with little patience, for providers that are silent."""
-    with stage(tmp_path_factory.mktemp("hasty"), SHORT) as staged:
+    """A gateway with little patience, for providers that do not begin to answer."""
+    with stage(tmp_path_factory.mktemp("hasty"), SHORT + "first_byte = 0.1") as staged:
+        yield staged
+
+
+@pytest.fixture(scope="module")
+def hasty_later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A gateway with little patience, for providers that begin, however late, and then fall silent."""
+    with stage(tmp_path_factory.mktemp("later"), SHORT + "between_bytes = 0.1") as staged:
         yield staged
 
 
@@ -466,16 +471,16 @@ SILENT = pytest.mark.parametrize(
 
 
 @SILENT
-def test_silence_in_mid_stream_is_a_failure(hasty: Served, client: str, provider: str) -> None:
+def test_silence_in_mid_stream_is_a_failure(hasty_later: Served, client: str, provider: str) -> None:
     def play(peer: ScriptedConnection) -> None:
         peer.send(write_chunked(*begun(provider), end=False))
         peer.wait_for_close()
 
-    scene = hasty.scene(provider, play)
-    got = call(hasty, client, scene.model, True)
+    scene = hasty_later.scene(provider, play)
+    got = call(hasty_later, client, scene.model, True)
     assert is_failure(client, got.frames)
     assert not is_complete(client, got.frames)
-    assert hasty.line(got.id)["failure"] == "deadline"
+    assert hasty_later.line(got.id)["failure"] == "deadline"
     assert scene.gone.wait(PATIENCE)
 
 

@@ -27,6 +27,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage, replac
 from toolwire.core.json_values import Body, Path, expect_object, parse_body
 from toolwire.core.losses import Ledger, Loss
 from toolwire.core.sse import split_after_frames
+from toolwire.core.tokens import measure_text
 from toolwire.translation import signature_memory
 from toolwire.translation.answer_steps import EVENT_STEPS, AnswerSteps
 from toolwire.translation.unchanged_start import Delta, UnchangedStart
@@ -48,6 +49,7 @@ class StreamTranslation:
         self.ledger = ledger
         self._reader: StreamReader = exchange.provider.make_stream_reader()
         self._writer: StreamWriter = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
+        self._second_failure_event = exchange.provider.http.second_failure_event
         self._checker = StreamChecker()
         self._steps = steps
         self._repair = exchange.start_repair(ledger)
@@ -193,10 +195,17 @@ class StreamTranslation:
     def _write_all(self, events: Iterable[Event]) -> bytes:
         out: list[bytes] = []
         for event in events:
-            if self.failure is not None and (self._steps is not None or type(event) is not OpaqueEvent):
-                break
-            out.append(self._translate_event(event))
+            if self.ended or self.failure is not None:
+                out.append(self._repeat_failure(event))
+            elif type(event) is not OpaqueEvent or may_pass(event):
+                out.append(self._translate_event(event))
         return b"".join(out)
+
+    def _repeat_failure(self, event: Event) -> bytes:
+        """Once, where the provider's frames are written back: nothing else follows the end."""
+        kind, self._second_failure_event = self._second_failure_event, ""
+        repeats = not self.ended and self._steps is None and type(event) is OpaqueEvent and event.kind == kind
+        return self._writer.write(event) if repeats else b""
 
     # --- an answer that is not repaired, or not yet ---
 
@@ -272,17 +281,25 @@ class StreamTranslation:
             self._fold.add_event(event)
         steps = self._steps
         if steps is None or fault is not None:
-            return self._write_events([event])
+            out = self._write_events([event])
+            return out if out or kind is not ResponseEnd else self._write_missing_end(event)
         out = self._write_events(EVENT_STEPS[kind](steps, event))
+        if kind is ResponseEnd:
+            return out or self._write_missing_end(event)
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
         elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self.rounds is None:
             self._last_delta = event
         return out
 
+    def _write_missing_end(self, event: Event) -> bytes:
+        """The last frame, where a provider of the client's protocol has left it out."""
+        is_missing = not self._exchange.is_cross_protocol and event.frame is not None and event.frame.silent
+        return self._exchange.client.http.stream_end if is_missing else b""
+
     def _translate_repeat(self, delta: Delta, text: str) -> bytes:
         """Translate one more delta of the same part, of which only the text is known."""
-        self.text_length += len(text)
+        self.text_length += len(text) if text.isascii() else measure_text(text)
         if self._repair is not None:
             assert self._repair.take_repeat is not None
             taken = self._repair.take_repeat(text)
@@ -323,9 +340,16 @@ class StreamTranslation:
             if isinstance(event, ChoiceEnd):
                 self.finishes += (event.finish.kind,)
             elif isinstance(event, (TextDelta, ArgumentsDelta)):
-                self.text_length += len(event.text)
+                text = event.text
+                self.text_length += len(text) if text.isascii() else measure_text(text)
             elif isinstance(event, PartStart) and isinstance(event.part, Call):
                 self.called_tools += (event.part.name,)
+
+
+def may_pass(event: OpaqueEvent) -> bool:
+    """May a client of the provider's protocol get this event? Only Chat has `[DONE]`, where it is the end. Proxies add
+    it to other protocols, where OpenAI's SDKs stop reading, and Google's fail. Empty data is of no use either."""
+    return event.kind != "[DONE]" and (event.frame is None or not event.frame.silent)
 
 
 def keep_failure(failure: Failure) -> Failure:

@@ -20,22 +20,30 @@ from toolwire.core.events import (
     UsageUpdate,
 )
 from toolwire.core.ir import EMPTY_MAPPING, Call, Failure, Result, Usage
-from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.core.sse import FrameTooLong, SseSplitter, split_after_frames
-from toolwire.translation.streaming import keep_failure
+from toolwire.core.sse import MAX_FRAME, split_after_frames, write_event_frame
+from toolwire.core.tokens import measure_text
+from toolwire.translation.streaming import keep_failure, may_pass
 from toolwire.translation.tool_rounds import Rounds
 
-_split_any_frames = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+", re.DOTALL).findall
+_split_any_frames = re.compile(rb".*?(?>\r\n|\n|\r){2}|.+", re.DOTALL).findall
+_find_frame_end = re.compile(rb"(?>\r\n|\n|\r){2}").search
+_find_event_line = re.compile(rb"^event:([^\r\n]*)", re.MULTILINE).search
+_has_data_line = re.compile(rb"(?:\A|[\r\n])data").search
+_FRAME_STARTS = (b"event:", b"data:")
+_is_comment = re.compile(rb"(?:(?::[^\r\n]*)?[\r\n])*").fullmatch
 _CONTENTLESS_EVENTS = frozenset({ResponseStart, UsageUpdate, ResponseFailed, OpaqueEvent})
 """An event that only one protocol knows (`OpaqueEvent`) is not content either."""
 _MAX_CUT_END = 3
 """Bytes of the end of a frame that may have come before the last one."""
+_NOT_FRAMES = Failure("upstream", "the provider's stream is not made of server-sent events", 502, "invalid_stream")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class PassthroughStream:
-    """Has the interface of `StreamTranslation`. A partial frame is held back: if the rest never comes, or the frame
-    cannot be read, the client gets the failure in a frame that it can read."""
+    """Has the interface of `StreamTranslation`. Only whole frames that the reader has understood are sent. The client's
+    stream has one end: the provider's end or error, if clients take it for one, or a failure that is written here."""
 
     needs_next_round = False
     ledger = None
@@ -47,14 +55,16 @@ class PassthroughStream:
         self._codec = codec
         self._reader = codec.make_stream_reader()
         self._partial_frame = bytearray()
-        self._has_held_end = False
-        """Does the partial frame have two CR, which end it with the next line?"""
+        self._has_started = False
+        self._is_frame_read_late = False
+        """Does the reader wait with the last frame for the next, because it ends with half of a character?"""
+        self._second_failure_event = codec.http.second_failure_event
         self._start_event: ResponseStart | None = None
         self._last_event: Event | None = None
         self._open_calls: set[int] = set()
         self.usage: Usage | None = None
         self.text_length = 0
-        """Characters of text and arguments."""
+        """Characters of text and arguments, as `measure_text` counts them."""
         self.finishes: tuple[str, ...] = ()
         self.called_tools: tuple[str, ...] = ()
         self.describe_failure: Callable[[Failure], Failure] = keep_failure
@@ -63,57 +73,83 @@ class PassthroughStream:
         self.has_content = False
         self.has_complete_call = False
         self.ended = False
-        self.is_unreadable = False
-        """Was there a frame that is not JSON? Nothing passes after it: a client could take the rest for an answer."""
+        self.is_cut_off = False
+        """Was a failure written here? Nothing passes after it: a client could take the rest for an answer."""
 
     def feed(self, data: bytes) -> bytes:
-        if self.is_unreadable:
+        if self.is_cut_off:
             return b""
-        reader, start, out = self._reader, 0, b""
-        for frame in split_after_frames(data) if data.find(b"\r") < 0 else _split_any_frames(data):
-            if (text := reader.read_repeat(frame)) is not None:
-                self.text_length += len(text)
-            elif events := reader.feed(frame):
-                if type(events[-1]) is ResponseFailed:
-                    out, data, start = out + self._take_frames(data[:start]), data[start:], 0
-                    readable = _readable_start(events[-1], self._partial_frame, frame)
-                    if readable is not None:
-                        return out + readable + self._fail_unreadable(events)
-                self._last_event = events[-1]
-                self._add_events(events)
-            start += len(frame)
-        return out + self._take_frames(data)
+        read_repeat, out = self._reader.read_repeat, []
+        for frame in self._split_frames(data):
+            if (text := read_repeat(frame)) is not None:
+                self.text_length += len(text) if text.isascii() else measure_text(text)
+                out.append(frame)
+            else:
+                out.append(self._pass_frame(frame))
+        return b"".join(out)
 
-    def _take_frames(self, data: bytes) -> bytes:
+    def _split_frames(self, data: bytes) -> list[bytes]:
         """The whole frames; a partial one waits for its end. Only new bytes are searched: a frame can be long."""
         held = self._partial_frame
-        if not held and data.endswith(b"\n\n"):
-            return data
-        start = max(0, len(held) - _MAX_CUT_END)
-        held += data
-        if data.find(b"\n") < 0 and data.find(b"\r") < 0:
-            return b""
-        # A CR may be half of a line's end: the reader takes a frame that ends with it only with the next line.
-        last_break = max(held.rfind(b"\n", start), held.rfind(b"\r", start))
-        places = (
-            (held.rfind(b"\n\n", start), 2),
-            (held.rfind(b"\r\n\r\n", start), 4),
-            (held.rfind(b"\r\r", 0 if self._has_held_end else start, last_break), 2),
-        )
-        end = max(place + size if place >= 0 else 0 for place, size in places)
-        whole = bytes(held[:end])
-        del held[:end]
-        self._has_held_end = held.find(b"\r\r", max(0, start - end)) >= 0
-        return whole
+        if held:
+            start = max(0, len(held) - _MAX_CUT_END)
+            held += data
+            if _find_frame_end(held, start) is None and len(held) <= MAX_FRAME:
+                return []
+            data = bytes(held)
+            held.clear()
+        if data.find(b"\r") < 0:
+            if data.endswith(b"\n\n"):
+                return split_after_frames(data)
+            whole, end, rest = data.rpartition(b"\n\n")
+            frames = split_after_frames(whole + end) if end else []
+        else:
+            *frames, rest = _split_any_frames(data)
+            end_found = _find_frame_end(rest, max(0, len(rest) - 2 * _MAX_CUT_END))
+            # A CR at the very end may be half of a line's end.
+            if end_found is not None and not data.endswith(b"\r"):
+                return [*frames, rest]
+        if len(rest) > MAX_FRAME:
+            return [*frames, rest]  # the reader says that it is too long
+        held += rest
+        return frames
 
-    def _fail_unreadable(self, events: list[Event]) -> bytes:
-        self.is_unreadable = True
+    def _pass_frame(self, frame: bytes) -> bytes:
+        if self.is_cut_off:
+            return b""
+        frame = self._strip_mark(frame)
+        return self._take_events(self._reader.feed(_end_lines(frame)), frame)
+
+    def _strip_mark(self, frame: bytes) -> bytes:
+        """SDKs do not expect a byte order mark."""
+        is_first, self._has_started = not self._has_started, True
+        return frame.removeprefix(_BYTE_ORDER_MARK) if is_first else frame
+
+    def _take_events(self, events: list[Event], frame: bytes) -> bytes:
+        """What the client gets of the frame from which these events were read."""
+        is_late, self._is_frame_read_late = self._is_frame_read_late, not events and frame.find(b"\\u") >= 0
+        last = events[-1] if events else None
+        if self.ended or self.failure is not None:
+            return frame if _is_comment(frame) or self._repeats_failure(last) else b""
+        if last is None:
+            return frame
         self._add_events(events)
-        if len(events) > 1:  # of a frame before it, whose end came together with this one
-            self._last_event = events[-2]
+        failure = last.failure if type(last) is ResponseFailed else None
+        # Gemini's reader takes bare JSON too, which is of no use where the client expects frames.
+        is_frame = frame.startswith(_FRAME_STARTS) or _has_data_line(frame) is not None or not frame.strip()
+        if is_frame and (failure is None or _has_frame(last)):
+            self._last_event = last
+            return _name_event(last, frame) if type(last) is not OpaqueEvent or may_pass(last) else b""
+        self._last_event = events[-2] if len(events) > 1 else self._last_event
+        is_readable = is_frame and not is_late and any(map(_has_frame, events))
+        self.is_cut_off, self.ended, self.failure = True, False, None
         self._partial_frame.clear()
-        failure, self.failure = self.failure, None
-        return b"" if failure is None else self.fail(self.describe_failure(failure))
+        return (_end_frame(frame) if is_readable else b"") + self.fail(self.describe_failure(failure or _NOT_FRAMES))
+
+    def _repeats_failure(self, event: Event | None) -> bool:
+        """Once: nothing else follows the end."""
+        kind, self._second_failure_event = self._second_failure_event, ""
+        return not self.ended and type(event) is OpaqueEvent and event.kind == kind
 
     def _add_events(self, events: list[Event]) -> None:
         for event in events:
@@ -134,7 +170,7 @@ class PassthroughStream:
 
     def _add_part_event(self, event: Event) -> None:
         if type(event) is TextDelta or type(event) is ArgumentsDelta:
-            self.text_length += len(event.text)
+            self.text_length += len(event.text) if event.text.isascii() else measure_text(event.text)
         elif type(event) is PartStart and isinstance(event.part, Call):
             self._open_calls.add(event.index)
             self.called_tools += (event.part.name,)
@@ -149,20 +185,16 @@ class PassthroughStream:
         """A stream with tool calls that the gateway runs is never passed through."""
 
     def close(self) -> bytes:
-        failed_before, ended_before = self.failure is not None, self.ended
-        if not failed_before:
-            self._add_events(self._reader.close())
-        failure = self.failure
-        if failed_before or failure is None:
-            rest, self._partial_frame = bytes(self._partial_frame), bytearray()
-            return rest if ended_before or not self.ended else self._add_end(rest)
-        self.failure = None
-        return self.fail(self.describe_failure(failure))
-
-    def _add_end(self, rest: bytes) -> bytes:
-        """The answer is complete, but its last frame is missing. What is left may be a frame without its blank line."""
-        end = self._codec.http.stream_end
-        return rest + b"\n\n" + end if rest and end else rest + end
+        if self.is_cut_off:
+            return b""
+        rest, self._partial_frame = self._strip_mark(bytes(self._partial_frame)), bytearray()
+        events = self._reader.feed(_end_lines(rest)) if rest else []
+        events = events + self._reader.close()
+        out = self._take_events(events, rest)
+        if not events or self.failure is not None:
+            return out
+        # Where the end has no frame, the answer is complete, but its last frame is missing.
+        return _end_frame(out) + (b"" if _has_frame(events[-1]) else self._codec.http.stream_end)
 
     def fail(self, failure: Failure) -> bytes:
         """The stream broke. The partial frame that was held back is not sent."""
@@ -178,22 +210,25 @@ class PassthroughStream:
         return writer.write(ResponseFailed(failure)) + writer.close()
 
 
-def _readable_start(failed: ResponseFailed, held: bytearray, last: bytes) -> bytes | None:
-    """The frames before the one at which the reader failed because it is too long, or not a JSON object; None if there
-    is no such frame. What else the reader does not understand may be of use to the client; and a failure that the
-    provider reports has a frame of its own."""
-    if failed.frame is not None and not failed.frame.silent:
-        return None
-    if failed.failure.code == "frame_too_long":
-        return b""  # whole frames before it were taken already
-    start, data = 0, bytes(held) + last
-    for piece in _split_any_frames(data):
-        splitter = SseSplitter()
-        try:
-            for frame in (*splitter.feed(piece), *splitter.close()):
-                if frame.data.strip() not in (b"", b"[DONE]"):
-                    expect_object(decode(frame.data), None)
-        except (FrameTooLong, Malformed):
-            return data[:start]
-        start += len(piece)
-    return None
+def _has_frame(event: Event) -> bool:
+    return event.frame is not None and not event.frame.silent
+
+
+def _name_event(event: Event, frame: bytes) -> bytes:
+    """The frame with the event line that the reader says it must have."""
+    source = event.frame
+    if source is None or not source.event or frame.startswith(b"event: %b\n" % source.event.encode()):
+        return frame
+    line = _find_event_line(frame)
+    is_named = line is not None and line[1].strip() == source.event.encode()
+    return frame if is_named else write_event_frame(source.event, encode(source.json))
+
+
+def _end_lines(frame: bytes) -> bytes:
+    """The frame with LF at the end of its lines: a reader that sees a CR last would wait for the next byte."""
+    return frame if frame.find(b"\r") < 0 else frame.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _end_frame(frame: bytes) -> bytes:
+    """The frame with its blank line, which may be missing at the end of a stream."""
+    return frame + b"\n\n" if frame.strip() and not frame.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")) else frame

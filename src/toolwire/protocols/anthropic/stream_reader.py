@@ -114,6 +114,7 @@ class StreamReader:
         self._events: list[Event] = []
         self._frame = _SILENT_FRAME
         """The frame that is being read."""
+        self._event_line: str | None = None
         self._frame_count = 0
         self._blocks: dict[int, _OpenBlock] = {}
         self._template: FrameTemplate | None = None
@@ -183,13 +184,14 @@ class StreamReader:
             self._read_non_object(raw, path, error)
             return
         kind = node.get("type")
-        if kind is None:
+        if kind is None or kind == "":
             kind = raw.event or ("error" if "error" in node else "")
         if type(kind) is not str:
             if not self._ended:
                 self._fail_stream(f"{json_pointer((path, 'type'))} is not a string")
             return
-        self._frame = SourceFrame(NAME, raw.event or kind, node)
+        # SDKs know an event by its event line: a client gets the one that belongs to the type.
+        self._frame, self._event_line = SourceFrame(NAME, kind, node), raw.event
         read = None if self._ended else _EVENT_READERS.get(kind)
         before = len(self._events)
         if read is not None:
@@ -201,7 +203,7 @@ class StreamReader:
         if len(self._events) == before:
             is_ignorable = read is not None or kind == "ping"
             self._events.append(OpaqueEvent(kind, Origin(NAME, path, node), is_ignorable, self._frame))
-        else:
+        elif raw.event == kind:
             self._make_template(raw, node, self._events[-1])
 
     def _read_non_object(self, raw: Frame, path: Path, error: Malformed) -> None:
@@ -223,7 +225,7 @@ class StreamReader:
         if not isinstance(event, (TextDelta, ArgumentsDelta)) or self._failed_templates >= MAX_FAILED_TEMPLATES:
             return
         delta: Json = node.get("delta")
-        if len(node) == 3 and "type" in node and type(delta) is dict and len(delta) == 2:
+        if len(node) == 3 and "type" in node and type(node.get("index")) is int and len(delta) == 2:
             _, key = _DELTA_TYPES[delta["type"]]
             self._template = make_frame_template(raw, event.text, lambda found: found["delta"][key])
             self._failed_templates += 1
@@ -296,7 +298,11 @@ class StreamReader:
 
     def _read_error(self, node: Object, path: Path) -> None:
         self._ended, self._finish = True, None
-        self._events.append(ResponseFailed(read_error(node, 0, EMPTY_MAPPING), self._frame))
+        failure, frame = read_error(node, 0, EMPTY_MAPPING), self._frame
+        # SDKs take an error for one only in this shape; in another it is of no use to a client.
+        if not (self._event_line == node.get("type") == "error" and isinstance(node.get("error"), dict)):
+            failure, frame = replace(failure, origin=None), _SILENT_FRAME
+        self._events.append(ResponseFailed(failure, frame))
 
     # --- blocks ---
 

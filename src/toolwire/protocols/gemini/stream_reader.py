@@ -209,8 +209,14 @@ class StreamReader:
     # --- chunks ---
 
     def _read_chunk(self, raw: Object, path: Path) -> None:
-        if "error" in raw:
-            self._fail_stream(read_error(raw, 0, {}, path), self._frame)
+        error = raw.get("error")
+        if error is not None or self._frame.event == "error":
+            failure = read_error(raw, 0, {}, path)
+            # Google's SDKs raise an error in this shape; in another it is of no use to a client.
+            if isinstance(error, dict) and type(error.get("code")) is int and not self._frame.event:
+                self._fail_stream(failure, self._frame)
+            else:
+                self._fail_stream(replace(failure, origin=None), _SILENT_FRAME)
             return
         chunk = self._read_node(raw, path, names.RESPONSE_KEYS)
         usage = get_object(chunk, "usageMetadata", path)

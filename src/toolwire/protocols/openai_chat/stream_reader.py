@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from toolwire.core import events as ev
 from toolwire.core import sse
 from toolwire.core.errors import NOTHING_SAID, truncated_stream_failure
@@ -82,7 +84,6 @@ class StreamReader:
         self._events: list[ev.Event] = []
         self._frame = _SILENT_FRAME
         self.is_frame_changed = False
-        """Was the last chunk repaired?"""
         self._template: sse.FrameTemplate | None = None
         """Recognises the next frame, if the last one was a delta and only the text differs."""
         self._failed_templates = 0
@@ -200,7 +201,12 @@ class StreamReader:
 
     def _read_chunk(self, chunk: Object, path: Path) -> None:
         if chunk.get("error") or chunk.get("object") == "error" or self._frame.event == "error":
-            self._fail_stream(read_failure(chunk, 0), self._frame)
+            failure = read_failure(chunk, 0)
+            # SDKs take an error for one only in this shape; in another it is of no use to a client.
+            if isinstance(chunk.get("error"), dict):
+                self._fail_stream(failure, self._frame)
+            else:
+                self._fail_stream(replace(failure, origin=None))
             return
         self._unknown_fields.add_unknown_keys("chunk", chunk, path)
         choices, usage = get_list(chunk, "choices", path) or [], get_object(chunk, "usage", path)
@@ -216,7 +222,7 @@ class StreamReader:
             at = ((path, "choices"), number)
             node = expect_object(choice, at)
             if isinstance(node.get("error"), dict):
-                self._fail_stream(read_failure(node, 0), self._frame)
+                self._fail_stream(replace(read_failure(node, 0), origin=None))
                 return
             self._read_choice(node, at)
         if usage:
@@ -226,7 +232,9 @@ class StreamReader:
             for field in reading.unknown_fields:
                 self._unknown_fields.add_once("usage", field)
         if self._finish_failure is not None:
-            self._fail_stream(self._finish_failure, self._frame)
+            # A client gets the chunk, and a failure after it: it may not know this finish reason.
+            self._events.append(ev.OpaqueEvent("chunk", Origin(NAME, path, chunk), True, self._frame))
+            self._fail_stream(self._finish_failure)
 
     def _read_choice(self, node: Object, path: Path) -> None:
         self._unknown_fields.add_unknown_keys("choice", node, path)

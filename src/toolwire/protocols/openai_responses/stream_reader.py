@@ -263,7 +263,10 @@ class StreamReader:
             wait = read_retry_after({key: value for key, value in headers.items() if isinstance(value, str)})
         status = node.get("status")
         failure = read_error_body(node, status if isinstance(status, int) else 0, path, wait)
-        self._events.append(ResponseFailed(failure, self._frame))
+        frame = self._frame
+        if node.get("type") != "error":  # clients take an error for one by its type; without it it is of no use to them
+            failure, frame = replace(failure, origin=None), _SILENT_FRAME
+        self._events.append(ResponseFailed(failure, frame))
 
     # --- items ---
 

@@ -122,7 +122,7 @@ class StreamReader:
             try:
                 read = self._read_frame(word, node, path, frame)
             except Malformed as error:
-                read = [self._fail_stream(str(error), frame)]
+                read = [self._fail_stream(str(error), _SILENT_FRAME)]
             is_ignorable = word in names.EVENT_KEYS and not self._ended
             events.extend(read or [OpaqueEvent(word, Origin(NAME, path, node), is_ignorable, frame)])
         return events
