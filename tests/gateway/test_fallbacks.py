@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
+    STREAM_HEAD,
     Play,
     RawAnswer,
     Scene,
@@ -34,6 +36,7 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
+from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PAIRS = [
@@ -330,3 +333,134 @@ def _event(served: Served, kind: str) -> dict[str, object]:
         found: dict[str, object] = json.loads(served.lines.get(timeout=PATIENCE))
         if found["event"] == kind:
             return found
+
+
+# --- silence ---
+
+ALL_ATTEMPTS = 0.3
+BEHIND = "s990x"
+SILENT_RULES = f"""
+[models."silent-*"]
+provider = "chat"
+fallbacks = ["behind"]
+
+[models."twice-*"]
+provider = "chat"
+fallbacks = ["responses/silent-s991x", "behind"]
+
+[models.mute]
+provider = "mute"
+model = "m"
+fallbacks = ["behind"]
+
+[models."keyed-*"]
+provider = "keyed"
+fallbacks = ["behind"]
+
+[models.behind]
+provider = "anthropic"
+model = "behind-{BEHIND}"
+
+[providers.keyed]
+protocols = ["openai-chat"]
+base_url = "{{plain}}"
+[[providers.keyed.accounts]]
+name = "one"
+api_key = "sk-one-0123456789"
+[[providers.keyed.accounts]]
+name = "two"
+api_key = "sk-two-0123456789"
+
+[providers.mute]
+protocols = ["openai-chat"]
+api_key = "{PROVIDER_KEY}"
+base_url = "https://127.0.0.1:"""
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Little time for all attempts, and none for any other limit. Nobody answers at `mute`, which accepts connections."""
+    times = f"all_attempts = {ALL_ATTEMPTS}\nfirst_byte = 1000\nconnect = 1000\n"
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        more = f'{SILENT_RULES}{mute.getsockname()[1]}"\n'
+        settings = f"retries = 2\ncooldown_after = 1000000\n[server.timeouts]\n{times}"
+        with stage(tmp_path_factory.mktemp("silent"), settings, more) as staged:
+            yield staged
+
+
+def _say_nothing(peer: ScriptedConnection) -> None:
+    peer.wait_for_close()
+
+
+def _say_head(peer: ScriptedConnection) -> None:
+    peer.send(STREAM_HEAD)
+    peer.wait_for_close()
+
+
+def _behind(served: Served, stream: bool) -> Scene:
+    behind = served.scene("anthropic", play_script("anthropic", stream, "From behind."))
+    served.wire._scenes[BEHIND.encode()] = behind
+    return behind
+
+
+@pytest.mark.parametrize(("play", "stream"), [(_say_nothing, False), (_say_nothing, True), (_say_head, True)])
+def test_a_silent_provider_leads_to_the_fallback(silent: Served, play: Play, stream: bool) -> None:
+    behind = _behind(silent, stream)
+    scene = silent.scene("openai-chat", play, model="silent")
+    got = call(silent, "openai-chat", scene.name, stream)
+    assert text_of("openai-chat", got, stream) == "From behind."
+    assert got.headers["x-toolwire-attempts"] == "chat=first-byte-timeout, anthropic=ok"
+    assert scene.gone.wait(PATIENCE)  # the silent one was given up
+    assert (len(scene.asked), len(behind.asked)) == (1, 1)
+
+
+@STREAMS
+def test_each_silent_provider_has_its_share(silent: Served, stream: bool) -> None:
+    _behind(silent, stream)
+    scene = silent.scene("openai-chat", _say_nothing, model="twice")
+    silent.wire._scenes[b"s991x"] = silent.scene("openai-responses", _say_nothing)
+    got = call(silent, "openai-chat", scene.name, stream)
+    assert text_of("openai-chat", got, stream) == "From behind."
+    tried = "chat=first-byte-timeout, responses=first-byte-timeout, anthropic=ok"
+    assert got.headers["x-toolwire-attempts"] == tried
+
+
+@STREAMS
+def test_a_mute_handshake_is_not_tried_again_before_the_fallback(silent: Served, stream: bool) -> None:
+    _behind(silent, stream)
+    got = call(silent, "openai-chat", "mute", stream)
+    assert text_of("openai-chat", got, stream) == "From behind."
+    assert got.headers["x-toolwire-attempts"] == "mute=connect-timeout, anthropic=ok"
+
+
+def test_other_accounts_of_a_silent_provider_are_passed_over(silent: Served) -> None:
+    _behind(silent, True)
+    scene = silent.scene("openai-chat", _say_nothing, model="keyed")
+    got = call(silent, "openai-chat", scene.name, True)
+    assert text_of("openai-chat", got, True) == "From behind."
+    assert len(scene.asked) == 1
+
+
+@STREAMS
+def test_without_a_fallback_a_model_may_think(silent: Served, stream: bool) -> None:
+    """Longer than all attempts may take: nobody else could be asked."""
+
+    def play(peer: ScriptedConnection) -> None:
+        threading.Event().wait(2 * ALL_ATTEMPTS)
+        peer.send(play_script("openai-chat", stream))
+
+    scene = silent.scene("openai-chat", play)
+    got = call(silent, "openai-chat", scene.model, stream)
+    assert text_of("openai-chat", got, stream) == "Hello there."
+    assert len(scene.asked) == 1
+
+
+def test_the_last_one_may_think(silent: Served) -> None:
+    def play(peer: ScriptedConnection) -> None:
+        threading.Event().wait(2 * ALL_ATTEMPTS)
+        peer.send(play_script("anthropic", False, "From behind."))
+
+    silent.wire._scenes[BEHIND.encode()] = silent.scene("anthropic", play)
+    scene = silent.scene("openai-chat", busy("openai-chat"), model="silent")
+    got = call(silent, "openai-chat", scene.name, False)
+    assert text_of("openai-chat", got, False) == "From behind."

@@ -7,16 +7,22 @@ An answer that needs further rounds (it paused, or it calls tools that the gatew
 from __future__ import annotations
 
 import asyncio
-import re
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import Failure, Result, Usage
+from toolwire.core.ir import Failure, Media, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
-from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
+from toolwire.core.tokens import (
+    estimate_answer_tokens,
+    estimate_request_tokens,
+    estimate_text_tokens,
+    is_believable,
+    is_possible,
+)
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.pipeline import error_replies
@@ -34,11 +40,13 @@ from toolwire.gateway.pipeline.gateway_request import (
 )
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.server.large_work import run_by_size
+from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, SentPrompt, UpstreamCapture
+from toolwire.gateway.upstream.client import HttpResponse
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.gateway.usage.cache_watch import MAX_BODY, MIN_BODY
 from toolwire.gateway.usage.limits import counts_use
+from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
 
@@ -47,18 +55,25 @@ FIRST_CONTENT_SECONDS = 15.0
 """How long the start of a stream waits for its first content, where no heartbeat is set."""
 MAX_PAUSES = 16
 REFUSED_ROUNDS = 2
-"""Rounds after the last one in which every tool call is refused. A model that still calls tools then is given up."""
+"""Rounds after the last one in which every tool call is refused, and rounds with nothing but calls of tools that rules
+have removed. A model that still makes such calls then is given up."""
 
 
-async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> AttemptAnswer:
-    """Send the request, and read the whole response, or a stream up to its first content."""
+async def attempt_request(
+    call: GatewayRequest, prepared: PreparedRequest, max_seconds: float = math.inf
+) -> AttemptAnswer:
+    """Send the request, and read the whole response, or a stream up to its first content. The first byte, of a stream
+    the first of its body, must come in `max_seconds`."""
     upstream, record = prepared.upstream, call.record
+    ends = call.clock() + max_seconds
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
     record.account = upstream.provider.account
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
     if record.capture is not None and not prepared.is_passthrough:
         call.renamed_tools = prepared.exchange.renamed_tools
-    response = await send_call(call, upstream, prepared.body)
+    if call.stream and counts_use(record):
+        _ask_for_usage(call, prepared)
+    response = await send_call(call, upstream, prepared.body, max_seconds=max_seconds)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     if upstream.provider.account:
@@ -68,24 +83,22 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     if response.status >= 300:
         answer = await _read_error_response(call, prepared, response)
     elif call.stream:
-        answer = await _start_stream(call, prepared, response)
+        answer = await _start_stream(call, prepared, response, ends)
     else:
         answer = await _read_whole_response(call, prepared, response)
     if type(answer) is AttemptFailed:
-        return _make_final(answer, upstream, tools_were_run=response.status < 300 and bool(record.tool_runs))
+        return _make_final(answer, tools_were_run=response.status < 300 and bool(record.tool_runs))
     return answer
 
 
 async def send_call(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST", max_seconds: float = math.inf
 ) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
     telemetry, record = call.runtime.telemetry, call.record
-    if call.stream and counts_use(record):
-        body = _ask_for_usage(call, upstream, body)
     # The upstream of a path that is only forwarded is the same for all models.
     telemetry.start_call(record, upstream.provider.name, upstream.model or record.model, upstream.provider.account)
-    response = await send_request(call, upstream, body, method)
+    response = await send_request(call, upstream, body, method, max_seconds)
     if type(response) is TransportError:
         if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
             telemetry.drop_call(record)
@@ -96,12 +109,14 @@ async def send_call(
     return response
 
 
-def _ask_for_usage(call: GatewayRequest, upstream: Upstream, body: bytes) -> bytes:
+def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
     """A limit counts what the provider says. A client must not be able to keep it silent."""
-    ask = upstream.codec.http.ask_for_usage
-    asking = ask(body) if ask is not None and upstream.codec.constraints.counts_on_request else None
-    call.drops_usage = asking is not None and upstream.codec.name == call.client_codec.name
-    return body if asking is None else asking
+    codec = prepared.upstream.codec
+    ask = codec.http.ask_for_usage
+    asking = ask(prepared.body) if ask is not None and codec.constraints.counts_on_request else None
+    call.drops_usage = asking is not None and codec.name == call.client_codec.name
+    if asking is not None:
+        prepared.body = asking
 
 
 def _keep_prompt(record: ExchangeRecord, upstream: Upstream, body: bytes) -> None:
@@ -129,17 +144,19 @@ def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[
 
 
 async def send_request(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST", max_seconds: float = math.inf
 ) -> UpstreamResponse | TransportError:
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
     started, capture = call.clock(), call.record.capture
     captured = _start_capture(call, capture, upstream, body, started) if capture is not None else None
-    response = await _start_sending(call, upstream, body, method)
+    response = await _start_sending(call, upstream, body, method, max_seconds)
     if type(response) is TransportError and response.kind == "stale-connection":
         provider, seconds = upstream.provider.label, call.clock() - started
         call.runtime.telemetry.record_attempt(call.record, provider, response.kind, seconds, is_transport_error=True)
-        response = await _start_sending(call, upstream, body, method)
+        response = await _start_sending(call, upstream, body, method, max_seconds)
+    if upstream.hidden_keys and type(response) is HttpResponse:
+        response.hide_keys(upstream.hidden_keys)
     if captured is not None:
         response = captured.capture_response(response, call.clock, call.runtime.telemetry.recent)
     if call.watch_objects is not None and type(response) is not TransportError:
@@ -148,7 +165,7 @@ async def send_request(
 
 
 def _start_sending(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST"
+    call: GatewayRequest, upstream: Upstream, body: bytes, method: str, max_seconds: float
 ) -> Coroutine[Any, Any, UpstreamResponse | TransportError]:
     """Send a body to an upstream. The coroutine ends when the head of the response is there."""
     record, runtime = call.record, call.runtime
@@ -159,7 +176,8 @@ def _start_sending(
         record.upstream_address = upstream.address_label
         headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
-        sending = runtime.client.send_request(upstream.address, method, upstream.path, headers, body, call_headers)
+        target = (upstream.address, method, upstream.path)
+        sending = runtime.client.send_request(*target, headers, body, call_headers, max_seconds)
     return sending
 
 
@@ -214,7 +232,6 @@ async def _read_error_response(
         return error_replies.transport_error(call, upstream, data)
     if response.status < 400:
         return error_replies.redirect_error(call, upstream, response.status)
-    data = redact_key(data, upstream)
     error = exchange.translate_error(data, response.status, response.headers)
     failure = error.failure or Failure("upstream", "", 502)
     headers = client_response_headers(call, upstream, response.headers, prepared.loss_codes)
@@ -233,27 +250,9 @@ def _is_json_error(response: UpstreamResponse, data: bytes) -> bool:
         return False
 
 
-def _make_final(failed: AttemptFailed, upstream: Upstream, tools_were_run: bool) -> AttemptFailed:
-    """Tools that were run must not run again in a retry. And some servers repeat the key, also in headers."""
-    if tools_were_run:
-        failed = replace(failed, can_retry=False, can_fall_back=False)
-    key = upstream.provider.api_key.reveal()
-    if len(key) < 8:
-        return failed
-    reply = failed.reply
-    headers = {name: value.replace(key, "[key]") for name, value in reply.headers.items()}
-    return replace(failed, reply=Reply(reply.status, headers, redact_key(reply.body, upstream)))
-
-
-def redact_key(data: bytes, upstream: Upstream) -> bytes:
-    """Some servers repeat the provider's key in an error. The client must not see it."""
-    key = upstream.provider.api_key.reveal().encode()
-    if len(key) < 8:
-        return data
-    if data.find(b"\\") >= 0:  # it may be written with escapes of JSON
-        letters = (rb"(?:\\?%b|\\u00%02x)" % (re.escape(key[at : at + 1]), key[at]) for at in range(len(key)))
-        return re.sub(b"(?i:" + b"".join(letters) + b")", b"[key]", data)
-    return data.replace(key, b"[key]")
+def _make_final(failed: AttemptFailed, tools_were_run: bool) -> AttemptFailed:
+    """Tools that were run must not run again in a retry."""
+    return replace(failed, can_retry=False, can_fall_back=False) if tools_were_run else failed
 
 
 async def _read_whole_response(
@@ -272,13 +271,26 @@ async def _read_whole_response(
     )
     try:
         if prepared.is_passthrough and not is_stream:
-            return _pass_response(call, upstream, headers, data)
+            passed = _pass_response(call, upstream, headers, data)
+            if record.reservation is not None:
+                await _note_least(call, prepared, data)
+            return passed
         exchange = prepared.exchange
         translate = exchange.translate_streamed_response if is_stream else exchange.translate_response
-        translation = await run_by_size(len(data), partial(translate, data))
+        translation = await run_by_size(_weigh_answer(exchange, data), partial(translate, data))
     except Malformed as bad:
         return error_replies.unreadable_response(call, upstream, bad)
     call.runtime.telemetry.end_call(record, exchange.last_usage(translation.usage))
+    if record.reservation is not None:
+        await _note_least(call, prepared, data)
+    return await _make_translated_reply(call, prepared, headers, translation)
+
+
+async def _make_translated_reply(
+    call: GatewayRequest, prepared: PreparedRequest, headers: Mapping[str, str], translation: Translation
+) -> Reply | AttemptFailed:
+    """Record what a translated answer says, and store what has to be."""
+    upstream, exchange, record = prepared.upstream, prepared.exchange, call.record
     record.usage, record.response_model = translation.usage, translation.model
     record.finish_reasons = translation.finishes
     record.set_tool_calls(translation.called_tools, exchange.client_tool_name)
@@ -297,6 +309,21 @@ async def _read_whole_response(
     return reply if failure is None else error_replies.provider_error(failure, reply)
 
 
+async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: bytes) -> None:
+    """Note what the last call must have used, for limits: some servers say no usage, or one that cannot be."""
+    record = call.record
+    call.runtime.telemetry.end_call(record, None)  # if it was not read
+    last = record.call_usages[-1] if record.call_usages else None
+    if last is None or not counts_use(record):
+        return
+    if last.usage is not None and is_believable(last.usage.input) and is_believable(last.usage.output):
+        return
+    codec, body = prepared.upstream.codec, prepared.body
+    sent = await run_by_size(len(body), partial(estimate_request_tokens, codec, body))
+    made = await run_by_size(len(data), partial(estimate_answer_tokens, codec, data))
+    last.least = Usage(sent, made)
+
+
 def _describe_unread_response(
     call: GatewayRequest, upstream: Upstream, error: TransportError | Failure
 ) -> AttemptFailed:
@@ -312,7 +339,9 @@ async def _complete_rounds(
     exchange = prepared.exchange
     while True:
         try:
-            rounds = exchange.add_round(data, _looks_like_stream(data))
+            rounds = await run_by_size(
+                _weigh_answer(exchange, data), partial(exchange.add_round, data, _looks_like_stream(data))
+            )
         except Malformed:
             return data
         if rounds is None or not rounds.needs_next_round:
@@ -320,6 +349,8 @@ async def _complete_rounds(
                 exchange.keep_pending_results(await run_leftover_tool_calls(call, rounds))
             return data
         call.runtime.telemetry.end_call(call.record, rounds.round_usage)
+        if call.record.reservation is not None:
+            await _note_least(call, prepared, data)
         response = await ask_next_round(call, prepared, rounds, partial(exchange.next_request, rounds))
         if isinstance(response, (TransportError, Failure)):
             return response
@@ -327,6 +358,14 @@ async def _complete_rounds(
         if isinstance(read, TransportError):
             return read
         data = read
+
+
+SEARCHED_WEIGHT = 8
+"""A text that is searched for calls takes longer to read: a mark in it takes as long as a hundred letters."""
+
+
+def _weigh_answer(exchange: Exchange, data: bytes) -> int:
+    return len(data) * (SEARCHED_WEIGHT if exchange.repairs_answers else 1)
 
 
 def _looks_like_stream(data: bytes) -> bool:
@@ -367,7 +406,7 @@ def _pass_response(
 
 
 async def _start_stream(
-    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
+    call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse, ends: float
 ) -> StartedStream | AttemptFailed:
     """Wait for the first content of a stream. Until then another provider can still be asked."""
     headers = client_response_headers(call, prepared.upstream, response.headers, prepared.loss_codes)
@@ -377,7 +416,7 @@ async def _start_stream(
     stream.describe_failure = partial(error_replies.name_provider, prepared.upstream)
     started = StartedStream(prepared, response, stream, headers)
     if is_stream or translated is None:
-        failed = await _wait_for_content(call, started)
+        failed = await _wait_for_content(call, started, ends)
     else:
         failed = await _stream_whole_response(call, started, translated)
     if failed is None and stream.failure is not None:
@@ -385,12 +424,12 @@ async def _start_stream(
         failed = error_replies.provider_failure(call, prepared.upstream, stream.failure, headers)
     if failed is not None:
         response.abort()
-        end_stream_call(call, started)
+        await end_stream_call(call, started)
         return failed
     return started
 
 
-def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
+async def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
     """The call whose stream was read has ended, or is given up: record what it has used. Where the provider has not
     said all of it, because the stream was cut or because it never does, the rest is estimated."""
     telemetry, record, stream = call.runtime.telemetry, call.record, started.stream
@@ -400,20 +439,29 @@ def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
     is_refused = stream.failure is not None and stream.failure.kind not in error_replies.BROKEN_ANSWER_KINDS
     if is_refused and usage is None and not length:
         telemetry.drop_call(record)
-    elif usage is not None and (stream.ended or stream.needs_next_round):
-        telemetry.end_call(record, usage)
-    else:
-        output = estimate_text_tokens(length)
-        if usage is None:
-            usage = Usage(estimate_body_tokens(started.request.body), output)
-        elif output > usage.output:  # Anthropic says the input when the stream starts
-            usage = replace(usage, output=output, total=None)
-        telemetry.end_call(record, usage, is_estimated=True)
+        return
+    usage = usage if usage is not None and is_possible(usage) else None
+    usage, is_estimated = usage or Usage(), usage is None
+    if not is_believable(usage.input):
+        codec, body = started.request.upstream.codec, started.request.body
+        sent = await run_by_size(len(body), partial(estimate_request_tokens, codec, body))
+        usage, is_estimated = replace(usage, input=sent, total=None), True
+    has_end = stream.ended or stream.needs_next_round
+    made = estimate_text_tokens(length)
+    if not is_believable(usage.output) and (made or usage.output):
+        usage, is_estimated = replace(usage, output=made, total=None), True
+    elif not has_end:  # Anthropic says the input when the stream starts
+        usage, is_estimated = replace(usage, output=max(usage.output, made), total=None), True
+    telemetry.end_call(record, usage, is_estimated)
 
 
-async def _wait_for_content(call: GatewayRequest, started: StartedStream) -> AttemptFailed | None:
+async def _wait_for_content(call: GatewayRequest, started: StartedStream, ends: float) -> AttemptFailed | None:
+    """Until `ends` the first byte must have come. Later ones, until there is content, may also come after the start."""
     response, stream, clock = started.response, started.stream, call.clock
     deadline = 0.0
+    if ends != math.inf and not await response.wait_for_data(ends - clock()):
+        silent = TransportError("first-byte-timeout", "the head of its stream came, and nothing after it")
+        return error_replies.transport_error(call, started.request.upstream, silent)
     while not stream.has_content and stream.failure is None:
         if deadline and not await response.wait_for_data(deadline - clock()):
             return None
@@ -459,9 +507,11 @@ async def ask_next_round(
     if ended is not None:
         return ended
     results = await _run_round(call, rounds)
-    if isinstance(results, TransportError):
+    if isinstance(results, (TransportError, Failure)):
         return results
-    send = partial(_send_round, call, prepared, write(results))
+    size = len(prepared.body) + sum(map(_count_characters, results))
+    body = await run_by_size(size, partial(write, results))
+    send = partial(_send_round, call, prepared, body)
     response = await send()
     for number in range(call.runtime.config.server.retries):
         if not isinstance(response, Failure) or response.kind not in error_replies.RETRYABLE_KINDS:
@@ -474,24 +524,30 @@ async def ask_next_round(
 
 
 async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
-    upstream = prepared.upstream
-    response = await send_call(call, upstream, body)
+    upstream, prepared.body = prepared.upstream, body
+    if call.stream and counts_use(call.record):
+        _ask_for_usage(call, prepared)
+    response = await send_call(call, upstream, prepared.body)
     if isinstance(response, TransportError):
         return error_replies.transport_failure(upstream, response)
     if response.status < 300:
         return response
     read = await response.read(MAX_RESPONSE)
-    data = b"" if isinstance(read, TransportError) else redact_key(read, upstream)
+    data = b"" if isinstance(read, TransportError) else read
     error = prepared.exchange.translate_error(data, response.status, response.headers)
     return error.failure or Failure("upstream", "", 502)
 
 
-async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...] | TransportError:
+async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...] | TransportError | Failure:
     """The results of a round. An error if the answer takes too many rounds."""
     if not rounds.intercepted:
         if rounds.resumptions < MAX_PAUSES:
             return ()
         return TransportError("protocol", f"the answer paused more than {MAX_PAUSES} times")
+    if rounds.removed_rounds >= REFUSED_ROUNDS and (tool := rounds.removed_tool):
+        # Not an error after which clients ask again by themselves: the model would insist again.
+        what = f"the model insists on the tool `{tool}`, which the rules of this gateway ([[policy]]) have removed"
+        return Failure("unprocessable", f"{what}: it called it {REFUSED_ROUNDS + 1} times", 422)
     limit = call.gateway_tools.max_rounds if call.gateway_tools is not None else MAX_PAUSES
     if rounds.resumptions >= limit + REFUSED_ROUNDS:
         return TransportError("protocol", f"the model still calls tools after {limit} rounds of tool calls")
@@ -512,4 +568,13 @@ async def _run_tool_calls(call: GatewayRequest, rounds: Rounds, over_limit: bool
     call.record.add_tool_runs(calls, results)
     if call.image_model and call.image_describer is not None:
         results = await call.image_describer.describe_results(call, call.image_model, results)
-    return rounds.complete_results(results, over_limit)
+    # A search reads the words of all tools when it is first used, and there may be thousands.
+    size = LARGE_BODY if rounds.tool_search is not None else 0
+    return await run_by_size(size, partial(rounds.complete_results, results, over_limit))
+
+
+def _count_characters(result: Result) -> int:
+    texts = (
+        part.text if isinstance(part, Text) else part.data for part in result.content if isinstance(part, Text | Media)
+    )
+    return sum(map(len, texts))

@@ -48,8 +48,11 @@ TRANSPORT_ERROR_REPLIES: Mapping[str, tuple[str, int, bool]] = {
     "connect-timeout": ("deadline", 504, True),
     "first-byte-timeout": ("deadline", 504, False),
     "idle-timeout": ("deadline", 504, False),
+    "answer-timeout": ("deadline", 504, False),
 }
 """A transport error as the client sees it (kind and status), and whether to ask the same provider again."""
+SILENCES = frozenset({"connect-timeout", "first-byte-timeout"})
+"""Transport errors of a provider that says nothing at all: another one is asked before it is waited for again."""
 OWN_LIMITS = frozenset({"out-of-descriptors", "out-of-memory"})
 """Transport errors that are limits of the gateway itself."""
 ATTEMPT_OUTCOMES = frozenset(TRANSPORT_ERROR_REPLIES) | {"invalid_answer", "redirection", "provider_key_missing"}
