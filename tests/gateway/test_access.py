@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENT_KEY,
     CLIENTS,
@@ -24,8 +28,10 @@ from gateway.raw_exchange import (
     answer,
     ask,
     begun,
+    body_of,
     call,
     error_of,
+    frames,
     open_call,
     path_of,
     play_script,
@@ -36,8 +42,11 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
+from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
+from toolwire.gateway.config.client_keys import CHALLENGE_HEADER, PROOF_HEADER, KeyChallenge
+from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 NARROW_KEY = "tw-narrow-key-0123456789"
@@ -123,6 +132,24 @@ def test_nothing_but_life_is_shown_without_a_key(keyed: Served, path: str) -> No
     assert ask(keyed.port, "GET", path).status == 401
     assert ask(keyed.port, "GET", "/livez").status == 200
     assert ask(keyed.port, "GET", "/readyz").status == 200
+
+
+def test_a_gateway_proves_that_it_knows_a_key_without_being_sent_it(keyed: Served) -> None:
+    def prove(header: str) -> str:
+        got = ask(keyed.port, "GET", "/livez", headers={CHALLENGE_HEADER: header})
+        assert got.status == 200
+        return got.headers.get(PROOF_HEADER, "")
+
+    for key in (CLIENT_KEY, NARROW_KEY):
+        first, second = KeyChallenge(key), KeyChallenge(key)
+        assert first.is_answered_by(prove(first.header))
+        assert not second.is_answered_by(prove(first.header)), "an answer is for one question"
+        start, nonce, signed = first.header.split()
+        assert prove(f"{start} {nonce} {KeyChallenge('other').header.split()[2]}") == "", "who asks must know the key"
+        assert not first.is_answered_by(signed)
+    other = KeyChallenge("tw-other-0123456789-0123456789")
+    for text in (other.header, "", "x", f"{first.header} x", first.header.upper(), "0" * 8000):
+        assert prove(text) == ""
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -457,6 +484,107 @@ def test_a_key_that_is_repeated_late_in_a_stream(open_: Served, client: str, pro
     assert PROVIDER_KEY.encode() not in data
 
 
+def write_with_key(provider: str, stream: bool, written: str) -> bytes:
+    """The bytes of an answer that has this text in one piece."""
+    whole_body = encode_json(body_of(provider, ScriptedAnswer("MARK"))).encode()
+    data = b"".join(frames(provider, "MARK")) if stream else whole_body
+    for piece in (b'"MARK"', b'"MA"'):  # a stream says it in pieces: the first one gets all
+        data = data.replace(piece, f'"a {written} z"'.encode())
+    return data
+
+
+WRITTEN = {
+    "plain": PROVIDER_KEY,
+    "escaped": "".join(f"\\u{ord(letter):04X}" for letter in PROVIDER_KEY),
+    "partly escaped": PROVIDER_KEY.replace("-", "\\u002d"),
+    "base64": base64.b64encode(f"user:{PROVIDER_KEY}".encode()).decode(),
+    "spelled": PROVIDER_KEY,
+}
+
+
+@parametrize_pairwise(
+    {
+        "client,provider": list(itertools.product(CLIENTS, PROVIDERS)),
+        "written": WRITTEN.keys(),
+        "stream": WHOLE_OR_STREAM,
+    }
+)
+def test_a_key_that_a_provider_repeats_in_an_answer_is_not_shown(
+    open_: Served, client: str, provider: str, written: str, stream: bool
+) -> None:
+    data = write_with_key(provider, stream, WRITTEN[written])
+    if written == "spelled" and stream:  # in several events
+        data = b"".join(frames(provider, f"a {PROVIDER_KEY} z"))
+        assert data.count(PROVIDER_KEY.encode()) == (4 if provider == "openai-responses" else 0)
+    kind = "text/event-stream" if stream else "application/json"
+    pieces = [data[at : at + 3] for at in range(0, len(data), 3)]
+    scene = open_.scene(
+        provider,
+        answer(200, data, kind, x_request_id=PROVIDER_KEY, anthropic_note=PROVIDER_KEY, openai_note=PROVIDER_KEY),
+        write_chunked(*pieces) if stream else answer(200, gzip.compress(data), kind, content_encoding="gzip"),
+    )
+    for _ in range(2):
+        got = call(open_, client, scene.model, stream)
+        assert got.status == 200
+        assert text_of(client, got, stream).startswith("a ")
+        shown = f"{text_of(client, got, stream)} {got.data.decode()} {dict(got.headers)}"
+        assert PROVIDER_KEY not in shown
+        assert WRITTEN[written] not in shown
+        assert PROVIDER_KEY not in json.dumps(open_.line(got.id))
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_key_that_is_repeated_at_an_endpoint_that_is_only_forwarded(open_: Served, status: int) -> None:
+    body = encode_json({"data": [], "key": PROVIDER_KEY}).encode()
+    pieces = b"".join(b"%x\r\n%b\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
+    head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\nopenai-note: %b\r\ntransfer-encoding: chunked\r\n\r\n"
+    scene = open_.scene("openai-chat", head % (status, PROVIDER_KEY.encode()) + pieces + b"0\r\n\r\n")
+    got = ask(open_.port, "POST", "/v1/embeddings", encode_json({"model": scene.model, "input": "x"}).encode())
+    assert got.status == status
+    assert got.json() == {"data": [], "key": "[key]"}
+    assert PROVIDER_KEY not in str(dict(got.headers))
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_the_clients_own_key_is_not_in_the_log(tmp_path: Path, log_format: str) -> None:
+    """In every place of a request: path, query, user agent, ids, the model, tools, calls and their results."""
+    settings = f'retries = 0\ncooldown_after = 100000\nlog_level = "debug"\nlog_bodies = true\nlog_format = "{log_format}"\n{KEYS}'
+    with stage(tmp_path, settings) as served:
+        long = "x" * 190
+        for shown in SHOWN.values():
+            headers, query = shown(CLIENT_KEY)
+            said = ScriptedAnswer(
+                CLIENT_KEY, (("run", {"command": f"curl -H {CLIENT_KEY}", "more": long + CLIENT_KEY}),)
+            )
+            scene = served.scene("openai-chat", answer(200, encode_json(body_of("openai-chat", said)).encode()))
+            fields = {
+                "model": scene.model,
+                "user": CLIENT_KEY,
+                "tools": [{"type": "function", "function": {"name": CLIENT_KEY, "parameters": {}}}],
+                "messages": [
+                    {"role": "user", "content": f"my key is {CLIENT_KEY}"},
+                    {"role": "assistant", "tool_calls": [{"id": CLIENT_KEY, "type": "function", "function": {"name": "run", "arguments": json.dumps({"a": f"{long[:-5]}{CLIENT_KEY}", "b": CLIENT_KEY})}}]},
+                    {"role": "tool", "tool_call_id": CLIENT_KEY, "content": CLIENT_KEY},
+                ],
+            }  # fmt: skip
+            more = {"user-agent": f"{CLIENT_KEY}/1.0", "x-request-id": CLIENT_KEY, "x-claude-code-agent-id": CLIENT_KEY}
+            for path, body in (
+                ("/v1/chat/completions", fields),
+                ("/v1/chat/completions", {**fields, "model": CLIENT_KEY}),
+                (f"/v1/{CLIENT_KEY}/{base64.b64encode(CLIENT_KEY.encode()).decode()}", {}),
+                (f"/v1beta/models/{CLIENT_KEY}:generateContent", {"contents": [{"parts": [{"text": "x"}]}]}),
+            ):
+                got = ask(served.port, "POST", f"{path}?{query}", encode_json(body).encode(), {**headers, **more})
+                assert got.headers["x-request-id"] != CLIENT_KEY
+    lines = ""
+    while not served.lines.empty():
+        lines += served.lines.get()
+    assert lines.count("client_request") >= 2 * len(SHOWN)
+    assert CLIENT_KEY not in lines
+    assert CLIENT_KEY[:8] not in lines  # also not the start of it, where a text is shortened
+    assert base64.b64encode(CLIENT_KEY.encode()).decode() not in lines
+
+
 def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFactory) -> None:
     with stage(
         tmp_path_factory.mktemp("secret"),
@@ -476,7 +604,7 @@ def test_no_key_in_anything_that_is_written(tmp_path_factory: pytest.TempPathFac
         seen.append(ask(served.port, "GET", f"/nowhere/{CLIENT_KEY}?key={CLIENT_KEY}"))
         for got in seen:
             assert PROVIDER_KEY not in f"{dict(got.headers)} {got.data!r}"
-        lines = "".join(served.lines.get(timeout=10) for _ in range(len(seen)))
+        lines = "".join(served.lines.get(timeout=PATIENCE) for _ in range(len(seen)))
         while not served.lines.empty():
             lines += served.lines.get()
         assert PROVIDER_KEY not in lines

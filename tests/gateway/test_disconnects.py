@@ -11,7 +11,6 @@ import pytest
 
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDERS,
     RawConnection,
     ScriptedConnection,
@@ -25,6 +24,7 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
+from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 PAIRS = pytest.mark.parametrize(

@@ -3,11 +3,12 @@ that they hand to each other: the client's request, the prepared request for a p
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar, final
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from toolwire.core.codec import NO_FACTS, Codec, EndpointMatch, ModelFacts, Pass
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Ledger
+from toolwire.core.method_cache import cache_method
 from toolwire.gateway.config.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.models.loopback.model import LoopbackAnswer
@@ -76,6 +78,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """The same for requests with a signature store."""
     needs_credential_check: bool
     """The key is missing, or comes from the client."""
+    hidden_keys: tuple[str, ...]
+    """Its own keys, which are removed from what it sends."""
     max_tools: int | None
     """How many tools the model takes; None for any number."""
     repairs_only_calls: bool
@@ -138,8 +142,11 @@ class Runtime:
         self.set_envelope_keys(envelope_keys)
         self.has_accounts = any(provider.accounts for provider in config.providers.values())
         """Has any provider several accounts?"""
-        self.upstream_for = lru_cache(_MAX_CACHED)(self._build_upstream)
-        self._upstream_pair = lru_cache(_MAX_CACHED)(self._build_upstream_pair)
+        self.upstream_for = cache_method(self._build_upstream, _MAX_CACHED)
+        self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
+        self.resolved_heads: WeakKeyDictionary[HeadKey, ResolvedHead] = WeakKeyDictionary()
+        """What the heads of open connections say. It is here, because an idle connection may outlive a configuration,
+        and must not keep it alive."""
 
     def set_envelope_keys(self, keys: EnvelopeKeys | None) -> None:
         """The key in a store that several gateways share is loaded after the runtime was made."""
@@ -221,6 +228,7 @@ class Runtime:
             options=options,
             state_options=replace(options, has_memory=True),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
+            hidden_keys=provider.secrets,
             max_tools=codec.constraints.max_tools(model),
             repairs_only_calls=chosen_format is None,
             prompt_if_refused=tool_prompt if tools == "auto" else "",
@@ -277,12 +285,19 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     subagent: str
     request_id: str
     """The client's own id of the request, if it sent a usable one."""
+    path: str
+    user_agent: str
+    """These two, as they are recorded: without the client's keys."""
+    secrets: tuple[str, ...]
+    """The keys that the client has sent."""
     upstream_headers: UpstreamHeaders
     """The headers that upstreams got for it: those that depend on the body, and all."""
 
 
-ResolvedHeads: TypeAlias = dict[Runtime, ResolvedHead]
-"""A resolved head, under the current configuration."""
+class HeadKey:
+    """Requests with equal heads on one connection have the same one."""
+
+    __slots__ = ("__weakref__",)
 
 
 class GatewayRequest(Struct, eq=False):
@@ -330,6 +345,8 @@ class GatewayRequest(Struct, eq=False):
     """The gateway has asked for token counts in the stream, and the client has not: it does not get them."""
     strip_seals: bool = False
     """Leave the seals out: the provider has refused one."""
+    max_attempt_seconds: float = math.inf
+    """How long an attempt may wait for the first byte, because another provider can be asked."""
     model_output_limit: int | None = None
     """The most output tokens that the model can give, where its provider has said so."""
     prompts_tools: bool = False

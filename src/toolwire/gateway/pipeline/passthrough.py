@@ -11,11 +11,13 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from toolwire.core.codec import PassthroughEndpoint
-from toolwire.core.ir import Failure
+from toolwire.core.ir import Failure, Usage
+from toolwire.core.json_values import Malformed, decode, json_pointer
+from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_believable
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.accounts import find_account, target_account
-from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, redact_key, send_call, send_request
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_call, send_request
 from toolwire.gateway.pipeline.gateway_request import (
     GatewayRequest,
     PassthroughMatch,
@@ -30,10 +32,12 @@ from toolwire.gateway.pipeline.provider_objects import ProviderObjects
 from toolwire.gateway.pipeline.route import Target, keep_allowed, strip_collection
 from toolwire.gateway.pipeline.upload_sessions import UploadSession
 from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.server.inner_keys import find_unjudged_tools
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.server.request_target import find_steering_key
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.gateway.usage.forwarded_usage import TAIL_SIZE, find_usage
+from toolwire.gateway.usage.limits import counts_use
 
 PASSED_HEADERS = frozenset(
     {"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"}
@@ -77,6 +81,7 @@ async def pass_request_through(
         _refuse_query(request)
         or _refuse_endpoint(call, endpoint, named, provider)
         or await _refuse_inner_models(call, named)
+        or await _refuse_unjudged_tools(call, endpoint, body)
         or await objects.refuse_endpoint(call, match, provider)
         or await objects.refuse_body(call, match, provider, content_type, body)
     )
@@ -94,18 +99,24 @@ async def pass_request_through(
     refused_by_limit = await _reserve_limits(call, endpoint, target, body)
     if refused_by_limit is not None:
         return refused_by_limit
-    rewritten = named.rewrite_body(target.model)
-    return await _send_request(call, request, match, objects, upstream, session, rewritten)
+    call.body = named.rewrite_body(target.model)
+    return await _send_request(call, request, match, objects, upstream, session)
 
 
 async def _reserve_limits(
     call: GatewayRequest, endpoint: PassthroughEndpoint, target: Target, body: bytes
 ) -> Reply | None:
-    """Requests that use a model count, like those that are translated."""
+    """Every request to a provider counts as one, and those that say their tokens count like translated ones."""
     limits = call.runtime.limits
-    if limits is None or not (endpoint.runs_models or endpoint.model_place):
+    if limits is None:
         return None
-    refusal = await limits.reserve(call.record, target.provider, target.model, body)
+    cost = endpoint.find_cost(call.record.method)
+    if cost in ("input", "tokens"):
+        max_output = 0 if cost == "input" else None
+        asked = (target.provider, target.model, call.client_codec, body, max_output)
+        refusal = await limits.reserve(call.record, *asked)
+    else:
+        refusal = await limits.reserve_request(call.record, target.provider, target.model)
     return error_replies.limit_error(call, refusal).reply if refusal is not None else None
 
 
@@ -116,13 +127,12 @@ async def _send_request(
     objects: ProviderObjects,
     upstream: Upstream,
     session: UploadSession | None,
-    body: bytes,
 ) -> Reply | None:
     codec = call.client_codec
     upstream = upstream if session is None else replace(upstream, path=session.target)
-    is_billed = request.method == "POST" and match.endpoint.model_place != "" and not match.endpoint.is_free
+    is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(request.method) != "free"
     send = send_call if is_billed else send_request
-    response = await send(call, upstream, body, request.method)
+    response = await send(call, upstream, call.body, request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     headers = await objects.uploads.adapt_headers(
@@ -149,12 +159,12 @@ async def _return_response(
         data = await response.read(MAX_RESPONSE)
         if isinstance(data, TransportError):
             return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
-        return Reply(response.status, headers, redact_key(data, upstream))
+        return Reply(response.status, headers, data)
     if objects.notes(provider) and (endpoint.objects == "create" or endpoint.names_objects):
         return await _note_objects(call, match, objects, upstream, response, headers)
     if objects.notes(provider) and request.method == "DELETE":
         await objects.note_deleted(call, match, provider)
-    await _relay_response(call, request, upstream, response, headers)
+    await _relay_response(call, request, endpoint, upstream, response, headers)
     return None
 
 
@@ -193,11 +203,11 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     data = await response.read(MAX_RESPONSE)
     if isinstance(data, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, data), upstream)
-    end_forwarded_call(call, data)
+    end_forwarded_call(call, data, estimate_text_tokens(len(data)))
     if response.status in (404, 405, 501):
         return None
     headers = client_response_headers(call, upstream, response.headers, ())
-    return Reply(response.status, headers, data if response.status < 300 else redact_key(data, upstream))
+    return Reply(response.status, headers, data)
 
 
 def _make_upstream(
@@ -269,6 +279,22 @@ async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failu
     return await run_by_size(len(body), lambda: router.refuse_inner_models(body, named.name, key, has_outer))
 
 
+async def _refuse_unjudged_tools(call: GatewayRequest, endpoint: PassthroughEndpoint, body: bytes) -> Failure | None:
+    """Rules for tools are not applied to what is only forwarded: where there are some, it cannot have tools. Uploads
+    are files."""
+    if not call.runtime.policy.rules or not body.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
+        return None
+    try:
+        found = await run_by_size(len(body), lambda: find_unjudged_tools(decode(body, max_bytes=len(body))))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    if found is None:
+        return None
+    what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to tools at this endpoint"
+    place = json_pointer(found)
+    return Failure("permission", f"{what}; leave `{place}` out", 403, param=place)
+
+
 def _refuse_endpoint(
     call: GatewayRequest, endpoint: PassthroughEndpoint, named: NamedModel, provider: Provider
 ) -> Failure | None:
@@ -285,21 +311,28 @@ def _refuse_endpoint(
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    limits = call.runtime.limits
-    if endpoint.hides_usage and call.record.method == "POST" and limits is not None:
-        return limits.refuse_uncounted(call.record, provider)
-    return None
+    limits, cost = call.runtime.limits, endpoint.find_cost(call.record.method)
+    if limits is None or cost not in ("", "storage"):
+        return None
+    # What it runs besides may be of any model.
+    model = "" if endpoint.runs_models else call.record.model
+    return limits.refuse_uncounted(call.record, provider, model, uses_tokens=not cost)
 
 
 # --- the response ---
 
 
-def end_forwarded_call(call: GatewayRequest, end: bytes) -> None:
-    """Record what an answer that is not read has used, as far as its end says it."""
+def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0) -> None:
+    """Record what an answer that is not read has used, as far as its end says it. For limits: else at least what was
+    sent, and what the client has seen."""
     record = call.record
-    if record.open_call is not None:
-        record.usage = find_usage(end[-TAIL_SIZE:])
-        call.runtime.telemetry.end_call(record, record.usage)
+    if record.open_call is None:
+        return
+    usage = find_usage(end[-TAIL_SIZE:])
+    record.usage = usage if usage is not None and is_believable(usage.input) else None
+    call.runtime.telemetry.end_call(record, record.usage)
+    if record.usage is None and counts_use(record):
+        record.call_usages[-1].least = Usage(estimate_body_tokens(call.body), visible_tokens)
 
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
@@ -311,6 +344,7 @@ def _passed_headers(call: GatewayRequest, upstream: Upstream, response: Upstream
 async def _relay_response(
     call: GatewayRequest,
     request: ClientRequest,
+    endpoint: PassthroughEndpoint,
     upstream: Upstream,
     response: UpstreamResponse,
     headers: Mapping[str, str],
@@ -318,7 +352,8 @@ async def _relay_response(
     record = call.record
     record.status = response.status
     await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
-    end = b""
+    end, size, frames = b"", 0, 0
+    has_text = endpoint.cost == "tokens" and counts_use(record)
     try:
         while True:
             data = await response.read_chunk()
@@ -327,9 +362,11 @@ async def _relay_response(
                 request.abort()
                 return
             end = end[-TAIL_SIZE:] + data
+            if has_text:  # each event of a stream has at least a token
+                size, frames = size + len(data), frames + data.count(b"data:")
             await request.send_body(data, more=bool(data))
             if not data:
-                end_forwarded_call(call, end)
                 return
     finally:
         response.abort()
+        end_forwarded_call(call, end, frames or estimate_text_tokens(size))

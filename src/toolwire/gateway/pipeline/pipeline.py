@@ -192,7 +192,8 @@ class Pipeline:
         limits = self.runtime.limits
         if limits is None:
             return None
-        refusal = await limits.reserve(call.record, target.provider, target.model, call.body)
+        asked = (target.provider, target.model, call.client_codec, call.body, target.max_output_tokens)
+        refusal = await limits.reserve(call.record, *asked)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
     async def _check_limits(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
@@ -216,21 +217,37 @@ class Pipeline:
             available = tuple(awake) or targets[:1]  # if all are cooling down, asking one is better than not trying
         deadline, limits = started + self._max_seconds, self.runtime.limits
         first_failure: AttemptFailed | None = None
+        silent: tuple[str, str] | None = None
         for number, target in enumerate(available, 1):
+            later, key = available[number:], (target.provider.name, target.model)
+            others = _list_others(target, later)
+            if others and key == silent:
+                continue  # another account of a provider that says nothing
+            call.max_attempt_seconds = self._share_time(call, len(others), deadline)
             refused = None
-            if limits is not None and not limits.is_reserved(call.record, target.provider, target.model):
+            if limits is not None and not limits.is_reserved(
+                call.record, target.provider, target.model, len(call.body)
+            ):
                 refused = await self.reserve_limits(call, target)
             answer = refused or await self._try_target(call, target)
             if type(answer) is AttemptFailed:
-                following = available[number] if number < len(available) else None
-                answer = await self._retry_target(call, target, answer, following, deadline)
+                answer = await self._retry_target(call, target, answer, later, deadline)
             if type(answer) is not AttemptFailed:
                 return answer
             if first_failure is None or _ends_sooner(answer, first_failure, target.provider, available[0].provider):
                 first_failure = answer
-            if not answer.can_fall_back or call.clock() >= deadline:
+            if not answer.can_fall_back or (not others and call.clock() >= deadline):
                 break
+            silent = key if answer.failure.code in error_replies.SILENCES else silent
         return first_failure or answer
+
+    def _share_time(self, call: GatewayRequest, others: int, deadline: float) -> float:
+        """Seconds for the first byte of a target, if so many others can be asked after it; the last has no such limit.
+        The targets share the time for the first byte of a stream. A whole answer has none until the model has thought
+        and written all of it, so there each may take all of the time."""
+        if not others or not call.stream:
+            return self._max_seconds if others else math.inf
+        return max(deadline - call.clock(), self._max_seconds / 2) / (others + 1)
 
     def _expand_accounts(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         """The targets with the accounts of their providers: another account is tried before the next provider."""
@@ -265,7 +282,8 @@ class Pipeline:
         prepared = await prepare_request(call, upstream)
         if self._has_keys and type(prepared) is TranslatedRequest:
             prepared = await self._refuse_translated(call, prepared) or prepared
-        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
+        seconds = call.max_attempt_seconds
+        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared, seconds)
         self._record_attempt(call, target, answer, started)
         return answer
 
@@ -305,15 +323,22 @@ class Pipeline:
             self.runtime.health.record_session(account.name, session, account.account, first.account)
 
     async def _retry_target(
-        self, call: GatewayRequest, target: Target, failed: AttemptFailed, following: Target | None, deadline: float
+        self,
+        call: GatewayRequest,
+        target: Target,
+        failed: AttemptFailed,
+        later: tuple[Target, ...],
+        deadline: float,
     ) -> AttemptAnswer:
-        """Ask the same target again, where that may help and there is time. `following` is the next one to ask."""
+        """Ask the same target again, where that may help and there is time. `later` are the next ones to ask."""
+        following = later[0] if later else None
         answer = await self._retry_with_changed_request(call, target, failed)
         for number in range(self.runtime.config.server.retries):
             if not isinstance(answer, AttemptFailed) or not answer.can_retry:
                 break
             if following is not None and (
                 answer.failure.retry_after is not None
+                or (answer.failure.code in error_replies.SILENCES and _list_others(target, later))
                 or (answer.failure.kind in ACCOUNT_FAILURES and following.provider.name == target.provider.name)
             ):
                 break  # the next target can be asked at once
@@ -393,6 +418,11 @@ class Pipeline:
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._mcp_servers.find_substitutes(wanted, client)
         call.gateway_tools = self._mcp_servers.make_interceptor(client, substitutes)
+
+
+def _list_others(target: Target, later: tuple[Target, ...]) -> set[tuple[str, str]]:
+    """Providers and models that can be asked after this one, without other accounts of the same."""
+    return {(one.provider.name, one.model) for one in later} - {(target.provider.name, target.model)}
 
 
 def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider, first_account: Provider) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -96,12 +96,14 @@ async def _describe_images(call: GatewayRequest, exchange: Exchange, stored: Map
 
 async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
     """Raises Malformed if rules or limits would judge another value than a provider of this protocol may read."""
-    is_judged = bool(exchange.options.policy) or upstream.options.max_output_tokens is not None
+    rules = exchange.options.policy
+    is_judged = bool(rules) or upstream.options.max_output_tokens is not None
     if is_judged and not exchange.is_cross_protocol:
-        has_rules = bool(exchange.options.policy)
-        await run_by_size(
-            len(call.body), lambda: check_inner_keys(decode(call.body, max_bytes=len(call.body)), has_rules)
-        )
+        await run_by_size(len(call.body), lambda: _check_body(call.body, rules))
+
+
+def _check_body(body: bytes, rules: Sequence[Rule]) -> None:
+    check_inner_keys(decode(body, max_bytes=len(body)), bool(rules), any(rule.removes_tools for rule in rules))
 
 
 def _refuse_translation(
@@ -218,7 +220,7 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Fa
     if not rules:
         return body_with_upstream_model(call, upstream)
     try:
-        check_inner_keys(decode(call.body, max_bytes=len(call.body)))
+        _check_body(call.body, rules)
         translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body)
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)

@@ -15,7 +15,6 @@ from toolwire.gateway.pipeline import error_replies
 from toolwire.gateway.pipeline.attempt import (
     ask_next_round,
     end_stream_call,
-    redact_key,
     run_leftover_tool_calls,
 )
 from toolwire.gateway.pipeline.gateway_request import (
@@ -32,8 +31,11 @@ from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.gateway.usage.amounts import cost_header
+from toolwire.gateway.usage.limits import counts_use
 from toolwire.translation.streaming import StreamTranslation
 
+USAGE_SECONDS = 1.0
+"""How long a stream is read at most that a limit counts, for its usage, after its client has left."""
 HEARTBEAT_CHECKS = 8
 """Checks in the time after which a silence needs a heartbeat. A silence may last longer by one such interval."""
 _NO_HEADERS: Mapping[str, str] = {}
@@ -77,7 +79,14 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     if call.record.capture is not None:
         response, budget = call.record.capture.client_response, call.runtime.telemetry.recent
         output.write_nowait = response.copy_writes(output.write_nowait, call.clock, budget)
-    await relay_stream(call, started, output)
+    if not call.runtime.cancels_on_disconnect or not counts_use(call.record):
+        await relay_stream(call, started, output)
+        return
+    usage_wait = UsageWait(request)
+    try:
+        await relay_stream(call, started, output, usage_wait)
+    finally:
+        usage_wait.close()
 
 
 async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: Mapping[str, str]) -> ClientStream:
@@ -108,6 +117,38 @@ async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: Asy
         request.abort()
     finally:
         output.close()
+
+
+class UsageWait:
+    """Keeps a stream from being cancelled for a moment when its client leaves. Providers say what an answer has used
+    behind the last of its text: a client that always left there would be counted for that text alone, and not for the
+    thinking that nobody sees. It can leave where it asked the model to end, so no place in a stream is the end."""
+
+    def __init__(self, request: ClientRequest) -> None:
+        self._request, self._task, self._has_left = request, asyncio.current_task(), False
+        self.resume()
+        self._start_timer()
+
+    async def pause(self) -> None:
+        """What a round has used is known: no tool is run and no provider asked for a client that has left."""
+        self._request.watch_disconnect(True)
+        await asyncio.sleep(0)  # if it has, this does not return
+
+    def resume(self) -> None:
+        self._request.watch_disconnect(False)
+
+    def _start_timer(self) -> None:
+        self._timer = self._request.loop.call_later(USAGE_SECONDS / 2, self._check_client)
+
+    def _check_client(self) -> None:
+        if self._has_left and self._task is not None:
+            self._task.cancel()
+            return
+        self._has_left = self._request.is_disconnected  # maybe just now: it is cancelled the next time
+        self._start_timer()
+
+    def close(self) -> None:
+        self._timer.cancel()
 
 
 class OutputStream(Protocol):
@@ -176,7 +217,9 @@ class ClientStream:
             self._heartbeat_task.cancel()
 
 
-async def relay_stream(call: GatewayRequest, started: StartedStream, output: OutputStream) -> None:
+async def relay_stream(
+    call: GatewayRequest, started: StartedStream, output: OutputStream, usage_wait: UsageWait | None = None
+) -> None:
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(call, started)
@@ -190,7 +233,7 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
             if started.response_ended:
                 if not stream.needs_next_round:
                     break
-                failure = await _start_next_round(call, started)
+                failure = await _start_next_round(call, started, usage_wait)
                 if failure is not None:
                     write(stream.fail(failure))
                     break
@@ -201,8 +244,8 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
             if rest is not None:
                 started.response_ended = True
                 # A stream that ends too early becomes a failure here: its reader knows what its end looks like.
-                write(redact_key(stream.close(), upstream))
-            elif isinstance(stream, PassthroughStream) and stream.is_unreadable:
+                write(stream.close())
+            elif isinstance(stream, PassthroughStream) and stream.is_cut_off:
                 break
         if gate is not None:
             output.write_nowait(gate.end_stream())
@@ -212,12 +255,11 @@ async def relay_stream(call: GatewayRequest, started: StartedStream, output: Out
     finally:
         output.close()
         started.response.abort()
-        _record_stream(call, started)
+        await _record_stream(call, started)
 
 
-def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
+async def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
-    end_stream_call(call, started)
     record.usage, record.finish_reasons = stream.usage, stream.finishes
     if stream.failure is not None:
         record.failure, record.message = stream.failure.kind, stream.failure.message
@@ -227,6 +269,7 @@ def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     stream_codes = stream.ledger.codes if stream.ledger is not None else ()
     codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
     record.add_losses(codes, prepared.ledger, stream.ledger)
+    await end_stream_call(call, started)
 
 
 def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
@@ -234,7 +277,7 @@ def _repeat_failure(call: GatewayRequest, started: StartedStream) -> bytes:
     failure = started.stream.failure
     if failure is None or started.stream.has_complete_call or not call.client_codec.http.repeats_stream_failure:
         return b""
-    return redact_key(error_replies.error_reply(call.client_codec, failure).body, started.request.upstream)
+    return error_replies.error_reply(call.client_codec, failure).body
 
 
 def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | None:
@@ -265,26 +308,31 @@ def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStrea
 
 def _make_forwarder(started: StartedStream, write: Callable[[bytes], bool]) -> ChunkSink:
     """Translates and sends what comes, where it arrives: no task is woken for each piece of a stream."""
-    stream, upstream = started.stream, started.request.upstream
+    stream = started.stream
     feed = stream.feed
 
     def forward(data: bytes) -> bool:
-        out = feed(data)
+        may_continue = write(feed(data))
         if stream.failure is None:
-            return write(out)
-        may_continue = write(redact_key(out, upstream))
-        return may_continue and not (isinstance(stream, PassthroughStream) and stream.is_unreadable)
+            return may_continue
+        return may_continue and not (isinstance(stream, PassthroughStream) and stream.is_cut_off)
 
     return forward
 
 
-async def _start_next_round(call: GatewayRequest, started: StartedStream) -> Failure | None:
+async def _start_next_round(
+    call: GatewayRequest, started: StartedStream, usage_wait: UsageWait | None
+) -> Failure | None:
     stream, upstream = started.stream, started.request.upstream
     if not isinstance(stream, StreamTranslation) or stream.rounds is None:
         error = TransportError("protocol", "the answer paused and cannot go on")
         return error_replies.transport_failure(upstream, error)
-    end_stream_call(call, started)
+    await end_stream_call(call, started)
+    if usage_wait is not None:
+        await usage_wait.pause()
     response = await ask_next_round(call, started.request, stream.rounds, stream.next_request)
+    if usage_wait is not None:
+        usage_wait.resume()
     if isinstance(response, Failure):
         return response
     if isinstance(response, TransportError):
