@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import gzip
 import zlib
@@ -643,9 +644,38 @@ def test_a_provider_that_falls_silent_runs_out_of_time(run: Test, way: str) -> N
     run(test())
 
 
+@pytest.mark.parametrize("pace", ["steady", "always"])
+@pytest.mark.parametrize("between_bytes", [0, 30])
+@pytest.mark.parametrize("way", ["whole", "chunks", "poured"])
+def test_a_provider_that_never_ends_runs_out_of_time(run: Test, way: str, between_bytes: float, pace: str) -> None:
+    """However often it sends a byte: no pause is too long, and the answer is."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await peer.send(b"1\r\nx\r\n")
+                await asyncio.sleep(0.01 if pace == "steady" else 0)
+
+    async def test() -> None:
+        async with provider(script) as peer, client(between_bytes=between_bytes, whole_answer=0.3) as made:
+            answer = await asked(made, peer.address())
+            took: list[bytes] = []
+            if way == "poured":
+                fault: bytes | TransportError = await poured(answer, took, greedy=True)
+            else:
+                *_, fault = [await answer.read(LIMIT)] if way == "whole" else await drained(answer)
+            assert isinstance(fault, TransportError)
+            assert fault.kind == "answer-timeout"
+            assert fault.detail.endswith("did not finish its answer within 0.3 seconds")
+
+    run(test())
+
+
 def test_zero_is_no_deadline(run: Test) -> None:
     async def test() -> None:
-        async with provider(serving) as peer, client(connect=0, first_byte=0, between_bytes=0) as made:
+        async with provider(serving) as peer, client(connect=0, first_byte=0, between_bytes=0, whole_answer=0) as made:
             assert await (await asked(made, peer.address())).read(LIMIT) == b"ok"
             await made.close()
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.server.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.server.write_queue import WriteQueue
+from toolwire.gateway.telemetry.redact import KeyFilter, make_key_filter
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.upstream.connection import (
@@ -31,6 +35,7 @@ ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _WHOLE_SLICE, _WHOLE_STEP = 256 * 1024, 1024 * 1024
 """Bytes of input and output of one step, for a body that is read whole: some milliseconds."""
 _INPUT_SLICE = 16 * 1024
+LINE_FEED = 0x0A
 SWEEP_SECONDS = 15.0
 MAX_CACHED_HEADS = 256
 MAX_CACHED_HEAD_LENGTH = 4096
@@ -59,23 +64,31 @@ class UpstreamClient:
         self._timeouts = timeouts
 
     async def send_request(
-        self, address: Address, method: str, path: str, headers: Headers, body: bytes, unique_headers: Headers = ()
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        unique_headers: Headers = (),
+        max_seconds: float = math.inf,
     ) -> HttpResponse | TransportError:
-        """Send a request and wait for the head of the answer. Headers that differ in every request go into
-        `unique_headers`, because the encoded form of the others is cached."""
+        """Send a request and wait for the head of the answer, at most `max_seconds`. Headers that differ in every
+        request go into `unique_headers`, because the encoded form of the others is cached."""
         pool = self._pools.get(address) or self._make_pool(address)
         head = pool.request_head(method, path, tuple(headers), unique_headers, len(body))
         if not isinstance(head, bytes):
             return head
         connection = pool.take_idle()
         was_idle = connection is not None
+        timeouts, ends = self._timeouts, pool.loop.time() + max_seconds
         try:
             if connection is None:
-                fresh = await self._connect(pool)
+                fresh = await self._connect(pool, max_seconds)
                 if isinstance(fresh, TransportError):
                     return fresh
                 connection = fresh
-            connection.timeouts = self._timeouts
+            connection.timeouts = timeouts if max_seconds == math.inf else _limit_first_byte(timeouts, ends, pool.loop)
             await connection.send_request(head, body, method == "HEAD")
         except (asyncio.CancelledError, GeneratorExit):
             if connection is not None:
@@ -126,22 +139,25 @@ class UpstreamClient:
         # Transports close in the next iteration of the loop.
         await asyncio.sleep(0)
 
-    async def _connect(self, pool: _ConnectionPool) -> UpstreamConnection | TransportError:
+    async def _connect(
+        self, pool: _ConnectionPool, max_seconds: float = math.inf
+    ) -> UpstreamConnection | TransportError:
         timeouts, peer, queue, buffers = self._timeouts, pool.peer, self._write_queue, self._read_buffers
+        seconds = min(timeouts.connect or math.inf, max_seconds)
 
         def make() -> UpstreamConnection:
             return UpstreamConnection(peer, timeouts, queue, buffers, pool.idle, pool.all_connections)
 
         pool.connecting += 1
         try:
-            connection = await pool.connect(timeouts.connect, make)
+            connection = await pool.connect(0.0 if seconds == math.inf else seconds, make)
             is_exhausted = isinstance(connection, TransportError) and connection.kind == "out-of-descriptors"
             # Idle connections have descriptors, too.
             dropped = sum(other.drop_idle(0.0) for other in self._pools.values()) if is_exhausted else 0
             if dropped:
                 await asyncio.sleep(0)  # transports close in the next iteration of the loop
                 await asyncio.sleep(0)
-                connection = await pool.connect(timeouts.connect, make)
+                connection = await pool.connect(0.0 if seconds == math.inf else seconds, make)
         finally:
             pool.connecting -= 1
         if self._is_closed and isinstance(connection, UpstreamConnection):
@@ -150,15 +166,24 @@ class UpstreamClient:
         return connection
 
 
+def _limit_first_byte(timeouts: Timeouts, ends: float, loop: asyncio.AbstractEventLoop) -> Timeouts:
+    """The first byte must come before `ends`. 0 would mean no limit."""
+    seconds = max(0.001, round(ends - loop.time(), 3))
+    return replace(timeouts, first_byte=min(timeouts.first_byte or math.inf, seconds))
+
+
 class HttpResponse:
     """An answer whose head has arrived. Read it to its end or abort it; if forgotten, its connection is closed."""
 
-    __slots__ = ("_connection", "_decompressor", "_final_result", "headers", "status")
+    __slots__ = ("_connection", "_decompressor", "_final_result", "_hidden", "_open", "headers", "status")
 
     def __init__(self, connection: UpstreamConnection) -> None:
         self._connection: UpstreamConnection | None = connection
         self._final_result: bytes | TransportError = b""
         self._decompressor: Decompressor | None = None
+        self._hidden: KeyFilter | None = None
+        self._open = b""
+        """Bytes that may be the start of a key, until the next ones come."""
         self.status = connection.status
         self.headers = connection.headers
         """With lower-case names, and without those that describe a compression that was undone."""
@@ -168,8 +193,21 @@ class HttpResponse:
             undone = ("content-encoding", "content-length")
             self.headers = {name: value for name, value in self.headers.items() if name not in undone}
 
+    def hide_keys(self, keys: tuple[str, ...]) -> None:
+        """Whoever reads the answer, its headers or its body, does not see these keys."""
+        hidden = self._hidden = make_key_filter(keys, self.status >= 300)
+        if hidden is not None:
+            self.headers = hidden.clean_headers(self.headers)
+
     async def read(self, limit: int) -> bytes | TransportError:
         """The whole body, or the rest of it; more than `limit` bytes are an error."""
+        data = await self._read_rest(limit)
+        if self._hidden is None or isinstance(data, TransportError):
+            return data
+        data, self._open = self._hidden.clean(self._open + data), b""
+        return data
+
+    async def _read_rest(self, limit: int) -> bytes | TransportError:
         connection = self._connection
         if connection is None:
             return self._final_result
@@ -198,6 +236,22 @@ class HttpResponse:
 
     async def read_chunk(self) -> bytes | TransportError:
         """The next bytes of the body as they arrive; b"" at its end."""
+        while True:
+            data = await self._read_next()
+            if self._hidden is None or isinstance(data, TransportError):
+                return data
+            shown = self._hide_in_piece(self._hidden, data)
+            if shown or not data:
+                return shown
+
+    def _hide_in_piece(self, hidden: KeyFilter, data: bytes) -> bytes:
+        """A piece of the body without keys; b"" is its end."""
+        whole = hidden.clean(self._open + data if self._open else data)
+        count = hidden.count_open(whole) if data else 0
+        self._open = whole[len(whole) - count :] if count else b""
+        return whole[: len(whole) - count] if count else whole
+
+    async def _read_next(self) -> bytes | TransportError:
         connection = self._connection
         if connection is None:
             return self._final_result
@@ -217,6 +271,7 @@ class HttpResponse:
         sink has asked for a pause."""
         connection = self._connection
         if connection is None:
+            self._pour_open_bytes(sink)
             return self._final_result
         if self._decompressor is not None:
             data = await self.read_chunk()
@@ -224,10 +279,28 @@ class HttpResponse:
                 return data
             sink(data)
             return None
-        await connection.pour_into(sink)
+        hidden = self._hidden
+        await connection.pour_into(sink if hidden is None else self._make_hiding_sink(hidden, sink))
         if connection.phase == PHASE_BODY and connection.error is None:
             return None
+        self._pour_open_bytes(sink)
         return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
+
+    def _pour_open_bytes(self, sink: ChunkSink) -> None:
+        if self._open:
+            sink(self._open)
+            self._open = b""
+
+    def _make_hiding_sink(self, hidden: KeyFilter, sink: ChunkSink) -> ChunkSink:
+        is_clean = hidden.is_clean
+
+        def pour(data: bytes) -> bool:
+            if not self._open and data[-1] == LINE_FEED and is_clean(data):  # as nearly every event of a stream
+                return sink(data)
+            shown = self._hide_in_piece(hidden, data)
+            return sink(shown) if shown else True
+
+        return pour
 
     def abort(self) -> None:
         """Stop reading. If the body is not complete, the connection is closed, so that the provider stops."""

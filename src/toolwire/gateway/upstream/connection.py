@@ -55,6 +55,7 @@ ChunkSink = Callable[[bytes], bool]
 
 TransportErrorKind = Literal[
     "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
+    "answer-timeout",
     "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors", "out-of-memory",
 ]  # fmt: skip
 
@@ -120,6 +121,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "__weakref__",
         "_all_connections",
+        "_answer_ends",
         "_buffer",
         "_bytes_without_body",
         "_deadline",
@@ -179,7 +181,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._tls_object: ssl.SSLObject | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._wanted_bytes = 0
-        self._deadline = self._timer_at = NEVER
+        self._deadline = self._timer_at = self._answer_ends = NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._sink: ChunkSink | None = None
         """Set only while a body is received and nothing of it is buffered."""
@@ -218,6 +220,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.is_head_request = is_head_request
         self._partial_headers = {}
         self._bytes_without_body = 0
+        self._answer_ends = self._loop.time() + (self.timeouts.whole_answer or NEVER)
         if self.is_lost or self._transport.is_closing():
             message = f"{self.peer} closed the connection before the request was sent"
             self._loop.call_soon(self.fail, TransportError("connection-closed", message))
@@ -334,12 +337,15 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._wanted_bytes, self._received_since_check = wanted_bytes, False
         if self._is_reading_paused:
             self._resume_reading()
-        if seconds:
-            now = self._loop.time()
-            self._deadline = now + seconds
-            delay = seconds if self._sink is None else seconds / IDLE_CHECKS
-            if self._timer is None or self._timer_at > now + delay:
-                self._set_timer(now, delay)
+        now = self._loop.time()
+        self._deadline = min(now + (seconds or NEVER), self._answer_ends)
+        delay = (
+            self._deadline - now if self._sink is None else min(self._deadline - now, seconds / IDLE_CHECKS or NEVER)
+        )
+        if delay <= 0:  # a provider that always sends something would never be silent until a timer runs
+            self._loop.call_soon(self._fail_late, self._answer_ends)
+        elif delay != NEVER and (self._timer is None or self._timer_at > now + delay):
+            self._set_timer(now, delay)
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
@@ -377,18 +383,26 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.phase == PHASE_BODY:
             if self._received_since_check:
                 self._received_since_check, self.last_received = False, now
-            self._deadline = max(self._deadline, self.last_received + idle_timeout)
+            self._deadline = min(max(self._deadline, self.last_received + idle_timeout), self._answer_ends)
         left = self._deadline - now
         if left > 0:
-            self._set_timer(now, left if self._sink is None else min(left, idle_timeout / IDLE_CHECKS))
+            self._set_timer(now, left if self._sink is None else min(left, idle_timeout / IDLE_CHECKS or NEVER))
         elif looks:
             self._loop.call_soon(self._check_deadline, looks - 1)
+        elif now >= self._answer_ends:
+            self._fail_late(self._answer_ends)
         elif self.phase == PHASE_HEAD:
             message = f"{self.peer} did not start to answer within {self.timeouts.first_byte:g} seconds"
             self.fail(TransportError("first-byte-timeout", message))
         else:
             message = f"{self.peer} sent nothing for {idle_timeout:g} seconds in the middle of its answer"
             self.fail(TransportError("idle-timeout", message))
+
+    def _fail_late(self, answer_ends: float) -> None:
+        """The answer was not complete in time, unless another answer is read by now."""
+        if self._answer_ends == answer_ends and self.phase >= PHASE_HEAD:
+            message = f"{self.peer} did not finish its answer within {self.timeouts.whole_answer:g} seconds"
+            self.fail(TransportError("answer-timeout", message))
 
     # --- callbacks of the event loop --------------------------------------------------------------------------------
 
