@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import start_program
 from gateway.process import Process, serving
-from gateway.raw_exchange import PATIENCE, ask
+from gateway.raw_exchange import ask
+from waits import PATIENCE
 
 
 def _died(process: Process) -> dict[str, object]:
@@ -84,7 +86,7 @@ sys.exit(supervisor.supervise())
 
 def _supervise(serve: str) -> tuple[int, list[str]]:
     script = SUPERVISOR.format(serve=serve)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert not done.stderr
     return done.returncode, done.stdout.splitlines()
 
@@ -115,11 +117,35 @@ def test_one_worker_that_serves_is_enough() -> None:
         "context.on_ready(); signal.sigwait([signal.SIGTERM])"
     )
     script = SUPERVISOR.format(serve=serve)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+    with start_program([sys.executable, "-c", script]) as process:
         assert process.stdout is not None
         seen = []
         while not {"ready", "worker_died error exit status 1 False"} <= set(seen):
             seen.append(process.stdout.readline().strip())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_failed_starts_count_only_while_no_worker_serves() -> None:
+    """The other one fails again and again. When the one that serves dies, too, it is replaced all the same."""
+    serve = (
+        "context.slot and sys.exit(1); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "
+        "context.on_ready(); say('serves', os.getpid()); signal.sigwait([signal.SIGTERM])"
+    )
+    script = "from toolwire.gateway.server import workers\nworkers.FIRST_PAUSE = 0.01\n" + SUPERVISOR.format(
+        serve=serve
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            seen = [""]
+            while seen.count("worker_died error exit status 1 False") < 4 or not any("serves" in line for line in seen):
+                seen.append(process.stdout.readline().strip())
+                assert not seen[-1].startswith("workers_failed")
+            [serving] = [line.partition(" ")[2] for line in seen if line.startswith("serves")]
+            os.kill(int(serving), signal.SIGKILL)
+        while not process.stdout.readline().startswith("serves"):
+            pass
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
 

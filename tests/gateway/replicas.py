@@ -5,19 +5,18 @@ from __future__ import annotations
 import http.client
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gateway.balancer import Balancer
 from gateway.haproxy import Haproxy
 from gateway.process import Process, stopped
-from gateway.raw_exchange import PATIENCE, ask
+from gateway.raw_exchange import ask
+from waits import PATIENCE
 
 SIZE = 3
-LEASE = 2
+LEASE = 5
 """Seconds after which a gateway that says nothing of an answer in the background is taken for dead."""
 
 
@@ -120,12 +119,3 @@ def start_replicas(folder: Path, configuration: str) -> Iterator[Replicas]:
         yield made
     finally:
         made.close()
-
-
-def until(true: Callable[[], Any]) -> None:
-    """Look until it is so; it fails if it never is."""
-    patience = threading.Timer(PATIENCE, lambda: None)
-    patience.start()
-    while not true():
-        assert patience.is_alive()
-    patience.cancel()

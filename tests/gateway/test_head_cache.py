@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.client_request import HttpRequest
 from toolwire.gateway.server.head_cache import MAX_CACHED_HEAD
 from toolwire.gateway.server.server import ClientConnection
@@ -46,6 +48,7 @@ class Desk:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.write_queue = WriteQueue(loop)
+        self.admission = Admission(ServerSettings())
         self.started: list[HttpRequest] = []
 
     def time(self) -> float:
@@ -53,6 +56,7 @@ class Desk:
 
     def add_connection(self, connection: ClientConnection) -> None: ...
     def remove_connection(self, connection: ClientConnection) -> None: ...
+    def close_when_idle(self, connection: ClientConnection) -> None: ...
     def start_request(self, request: HttpRequest) -> None:
         self.started.append(request)
 

@@ -18,11 +18,12 @@ from gateway.clients import CLIENTS, Call, Conversation, Responses, Result, Task
 from gateway.conftest import configuration
 from gateway.haproxy import IS_HERE, Haproxy
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Received, Script, ScriptedAnswer, Step
-from gateway.raw_exchange import PATIENCE, RawAnswer, RawConnection, ask, is_complete, path_of, request_of, text_of
-from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas, until
+from gateway.raw_exchange import RawAnswer, RawConnection, ask, is_complete, path_of, request_of, text_of
+from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas
 from gateway.state_clients import FUNCTIONS, REASONING_MODELS
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE, wait_until
 
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
@@ -307,7 +308,7 @@ def in_background(gateways: Replicas, provider: Provider, holds: list[Hold]) -> 
     assert holds[-1].reached.wait(PATIENCE)
     made = Background(got.json()["id"], holds[-1], gateways.named(got.id))
     for member in gateways.members:
-        until(lambda member=member: made.status(member) == "in_progress")  # type: ignore[misc]
+        wait_until(lambda member=member: made.status(member) == "in_progress")  # type: ignore[misc]
     return made
 
 
@@ -319,11 +320,11 @@ def test_an_answer_in_the_background_does_not_outlive_its_gateway(
     assert lost.member is not lives.member
     gateways.kill(lost.member)
     for member in (*gateways.members, gateways.start()):
-        until(lambda member=member: lost.status(member) == "failed")  # type: ignore[misc]
+        wait_until(lambda member=member: lost.status(member) == "failed")  # type: ignore[misc]
     assert [lives.status(member) for member in gateways.members] == ["in_progress"] * SIZE
     lives.hold.release()
     for member in gateways.members:
-        until(lambda member=member: lives.status(member) == "completed")  # type: ignore[misc]
+        wait_until(lambda member=member: lives.status(member) == "completed")  # type: ignore[misc]
     assert_kept(gateways.members, lives.id, LONG)
     error = ask(gateways.members[0].port, "GET", f"/v1/responses/{lost.id}").json()["error"]
     assert error["code"] == "server_error"

@@ -7,8 +7,7 @@ import os
 import re
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from forked_commands import run_command
 from gateway.process import serving
 from gateway.raw_exchange import (
-    PATIENCE,
     RawAnswer,
     RawConnection,
     RawProvider,
@@ -32,6 +30,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE, wait_until
 
 ENOUGH = 10_000
 """How often the same is asked until the answer changes, so that one that never changes fails."""
@@ -195,15 +194,6 @@ def test_a_bad_file_leaves_the_old_one_in_force(tmp_path: Path, wire: RawProvide
 # --- several workers ---
 
 
-def _until(true: Callable[[], bool]) -> None:
-    """Look until it is so; the whole test fails if it never is."""
-    deadline = threading.Timer(PATIENCE, lambda: None)
-    deadline.start()
-    while not true():
-        assert deadline.is_alive()
-    deadline.cancel()
-
-
 def _alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -227,10 +217,10 @@ def test_several_workers_share_the_port(tmp_path: Path) -> None:
         assert len(workers) == 2
         for _ in range(20):
             assert _chat(process.port, "loopback").status == 200
-        _until(lambda: {_counted(process.port) for _ in range(10)} == {20.0})
+        wait_until(lambda: {_counted(process.port) for _ in range(10)} == {20.0})
         victim = min(workers)
         os.kill(victim, signal.SIGKILL)
-        _until(lambda: len(process.children()) == 2 and victim not in process.children())
+        wait_until(lambda: len(process.children()) == 2 and victim not in process.children())
         for _ in range(10):
             assert _chat(process.port, "loopback").status == 200
         workers = process.children()
@@ -243,7 +233,7 @@ def test_workers_let_streams_finish_and_read_the_file_again(tmp_path: Path, wire
     file = tmp_path / "toolwire.toml"
     file.write_text(configuration(wire))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:
-        _until(lambda: ask(process.port, "GET", "/livez").status == 200)
+        wait_until(lambda: ask(process.port, "GET", "/livez").status == 200)
         scene = wire.scene("openai-chat", _stalls)
         line = _opened(process.port, scene.model)
         line.start()
@@ -266,7 +256,7 @@ def test_workers_do_not_outlive_whoever_looks_after_them(tmp_path: Path) -> None
         workers = process.children()
         process.signal(signal.SIGKILL)
         process.process.wait(PATIENCE)
-        _until(lambda: not [pid for pid in workers if _alive(pid)])
+        wait_until(lambda: not [pid for pid in workers if _alive(pid)])
 
 
 # --- what cannot begin ---

@@ -25,8 +25,9 @@ from gateway.raw_server import (
     splits,
     turn,
 )
-from toolwire.gateway.config.config import Timeouts
+from toolwire.gateway.config.config import ServerSettings, Timeouts
 from toolwire.gateway.server import server as accepted
+from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
 
 REQUEST_STALL_SECONDS = Timeouts().request
@@ -377,6 +378,56 @@ def test_a_head_without_end(case: str, play: Test) -> None:
             await talk.send(HEADS[case])
             assert await talk.rest() == LONG
             await made.good()
+
+    play(test)
+
+
+UNFINISHED = {
+    "one long header": b"GET / HTTP/1.1\r\nx: " + b"x" * 60_000,
+    "many headers": b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 2_000,
+}
+
+
+@pytest.mark.parametrize("case", UNFINISHED)
+def test_heads_that_do_not_end_are_in_the_memory_budget(case: str, play: Test) -> None:
+    async def test() -> None:
+        admission = Admission(ServerSettings(max_memory=1_000_000))
+        async with run_server(echo, admission) as made:
+            talks = [made.talk() for _ in range(20)]
+            for talk in talks:
+                await talk.send(UNFINISHED[case])
+            await become(lambda: sum(one.ignores_input for one in made.server.connections) > 5)
+            assert admission.memory.used <= admission.memory.limit
+            refusals = [one for one in made.server.connections if one.ignores_input]
+            assert all(one._error_response.startswith(b"HTTP/1.1 503 ") for one in refusals)
+            assert all(b"retry-after: 2\r\n" in one._error_response for one in refusals)
+            await made.good()
+            held = [one for one in made.server.connections if not one.ignores_input and one._held_input]
+            assert sum(one._held_input for one in held) == admission.memory.used > 0
+            for talk in talks:
+                talk.leave()
+            await made.empty()
+            assert admission.memory.used == 0
+
+    play(test)
+
+
+def test_requests_that_wait_are_in_the_memory_budget(play: Test) -> None:
+    async def test() -> None:
+        go = asyncio.Event()
+
+        async def wait(incoming: ClientRequest) -> None:
+            await go.wait()
+            await echo(incoming)
+
+        admission = Admission(ServerSettings())
+        async with run_server(wait, admission) as made:
+            talk = made.talk()
+            await talk.send(b"GET /a HTTP/1.1\r\n\r\n" + b"GET /b HTTP/1.1\r\n\r\n" * 1000)
+            await become(lambda: admission.memory.used >= 10_000)
+            go.set()
+            await talk.until(lambda got: got.count(b"GET /b ") == 1000)
+            assert admission.memory.used == 0
 
     play(test)
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from math import inf
 from urllib.parse import unquote_plus, urlsplit
 
 from msgspec import Struct
 
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.client_keys import NEW_KEY_COMMAND, NEW_STORED_KEY_COMMAND, hash_key
+from toolwire.core.method_cache import cache_method
+from toolwire.gateway.config.client_keys import (
+    CHALLENGE_DIGITS,
+    NEW_KEY_COMMAND,
+    NEW_STORED_KEY_COMMAND,
+    answer_challenge,
+    hash_key,
+)
 from toolwire.gateway.config.config import ClientKey, ServerSettings
+from toolwire.gateway.telemetry.redact import MIN_SECRET_LENGTH
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.protocols import CODECS
 
@@ -52,7 +60,7 @@ class AccessControl:
         allowed = {host.lower() for host in server.allowed_hosts}
         self._checks_host = bool(allowed) or not self._needs_keys
         self._hosts = allowed | LOCAL_HOSTS | {server.host.lower()}
-        self._is_known_url = lru_cache(_MAX_CACHED)(self._names_known_host)
+        self._is_known_url = cache_method(self._names_known_host, _MAX_CACHED)
         names = (name for codec in CODECS.values() for name in codec.http.credential_headers)
         self._credential_headers = tuple(dict.fromkeys(names))
         self._credential_queries = frozenset(codec.http.credential_query_key for codec in CODECS.values()) - {""}
@@ -96,6 +104,18 @@ class AccessControl:
             return Failure("permission", what, 403)
         return caller
 
+    def answer_challenge(self, header: str) -> str:
+        """The proof for a client that this gateway knows its key; "" if it does not, or is not asked."""
+        return answer_challenge(header, lambda start: self._digests_by_start.get(start, ())) if header else ""
+
+    @cached_property
+    def _digests_by_start(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for key in self._keys_by_name.values():
+            for digest in filter(None, (key.sha256.lower(), key.old_sha256.lower())):
+                found.setdefault(digest[:CHALLENGE_DIGITS], []).append(digest)
+        return found
+
     def may_read_metrics(self, headers: Mapping[str, str]) -> bool:
         """May a client at the address of the metrics read them?"""
         return not self._metrics_key or self._has_metrics_key(self._find_credential(headers, ""))
@@ -106,6 +126,15 @@ class AccessControl:
     def has_credential(self, headers: Mapping[str, str], query: str) -> bool:
         """Did the client send any key, known or not?"""
         return GATEWAY_KEY_HEADER in headers or bool(self._find_credential(headers, query))
+
+    def list_credentials(self, headers: Mapping[str, str], query: str) -> tuple[str, ...]:
+        """All keys that a client has sent, in any of the places where a key can be, known or not. Shorter words are
+        placeholders."""
+        sent = [headers[name] for name in (GATEWAY_KEY_HEADER, *self._credential_headers) if name in headers]
+        pairs = (pair.partition("=") for pair in query.split("&"))
+        sent += [unquote_plus(given) for name, _, given in pairs if unquote_plus(name) in self._credential_queries]
+        words = [word for value in sent for word in value.split()[-1:]]
+        return tuple(dict.fromkeys(word for word in words if len(word) >= MIN_SECRET_LENGTH))
 
     def without_credential(self, query: str) -> str:
         """The query without keys: a gateway key must not reach the provider."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.pipeline.gateway_request import Reply, ResolvedHeads
+from toolwire.gateway.pipeline.gateway_request import HeadKey, Reply
 from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, SharedHeaders
 from toolwire.gateway.server.admission import Ticket, memory_failure
 from toolwire.gateway.server.large_work import run_by_size
@@ -42,8 +42,8 @@ class ClientRequest(ABC):
     """The interface between the gateway and a server: a request that is read, and answered once."""
 
     __slots__ = (
-        "__weakref__", "bytes_sent", "clock", "headers", "is_disconnected", "is_refused", "loop", "method", "path",
-        "peer", "query", "resolved_heads", "target_problem", "ticket",
+        "__weakref__", "bytes_sent", "clock", "head_key", "headers", "is_disconnected", "is_refused", "loop",
+        "method", "path", "peer", "query", "target_problem", "ticket",
     )  # fmt: skip
 
     method: str
@@ -54,7 +54,7 @@ class ClientRequest(ABC):
     query: str
     headers: dict[str, str]
     """Names are in lower case."""
-    resolved_heads: ResolvedHeads
+    head_key: HeadKey
     """Shared by requests with the same head."""
     peer: str
     bytes_sent: int
@@ -142,7 +142,7 @@ class AsgiRequest(ClientRequest):
         target = read_path(_read_asgi_path(scope), scope.get("query_string", b"").decode("latin-1"))
         self.path, self.query, self.target_problem = target.path, target.query, target.problem
         self.headers = join_headers((str(name, "latin-1"), str(value, "latin-1")) for name, value in scope["headers"])
-        self.resolved_heads = {}
+        self.head_key = HeadKey()
         self.peer = (scope.get("client") or ("",))[0]
         self.bytes_sent, self.is_disconnected, self.is_refused = 0, False, False
         self.ticket = None
@@ -294,7 +294,7 @@ class HttpRequest(ClientRequest):
         connection: ClientConnection,
         request_line: RequestLine,
         headers: dict[str, str],
-        resolved_heads: ResolvedHeads,
+        head_key: HeadKey,
         body: bytes | None = None,
     ) -> None:
         """`body` is given if it is complete already."""
@@ -304,7 +304,7 @@ class HttpRequest(ClientRequest):
         self.target_problem = target.problem
         self.keep_alive = request_line.keep_alive and not connection.is_excess
         self._is_http_1_0 = request_line.is_http_1_0
-        self.headers, self.resolved_heads = headers, resolved_heads
+        self.headers, self.head_key = headers, head_key
         self.peer, self.loop, self.clock = connection.peer, connection.loop, connection.clock
         self.bytes_sent = 0
         self.ticket = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from toolwire.gateway.pipeline.gateway_request import ResolvedHeads
+from toolwire.gateway.pipeline.gateway_request import HeadKey
 from toolwire.gateway.server.client_request import HttpRequest, RequestLine
 from toolwire.gateway.server.request_target import RequestTarget
 
@@ -30,7 +30,7 @@ class CachedHead(msgspec.Struct, frozen=True):
     """Digits of the last content length."""
     request_line: RequestLine
     headers: dict[str, str]
-    resolved_heads: ResolvedHeads
+    head_key: HeadKey
 
     def match_length(self, data: bytes) -> str:
         """The content length, if the data is exactly one request with such a head; else ""."""
@@ -58,4 +58,4 @@ def cache_head(request: HttpRequest, data: bytes) -> CachedHead | None:
     before, after = head[:start], head[start + len(length) :]
     target = RequestTarget(request.path, request.query, request.target_problem)
     line = RequestLine(request.method, target, keep_alive=True, is_http_1_0=False)
-    return CachedHead(before, after, end - len(length), len(length), line, headers.copy(), request.resolved_heads)
+    return CachedHead(before, after, end - len(length), len(length), line, headers.copy(), request.head_key)

@@ -14,6 +14,7 @@ LARGE_BODY = 128 * 1024
 """From this size in bytes on, reading and translating a body is large work: some milliseconds."""
 _executor = ThreadPoolExecutor(2, "toolwire-large-work")
 """Few threads: Python runs one at a time, and the event loop has to wait for its turn among them."""
+_aside = ThreadPoolExecutor(1, "toolwire-aside")
 
 Result = TypeVar("Result")
 
@@ -23,6 +24,12 @@ async def run_by_size(size: int, work: Callable[[], Result]) -> Result:
     if size < LARGE_BODY:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_executor, work)
+
+
+async def run_aside(work: Callable[[], Result]) -> Result:
+    """Run what no client waits for, such as what an operator looks at, in a thread of its own: it does not take one
+    from requests with large bodies."""
+    return await asyncio.get_running_loop().run_in_executor(_aside, work)
 
 
 class DaemonThread:

@@ -77,6 +77,12 @@ def peek_body(body: bytes) -> Peek | None:
     return Peek(model, stream, has_tools, check_body_keys([name.args[0] for name in _decode_pairs(body)]))
 
 
+def list_members(value: bytes | Raw) -> list[tuple[str, Raw]]:
+    """The keys and values of an object, also of a key that is there twice. Raises `msgspec.DecodeError` for another
+    value."""
+    return [(name.args[0], member) for name, member in _decode_pairs(value).items()]
+
+
 def declares_tools(peek: Peek, body: bytes) -> bool:
     """Does the request declare tools, among its keys or in the middle of the conversation?"""
     return peek.has_tools or body.find(b'"additional_tools"') >= 0

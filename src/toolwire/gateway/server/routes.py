@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +18,7 @@ from toolwire.core import tokens
 from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
 from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.gateway.config.client_keys import CHALLENGE_HEADER, PROOF_HEADER
 from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
 from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
@@ -38,12 +40,12 @@ from toolwire.gateway.pipeline.relay import relay_answer, send_reply
 from toolwire.gateway.pipeline.route import Target, choose_codec
 from toolwire.gateway.responses_state.endpoints import NotStoredHere, StateOperation, run_operation
 from toolwire.gateway.responses_state.service import ResponsesService
-from toolwire.gateway.server.access import Caller, refuse_key
+from toolwire.gateway.server.access import AccessControl, Caller, refuse_key
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
 from toolwire.gateway.telemetry.record import ExchangeRecord, find_subagent
-from toolwire.gateway.telemetry.redact import redact
+from toolwire.gateway.telemetry.redact import hide_secrets, redact
 from toolwire.gateway.upstream.address import is_loopback
 from toolwire.gateway.upstream.connection import TransportError
 from toolwire.protocols import CODECS
@@ -51,6 +53,7 @@ from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 
 METRICS_PATH = "/metrics"
+READY_PATH = "/readyz"
 MAX_HOPS = 4
 """Gateways that a request may come through."""
 MERGE_BYTES = 256
@@ -156,8 +159,9 @@ class Routes:
         detector: ProtocolDetector,
         service: ResponsesService,
         model_lists: ModelLists,
-        is_stopping: Callable[[], bool],
+        describe_readiness: Callable[[str], tuple[int, str]],
     ) -> None:
+        """`describe_readiness` gets the address of a client: the status and the text of `/readyz`."""
         self.runtime = pipeline.runtime
         self._pipeline = pipeline
         self._protocol_detector = detector
@@ -166,13 +170,11 @@ class Routes:
         self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
         """All models, with what they were merged from."""
         self._max_body = self.runtime.config.server.max_body
-        self.public_pages: Mapping[str, Callable[[str], Reply]] = {
-            "/livez": lambda peer: Reply(200, OWN_HEADERS if is_loopback(peer) else TEXT_HEADERS, b"ok\n"),
-            "/readyz": lambda _: (
-                Reply(503, TEXT_HEADERS, b"stopping\n") if is_stopping() else Reply(200, TEXT_HEADERS, b"ok\n")
-            ),
+        self.public_pages: Mapping[str, Callable[[ClientRequest], Reply]] = {
+            "/livez": partial(_answer_alive, self.runtime.access),
+            READY_PATH: lambda request: _write_text_reply(*describe_readiness(request.peer)),
         }
-        """Pages without authentication, by path; each gets the client's address."""
+        """Pages without authentication, by path. No method of this object: the two would keep each other alive."""
 
     def resolve_head(self, request: ClientRequest, now: float) -> ResolvedHead:
         """Match the endpoint and authenticate the client. Requests with the same head share the result, until the
@@ -195,10 +197,13 @@ class Routes:
             key_name, team = (caller.key.name, caller.key.team) if caller.key is not None else ("", "")
             valid_until = caller.valid_until
             caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
+        secrets = access.list_credentials(headers, query)
         client_id = headers.get(REQUEST_ID_HEADER, "")
-        is_usable = bool(client_id) and _is_valid_request_id(client_id) is not None and redact(client_id) == client_id
+        is_valid = _is_valid_request_id(client_id) is not None
+        is_usable = is_valid and hide_secrets(redact(client_id), secrets) == client_id
         request_id = client_id if is_usable else ""  # it is in the log
-        agent, product = recognise_agent(headers.get("user-agent", ""))
+        user_agent = hide_secrets(headers.get("user-agent", ""), secrets)
+        agent, product = recognise_agent(user_agent)
         head = ResolvedHead(
             codec=codec,
             endpoint=endpoint,
@@ -208,12 +213,14 @@ class Routes:
             key_name=key_name,
             team=team,
             agent=agent or _plain_name(product),
-            subagent=_plain_name(find_subagent(headers)),
+            subagent=_plain_name(hide_secrets(find_subagent(headers), secrets)),
             request_id=request_id,
+            path=hide_secrets(path, secrets),
+            user_agent=user_agent,
+            secrets=secrets,
             upstream_headers={},
         )
-        request.resolved_heads.clear()
-        request.resolved_heads[self.runtime] = head
+        self.runtime.resolved_heads[request.head_key] = head
         return head
 
     def _find_loop(self, hops: str) -> Failure | None:
@@ -376,6 +383,16 @@ class Routes:
         hint = f"did you mean POST {near[0]}?" if near else f"endpoints: {', '.join(paths)}"
         message = f"there is no endpoint {request.method} {request.path[:200]}; hint: {hint}"
         return error_replies.error_reply(codec, Failure("not_found", message, 404))
+
+
+def _answer_alive(access: AccessControl, request: ClientRequest) -> Reply:
+    headers = OWN_HEADERS if is_loopback(request.peer) else TEXT_HEADERS
+    proof = access.answer_challenge(request.headers.get(CHALLENGE_HEADER, ""))
+    return Reply(200, {**headers, PROOF_HEADER: proof} if proof else headers, b"ok\n")
+
+
+def _write_text_reply(status: int, text: str) -> Reply:
+    return Reply(status, TEXT_HEADERS, f"{text}\n".encode())
 
 
 def _refuse_target(request: ClientRequest) -> Failure | None:

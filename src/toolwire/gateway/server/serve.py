@@ -17,9 +17,9 @@ from pathlib import Path
 
 from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.app import Gateway, app, open_worker
+from toolwire.gateway.app import Gateway, open_gateway, open_worker
 from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.config.load import ConfigFile, parse_listen_address
 from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.server.hangup import LogTerminal
 from toolwire.gateway.server.server import HttpServer
@@ -34,12 +34,14 @@ except ImportError:  # it does not exist for Windows, whose usual loop cannot wa
     new_event_loop = asyncio.SelectorEventLoop  # type: ignore[assignment]
 
 BACKLOG = 2048
+LAST_REQUEST_SECONDS = 2.0
+"""When the gateway stops: a connection that was used in the last seconds may bring another request at any moment."""
 Announce = Callable[[str, Config], None]
 """Called once the gateway serves, with its URL."""
 
 
 def serve(
-    file: str | None,
+    file: ConfigFile | None,
     server_settings: Mapping[str, object],
     announce: Announce,
     routes: Mapping[str, str] = EMPTY_MAPPING,
@@ -48,8 +50,10 @@ def serve(
     """Serve until a signal, or until the other end of `lifeline`, a file descriptor, is closed. Raises `ConfigError`,
     or OSError if the port is taken."""
     raise_descriptor_limit()
-    gateway = app(file, server_settings, routes)
+    gateway = open_gateway(file, server_settings, routes)
     config = gateway.config
+    if file is not None and not file.path.is_absolute() and not sys.stderr.isatty():  # on a terminal it has been said
+        gateway.log_event("config_file", file=str(file.path.absolute()), message="a file of the working folder is used")
     shared_config = SharedConfig(gateway.accepted_file) if config.server.workers > 1 else None
     address = parse_listen_address(config.server.metrics_listen)
     metrics = open_socket(*address) if address is not None else nullcontext()
@@ -140,8 +144,14 @@ async def _serve_until_stopped(
             gateway.start_reload()
 
     watch_signals(loop, {"SIGTERM": stop, "SIGINT": stop, "SIGBREAK": stop, "SIGHUP": hang_up})
+
+    def stop_all() -> None:
+        if worker is not None:
+            worker.counts.stop_all()
+        stop()
+
     if lifeline is not None:
-        watch_lifeline(loop, lifeline, stop)
+        watch_lifeline(loop, lifeline, stop_all)
     server = HttpServer(gateway.handle_request, gateway.answer_internal_error, gateway.admission)
     gateway.open()
     if worker is not None:
@@ -154,15 +164,18 @@ async def _serve_until_stopped(
     ready()
     await stopped.wait()
     gateway.is_stopping = True
+    server.drain()
     with suppress(TimeoutError):
         await asyncio.wait_for(forced.wait(), gateway.config.server.timeouts.drain)
-    closing = loop.create_task(server.close(gateway.config.server.timeouts.shutdown or None))
+    is_last = worker is None or worker.counts.are_all_stopping
+    seconds = gateway.config.server.timeouts.shutdown or None
+    closing = loop.create_task(server.close(seconds, LAST_REQUEST_SECONDS, is_last))
     waiting = loop.create_task(forced.wait())
     await asyncio.wait({closing, waiting}, return_when=asyncio.FIRST_COMPLETED)
     closing.cancel()
     waiting.cancel()
     await asyncio.wait({closing})  # requests that were cut off still write their log line
-    await metrics_server.close(1)
+    await metrics_server.close(1, is_last=is_last)
     await gateway.close(forced.is_set())
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from toolwire.gateway.config.config import ServerSettings
-from toolwire.gateway.server.admission import Admission
+from toolwire.gateway.pipeline.gateway_request import HeadKey
+from toolwire.gateway.server.admission import RETRY_AFTER, Admission, memory_failure
 from toolwire.gateway.server.client_request import (
     STATUS_LINES,
     ClientDisconnected,
@@ -33,6 +34,9 @@ from toolwire.gateway.server.write_queue import WriteQueue
 SWEEP_SECONDS = 5.0
 CLOSE_GRACE_SECONDS = 1.0
 """Seconds for tasks to end after their connections were closed."""
+
+TURNS_TO_READ = 2
+"""Turns of the event loop in which it reads what has arrived."""
 
 RequestCallback = Callable[[ClientRequest], Coroutine[Any, Any, None]]
 ErrorCallback = Callable[[ClientRequest, BaseException], Coroutine[Any, Any, None]]
@@ -55,8 +59,11 @@ class HttpServer:
         self.tasks: set[asyncio.Task[None]] = set()
         self._sweep_timer = self.loop.call_later(SWEEP_SECONDS, self._on_sweep_timer)
         self._listener: Acceptor | None = None
+        self._is_draining = False
         self._all_closed: asyncio.Future[None] | None = None
         """Set while the server closes."""
+        self._idle_seconds = 0.0
+        """How long a connection may then be idle."""
 
     async def listen(
         self,
@@ -82,10 +89,9 @@ class HttpServer:
         by_address[connection.peer] = own
         excess = max(total - settings.max_connections, own - (settings.max_connections_per_address or own))
         connection.is_excess = excess > 0
+        connection.is_closing = self._is_draining
         if excess > MAX_EXCESS:
             connection.transport.abort()
-        elif self._all_closed is not None:
-            connection.stop_accepting()
 
     def remove_connection(self, connection: ClientConnection) -> None:
         if connection in self.connections:
@@ -151,16 +157,32 @@ class HttpServer:
         if self._all_closed is not None and not self.connections and not self.tasks and not self._all_closed.done():
             self._all_closed.set_result(None)
 
-    async def close(self, seconds: float | None) -> None:
-        """Accept no new connections, and wait until running requests end or the time is over. If this is cancelled,
-        everything is closed at once."""
+    def drain(self) -> None:
+        """The server will close: clients must not keep their connections. All requests are still answered."""
+        self._is_draining = True
+        for connection in self.connections:
+            connection.is_closing = True
+
+    def close_when_idle(self, connection: ClientConnection) -> None:
+        """While the server closes; before, every connection stays open."""
+        if self._all_closed is not None:
+            connection.stop_accepting(self._idle_seconds)
+
+    async def close(self, seconds: float | None, idle_seconds: float = 0.0, is_last: bool = True) -> None:
+        """Accept no new connections, and wait until running requests end or the time is over. A connection on which
+        something came in the last `idle_seconds` may still bring a request. If this is cancelled, everything is closed
+        at once. `is_last`: no other process accepts connections from the same socket."""
         all_closed = self._all_closed = self.loop.create_future()
+        self._idle_seconds = idle_seconds
+        self.drain()
         if self._listener is not None:
-            self._listener.close()
-        for connection in tuple(self.connections):
-            connection.stop_accepting()
-        self._check_all_closed()
+            self._listener.close(is_last)
         try:
+            if self._listener is not None and self._listener.opening:
+                await asyncio.wait(self._listener.opening)
+            for connection in tuple(self.connections):
+                self.close_when_idle(connection)
+            self._check_all_closed()
             await asyncio.wait((all_closed,), timeout=seconds or None)
         finally:
             self._sweep_timer.cancel()
@@ -175,6 +197,8 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request head; also of the trailers and chunk lines of a chunked body."""
 HEADER_OVERHEAD = 16
 """Bytes that each header name and value counts in addition, which limits their number."""
+HEADER_MEMORY = 56
+"""Bytes that Python needs for a name or a value of a header, besides its text."""
 MAX_UNPARSED = 64 * 1024
 """Bytes after the current request that are read before its answer is sent. Some are: so a client that leaves is
 noticed."""
@@ -212,9 +236,9 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_body_left", "_bytes_without_progress", "_cached_head", "_error_response", "_has_late_data",
-        "_head_size", "_header_rows", "_headers", "_incoming_request", "_is_parsing_later", "_is_reading_head",
-        "_is_reading_paused", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces", "_parsed_request",
-        "_parser", "_pipelined", "_server", "_slow_seconds", "_swept_at", "_swept_size", "_unparsed",
+        "_head_size", "_header_rows", "_headers", "_held_input", "_incoming_request", "_is_parsing_later",
+        "_is_reading_head", "_is_reading_paused", "_is_upgrade", "_last_activity", "_linger_until", "_parsed_pieces",
+        "_parsed_request", "_parser", "_pipelined", "_server", "_slow_seconds", "_swept_at", "_swept_size", "_unparsed",
         "_unread_bytes", "_unsent", "_url", "clock", "current_request", "ignores_input", "is_closing", "is_excess",
         "loop", "peer", "transport", "write_blocked", "write_queue",
     )  # fmt: skip
@@ -247,8 +271,9 @@ class ClientConnection(asyncio.Protocol):
         self._last_activity = self._linger_until = 0.0
         self._swept_at = self._slow_seconds = 0.0
         """The last sweep, and by how much the current body is slower than it may be."""
-        self._swept_size = self._unsent = 0
-        """Bytes of the current body at the last sweep, and of unsent answers that the memory budget counts."""
+        self._swept_size = self._unsent = self._held_input = 0
+        """Bytes of the current body at the last sweep; and of unsent answers and of input without a request, which the
+        memory budget counts."""
         self.is_excess = False
         """Beyond the limit: only health checks are answered."""
         self.current_request: HttpRequest | None = None
@@ -274,7 +299,8 @@ class ClientConnection(asyncio.Protocol):
             if request is not None and not request.is_disconnected:
                 request.on_disconnect()
         self._pipelined.clear()
-        self._unparsed = b""
+        self._unparsed, self._is_reading_head = b"", False
+        self._hold_input()
         self.resume_writing()
         # Break the reference cycles, or the memory of clients that left would wait for the garbage collector.
         self._incoming_request = self._parsed_request = self.current_request = self._cached_head = None
@@ -321,19 +347,34 @@ class ClientConnection(asyncio.Protocol):
             self._bytes_without_progress = 0
             self._last_activity = self.clock()
             body = data[head.fixed_size + len(length) :]
-            self._enqueue_request(HttpRequest(self, head.request_line, headers, head.resolved_heads, body))
+            self._enqueue_request(HttpRequest(self, head.request_line, headers, head.head_key, body))
             return
         self._cached_head = None
         if self._is_parsing_later:
             self._unparsed += data
             if len(self._unparsed) > MAX_UNPARSED:
                 self._pause_reading()
+            self._hold_input()
             return
         self._parse(self._unparsed + data if self._unparsed else data)
         request, self._parsed_request = self._parsed_request, None
         is_complete = request is not None and self._incoming_request is None and not self.ignores_input
         if is_between_requests and request is not None and is_complete:
             self._cached_head = cache_head(request, data)
+        if self._is_reading_head or self._unparsed or self._held_input:
+            self._hold_input()
+
+    def _hold_input(self) -> None:
+        """Count a head that has not ended, and input that waits, in the memory budget. Requests with a whole head have
+        tickets for theirs."""
+        held = len(self._unparsed)
+        if self._is_reading_head:  # the slice in which it began is not in the counted bytes
+            held += PARSED_SLICE + self._bytes_without_progress + HEADER_MEMORY * len(self._header_rows)
+        more, self._held_input = held - self._held_input, held
+        memory = self._server.admission.memory
+        memory.used += more
+        if more > 0 and self._is_reading_head and memory.used > memory.request_limit and not self.ignores_input:
+            self._queue_error(503, memory_failure().message)
 
     def _must_wait(self) -> bool:
         """Is there an answer that must be sent before more input is parsed?"""
@@ -382,6 +423,7 @@ class ClientConnection(asyncio.Protocol):
         if self._unparsed and not self._must_wait():
             data, self._unparsed = self._unparsed, b""
             self._parse(data)
+        self._hold_input()
         request = self._incoming_request
         is_full = request is not None and request.is_body_full
         if not self._is_parsing_later and len(self._unparsed) <= MAX_UNPARSED and not is_full:
@@ -416,6 +458,8 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_rows += (name, value)
+        if HEADER_OVERHEAD * len(self._header_rows) > MAX_HEAD:
+            raise _BadRequest(431, f"the head of a request is longer than {MAX_HEAD:,} bytes")
 
     def _take_headers(self, size: int) -> dict[str, str]:
         """The headers that were parsed; `size` is the size of what came before them."""
@@ -447,7 +491,7 @@ class ClientConnection(asyncio.Protocol):
         if "," in host:
             raise _BadRequest(400, "there is more than one Host header")
         target = read_target(url.decode("latin-1"), host)
-        request = HttpRequest(self, RequestLine(method, target, keep, version == "1.0"), headers, {})
+        request = HttpRequest(self, RequestLine(method, target, keep, version == "1.0"), headers, HeadKey())
         if "expect" in headers:
             request.expects_continue = version == "1.1" and headers["expect"].lower() == "100-continue"
         self._incoming_request = self._parsed_request = request
@@ -487,10 +531,13 @@ class ClientConnection(asyncio.Protocol):
         """The response is written: start the next request, or close the connection."""
         self._last_activity = self.clock()
         self.current_request = None
-        if not request.keep_alive or self.is_closing:
+        if not request.keep_alive or self.ignores_input:
             self._close_after_response()
-        elif self.write_blocked is None:
+            return
+        if self.write_blocked is None:
             self._start_next_request()
+        if self.is_closing:  # since the head was sent, which does not say so: the client may send one more request
+            self._server.close_when_idle(self)
 
     def _start_next_request(self) -> None:
         """The answer before it is sent, except for what fits into a small buffer."""
@@ -500,6 +547,7 @@ class ClientConnection(asyncio.Protocol):
         if self._unparsed and not self._must_wait():
             data, self._unparsed = self._unparsed, b""
             self._parse(data)
+            self._hold_input()
         if self.is_closing:
             return
         if self.current_request is None and self._error_response:
@@ -521,8 +569,12 @@ class ClientConnection(asyncio.Protocol):
         """Answer an invalid request in its turn, and ignore all input after it."""
         body = f"{message}\n".encode("utf-8", "replace")
         head = f"{STATUS_LINES[status]}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+        if status == 503:
+            head += f"retry-after: {RETRY_AFTER:g}\r\n"
         self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
         self.ignores_input, self._is_reading_head = True, False
+        self._header_rows, self._unparsed = [], b""
+        self._hold_input()
         request, self._incoming_request = self._incoming_request, None
         if request is not None and request is not self.current_request:
             self._pipelined.pop()
@@ -548,6 +600,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_closing = self.ignores_input = True
         self._pipelined.clear()
         self._unparsed = b""
+        self._hold_input()
         self._incoming_request = None
         if not has_input:
             self.transport.close()
@@ -593,10 +646,17 @@ class ClientConnection(asyncio.Protocol):
             return self._is_reading_head
         return request is self._incoming_request and not request.has_started_response and not self._is_reading_paused
 
-    def stop_accepting(self) -> None:
-        """Accept no further requests. One that has started is still answered."""
+    def stop_accepting(self, idle_seconds: float, turns: int = TURNS_TO_READ) -> None:
+        """Close the connection if it is idle. Otherwise, or if a request comes in time, that is answered first."""
         self.is_closing = True
-        if self.current_request is None and not self._is_reading_head and not self._linger_until:
+        if self.current_request is not None or self._is_reading_head or self._linger_until:
+            return
+        wait = self._last_activity + idle_seconds - self.clock()
+        if wait > 0:
+            self.loop.call_later(wait, self.stop_accepting, idle_seconds)
+        elif turns:  # uvloop runs timers before it reads: what has arrived on a busy machine is read first
+            self.loop.call_soon(self.stop_accepting, idle_seconds, turns - 1)
+        else:
             self.transport.close()
 
 

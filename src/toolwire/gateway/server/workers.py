@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import mmap
 import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -37,9 +39,18 @@ class ConnectionCounts:
     and -2 for one that does not serve yet."""
 
     def __init__(self, workers: int) -> None:
-        self._counts = memoryview(mmap.mmap(-1, workers * 8)).cast("q")
+        cells = memoryview(mmap.mmap(-1, (workers + 1) * 8)).cast("q")
+        self._counts, self._stop_cell = cells[:workers], cells[workers:]
         for slot in range(workers):
             self._counts[slot] = -1
+
+    @property
+    def are_all_stopping(self) -> bool:
+        """Does no worker stay that could accept the connections that wait?"""
+        return bool(self._stop_cell[0])
+
+    def stop_all(self) -> None:
+        self._stop_cell[0] = 1
 
     def take_slot(self) -> int:
         slot = self._counts.tolist().index(-1)
@@ -97,7 +108,8 @@ class Acceptor:
         self._bound, self._make_connection, self._count = bound, make_connection, count_connections
         self._worker, self._log_event = worker, log_event
         self._loop = asyncio.get_running_loop()
-        self._opening: set[asyncio.Task[object]] = set()
+        self.opening: set[asyncio.Task[object]] = set()
+        """Connections that were accepted, and are not known to the server yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._yield_until = self._reported_at = -REPORT_SECONDS
         self._limit, self._max_connections = 0, 0
@@ -106,13 +118,19 @@ class Acceptor:
             worker.counts.set_count(worker.slot, 0)
         self._resume()
 
-    def close(self) -> None:
-        """Accept no more. The socket is closed, too."""
+    def close(self, is_last: bool) -> None:
+        """Accept no more. The socket is closed, too. The kernel resets the connections that wait when the last process
+        closes it, so they are accepted first, except where other workers stay that will do it."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._bound.fileno() >= 0:
-            self._loop.remove_reader(self._bound.fileno())
-            self._bound.close()
+        if self._bound.fileno() < 0:
+            return
+        self._loop.remove_reader(self._bound.fileno())
+        if is_last:
+            _refuse_new_connections(self._bound)
+            while self._accept() is None:
+                pass
+        self._bound.close()
 
     def _resume(self) -> None:
         self._timer = None
@@ -123,7 +141,7 @@ class Acceptor:
         self._timer = self._loop.call_later(seconds, self._resume)
 
     def _on_readable(self) -> None:
-        open_connections = self._count() + len(self._opening)
+        open_connections = self._count() + len(self.opening)
         if self._worker is not None:
             self._worker.counts.set_count(self._worker.slot, open_connections)
             if self._leaves_it_to_others(self._worker):
@@ -134,22 +152,29 @@ class Acceptor:
             return
         room = self._max_connections - open_connections
         for _ in range(1 if self._worker is not None else min(room, MAX_ACCEPTED_AT_ONCE)):
-            try:
-                accepted, _ = self._bound.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno not in _TRANSIENT_ERRORS:
-                    self._wait_for_descriptors(open_connections)
-                    return
+            error = self._accept()
+            if error is None:
                 continue
-            accepted.setblocking(False)
-            opening = self._loop.create_task(self._loop.connect_accepted_socket(self._make_connection, accepted))
-            self._opening.add(opening)
-            opening.add_done_callback(self._on_opened)
+            if error:
+                self._wait_for_descriptors(open_connections)
+            return
+
+    def _accept(self) -> int | None:
+        """Accept a connection. Returns 0 if none waits, or the number of an error that does not pass by itself."""
+        try:
+            accepted, _ = self._bound.accept()
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            return None if error.errno in _TRANSIENT_ERRORS else error.errno
+        accepted.setblocking(False)
+        opening = self._loop.create_task(self._loop.connect_accepted_socket(self._make_connection, accepted))
+        self.opening.add(opening)
+        opening.add_done_callback(self._on_opened)
+        return None
 
     def _on_opened(self, opening: asyncio.Task[object]) -> None:
-        self._opening.discard(opening)
+        self.opening.discard(opening)
         if not opening.cancelled():
             opening.exception()  # the client is gone: nothing to do
 
@@ -179,6 +204,23 @@ class Acceptor:
             self._log_event(
                 "accepting_paused", level="error", connections=open_connections, message=what, hint=DESCRIPTOR_HINT
             )
+
+
+_ATTACH_FILTER = 26
+"""SO_ATTACH_FILTER in Linux's asm-generic/socket.h; Python has no name for it."""
+_DROP_SYN = struct.pack(
+    "HBBI" * 5, *(0x30, 0, 0, 13), *(0x54, 0, 0, 0x12), *(0x15, 0, 1, 2), *(6, 0, 0, 0), *(6, 0, 0, 2**32 - 1)
+)
+"""A classic BPF program for a segment's TCP header: load the flags, keep SYN and ACK, drop it if only SYN is left."""
+
+
+def _refuse_new_connections(bound: socket.socket) -> None:
+    """Let no new connection begin, so that none is lost between the last that is accepted and the end of the socket.
+    Only Linux can do that; elsewhere this moment stays. Who begins one now tries again a second later by itself."""
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(_DROP_SYN, len(_DROP_SYN))
+        with suppress(OSError):
+            bound.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 5, ctypes.addressof(program)))
 
 
 class _Worker(Struct):
@@ -251,10 +293,14 @@ class WorkerSupervisor:
             os.read(self._wakeup_pipe, 4096)
 
     def _can_no_worker_start(self) -> bool:
-        if self._stopping or any(worker.is_ready for worker in self._workers.values()):
+        if self._stopping or self._does_one_serve:
             return False
         # At the start nothing is lost by giving up at once; later it may be a moment of trouble.
         return self._failed_starts >= (MAX_FAILED_STARTS if self._has_served else self._count)
+
+    @property
+    def _does_one_serve(self) -> bool:
+        return any(worker.is_ready for worker in self._workers.values())
 
     def _fork_worker(self) -> None:
         slot = self._counts.take_slot()
@@ -313,7 +359,7 @@ class WorkerSupervisor:
         lived = time.monotonic() - worker.started
         is_early = not worker.is_ready or lived < MIN_WORKER_SECONDS
         self._early_deaths = self._early_deaths + 1 if is_early else 0
-        if not worker.is_ready:
+        if not worker.is_ready and not self._does_one_serve:
             self._failed_starts += 1
         rounds = (self._early_deaths - 1) // self._count
         pause = min(FIRST_PAUSE * 2.0**rounds, MAX_PAUSE) if is_early else 0.0
@@ -330,6 +376,7 @@ class WorkerSupervisor:
 
     def _stop_workers(self, number: int, _frame: object) -> None:
         self._stopping = True
+        self._counts.stop_all()
         self._on_stop()
         self._forward_signal(number, None)
 
