@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,14 +21,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forked_commands import start_program
 from gateway.process import serving
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Text
 from toolwire.gateway.config.config import Config, McpServer, Secret
 from toolwire.gateway.mcp.program_guard import MessageFilter, ProgramRefused
 from toolwire.gateway.mcp.servers import McpServers
+from waits import PATIENCE
 
-PATIENCE = 20.0
 SERVER = """
 import json, os, signal, subprocess, sys, time
 how, place = sys.argv[1], sys.argv[2]
@@ -113,6 +115,32 @@ def test_programs_end_when_the_gateway_is_killed(tmp_path: Path, how: str) -> No
             process.signal(signal.SIGKILL)
             process.ended()
         assert not any(is_alive(pid) for pid in (*started, *guards))
+
+
+EARLY = """
+import os, signal, subprocess, sys
+from toolwire.gateway.mcp import program_guard
+start = subprocess.Popen
+def start_and_be_terminated(*arguments, **options):
+    program = start(*arguments, **options)
+    print(program.pid, file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return program
+subprocess.Popen = start_and_be_terminated
+sys.exit(program_guard.main("1000", sys.executable, "-c", "import time; time.sleep(600)"))
+"""
+
+
+def test_a_guard_that_is_terminated_while_it_starts_its_program_ends_it() -> None:
+    with start_program([sys.executable, "-c", EARLY], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as guard:
+        assert guard.stderr is not None
+        pid = int(guard.stderr.readline())
+        try:
+            assert guard.wait(PATIENCE) == 1
+            assert not is_alive(pid)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 # --- the size of results ----------------------------------------------------------------------------------------------

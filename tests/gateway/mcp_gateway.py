@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from gateway.clients import PATIENCE
+import pytest
+
+from forked_commands import start_program
 from gateway.conftest import configuration, served
 from gateway.provider import Provider
+from toolwire.gateway.mcp import server_connection
+from waits import PATIENCE
 
 HERE = Path(__file__).parent
 COMMAND = f'command = ["{sys.executable}", "{HERE / "mcp_server.py"}"]'
@@ -59,10 +66,27 @@ class Waiting:
 def over_http() -> Iterator[str]:
     """The server over HTTP; gives its URL."""
     command = [sys.executable, str(HERE / "mcp_server.py"), "http"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with start_program(command) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"
-        process.terminate()
+
+
+def hold_timeouts(patch: pytest.MonkeyPatch, seconds: float) -> threading.Event:
+    """Calls of MCP tools that may take so many seconds have taken them when the event is set, and not before: a call that
+    has not reached its server yet cannot be cancelled there."""
+    over = threading.Event()
+
+    async def wait(tasks: Iterable[asyncio.Task[Any]], timeout: float | None = None) -> Any:
+        if timeout != seconds:
+            return await asyncio.wait(tasks, timeout=timeout)
+        while not over.is_set():
+            done, waiting = await asyncio.wait(tasks, timeout=0.01)
+            if done:
+                return done, waiting
+        return set(), set(tasks)
+
+    patch.setattr(server_connection, "asyncio", SimpleNamespace(**{**vars(asyncio), "wait": wait}))
+    return over
 
 
 def equipped(

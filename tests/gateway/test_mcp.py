@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,15 +16,18 @@ from typing import Any
 import pytest
 import uvloop
 
+from forked_commands import start_program
+from gateway.mcp_gateway import hold_timeouts
 from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import serving
-from gateway.raw_exchange import PATIENCE, ask
+from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
 from toolwire.gateway.config.config import Config, McpServer
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.mcp.server_connection import ConnectionTiming
 from toolwire.gateway.mcp.servers import MAX_NAME_LENGTH, McpClient, McpServers, ToolInterceptor, exposed_tool_name
+from waits import PATIENCE, free_port
 
 HERE = Path(__file__).parent
 GOOD = (sys.executable, str(HERE / "mcp_server.py"))
@@ -153,13 +154,9 @@ def test_the_names_of_one_server_do_not_depend_on_another() -> None:
 @contextmanager
 def over_http(port: int = 0) -> Iterator[str]:
     """The good server as a process of its own, behind a URL."""
-    process = subprocess.Popen([*GOOD, "http", str(port)], stdout=subprocess.PIPE, text=True)
-    try:
+    with start_program([*GOOD, "http", str(port)]) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(params=["stdio", "http"], scope="module")
@@ -258,7 +255,7 @@ class Control:
 
     async def next(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, int]:
         reader, writer = await asyncio.wait_for(self.waiting.get(), PATIENCE)
-        word, pid = (await reader.readline()).split()
+        word, pid = (await asyncio.wait_for(reader.readline(), PATIENCE)).split()
         assert word == b"waits"
         return reader, writer, int(pid)
 
@@ -268,8 +265,10 @@ async def controlled() -> AsyncIterator[tuple[Control, dict[str, str]]]:
     control = Control()
     listening = await asyncio.start_server(control.came, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()
-    async with listening:
+    try:
         yield control, {"MCP_CONTROL": f"{host}:{port}"}
+    finally:
+        listening.close()
         for writer in control.writers:
             writer.transport.abort()
         await asyncio.sleep(0)
@@ -333,13 +332,16 @@ def test_whoever_leaves_cancels_the_call_at_the_server(server: McpServer) -> Non
     run(test)
 
 
-def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled() -> None:
+def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
+        over = hold_timeouts(monkeypatch, 1)
         async with controlled() as (control, environ), talking(slow(environ, timeout=1)) as talk:
-            result = await talk.call("docs__slow")
+            task = asyncio.create_task(talk.call("docs__slow"))
+            reader, _, _ = await control.next()
+            over.set()
+            result = await asyncio.wait_for(task, PATIENCE)
             assert result.error is True
             assert words(result) == "the tool `slow` of the MCP server `docs` did not answer within 1 seconds"
-            reader, _, _ = await control.next()
             assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"cancelled\n"
 
     run(test)
@@ -572,11 +574,6 @@ def test_a_program_that_cannot_be_started(settings: dict[str, Any], why: str) ->
             assert talk.servers.make_interceptor(SOMEBODY) is None
 
     run(test)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 def test_a_url_where_nobody_is_and_then_somebody() -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import start_program
 from gateway.mcp_server import PIXEL
 from gateway.npm import HERE, installed
-from gateway.test_mcp import at, free_port, run, talking, words
+from gateway.test_mcp import at, run, talking, words
 from toolwire.core.ir import Media
 from toolwire.gateway.config.config import McpServer
+from waits import free_port
 
 PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"
 EVERYTHING = str(PACKAGES / "server-everything" / "dist" / "index.js")
@@ -31,15 +33,12 @@ def node(pytestconfig: pytest.Config) -> str:
 @contextmanager
 def over_http(node: str, port: int) -> Iterator[str]:
     environ = {**os.environ, "PORT": str(port)}
-    process = subprocess.Popen([node, EVERYTHING, "streamableHttp"], env=environ, stderr=subprocess.PIPE, text=True)
-    try:
+    pipes = {"stdout": None, "stderr": subprocess.PIPE}
+    with start_program([node, EVERYTHING, "streamableHttp"], env=environ, **pipes) as process:
         assert process.stderr is not None
         while "listening" not in process.stderr.readline():
             assert process.poll() is None
         yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(params=["stdio", "http"])

@@ -7,6 +7,7 @@ not declared.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,10 @@ from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnsw
 from gateway.raw_exchange import ask, path_of, request_of
 from gateway.test_prefixes import HEAD
 from material import WHOLE_OR_STREAM, parametrize_pairwise
+from toolwire.gateway.server import large_work
 from toolwire.protocols import find_codec
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.tool_index import ToolIndex
 from toolwire.translation.tool_search import SEARCH_NAME
 
 MODELS = {
@@ -121,6 +125,28 @@ def assert_growing(talk: Script) -> None:
         assert longer[1][: len(shorter[1])] == shorter[1]
         assert longer[2][: len(shorter[2])] == shorter[2]
         assert len(longer[2]) > len(shorter[2])
+
+
+@streamed
+def test_the_words_of_the_tools_are_not_read_on_the_event_loop(
+    stream: bool, gateway: str, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands, with long descriptions. Nor is the next request written there if it is large."""
+    threads: dict[str, str] = {}
+    for kind, name in ((ToolIndex, "__init__"), (Exchange, "next_request")):
+        run = getattr(kind, name)
+
+        def note(*given: Any, run: Any = run, name: str = name) -> Any:
+            threads[name] = threading.current_thread().name
+            return run(*given)
+
+        monkeypatch.setattr(kind, name, note)
+    talk = scripted(provider, search("weather"), use("get_weather", "Paris"), ScriptedAnswer("15 °C."))
+    with monkeypatch.context() as patch:
+        patch.setattr(large_work, "LARGE_BODY", 1000)
+        opened(gateway, talk, "openai-chat", "anthropic", stream).run()
+    assert all(name.startswith("toolwire-large-work") for name in threads.values()), threads
+    assert threads.keys() == {"__init__", "next_request"}
 
 
 @streamed

@@ -13,6 +13,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +23,22 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
 from step_count import count_steps
 from toolwire import Stream, translate
+from toolwire import schema as schemas
 from toolwire.core.ir import Failure
+from toolwire.core.json_values import Malformed
+from toolwire.core.losses import Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
+from toolwire.gateway.console import detail, endpoints, rows, sessions
+from toolwire.gateway.console.detail import describe_exchange
 from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
 from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.server.request_body import MAX_VALUES, decompress_body, has_too_many_values
+from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines
+from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
 from toolwire.gateway.upstream.client import Decompressor
 from toolwire.protocols import CODECS
 from toolwire.schema.patterns import compile_pattern
+from toolwire.schema.repair import point_references
 from toolwire.schema.validate import value_problems
 
 if sys.version_info >= (3, 14):
@@ -297,6 +306,158 @@ def test_a_request_of_too_many_values_is_refused(served: Served, client: str) ->
     got = ask(served.port, "POST", path_of(client, scene.model, False), json.dumps(body).encode())
     assert (got.status, scene.asked) == (413, [])
     assert f"more than {MAX_VALUES:,} JSON values" in error_of(client, got)["message"]
+
+
+NESTING = {
+    "properties": ('{"type":"object","properties":{"a":', "}}"),
+    "items": ('{"type":"array","items":', "}"),
+    "unions": ('{"anyOf":[', ',{"type":"null"}]}'),
+    "invalid keywords": ('{"type":"object","minLength":"x","properties":{"a":', "}}"),
+}
+"""What is before and behind the inner schema."""
+DECLARED: dict[str, dict[str, Any]] = {
+    "openai-chat": {"type": "function", "function": {"name": "t", "parameters": "SCHEMA"}},
+    "openai-responses": {"type": "function", "name": "t", "parameters": "SCHEMA"},
+    "anthropic": {"name": "t", "input_schema": "SCHEMA"},
+    "gemini": {"functionDeclarations": [{"name": "t", "parametersJsonSchema": "SCHEMA"}]},
+}
+
+
+def nest_schema(kind: str, levels: int) -> str:
+    before, behind = NESTING[kind]
+    return before * levels + '{"type":"string"}' + behind * levels
+
+
+@pytest.mark.parametrize("levels", [60, 150, 500, 10_000])
+@pytest.mark.parametrize("client", PROTOCOLS)
+def test_a_deep_schema_is_translated_or_refused(served: Served, client: str, levels: int) -> None:
+    """Of the tools, the others must go on. A body that no JSON parser takes is a bad request."""
+    for kind in NESTING:
+        for provider in PROTOCOLS:
+            scene = served.scene(provider, whole(provider))
+            body = {**request_of(client, scene.model, False), "tools": [DECLARED[client]]}
+            data = json.dumps(body).replace('"SCHEMA"', nest_schema(kind, levels)).encode()
+            got = ask(served.port, "POST", path_of(client, scene.model, False), data)
+            assert got.status == 200 or (got.status == 400 and levels > 60), (kind, provider, got.data)
+            assert got.status == 200 or "deep" in error_of(client, got)["message"]
+
+
+@pytest.mark.parametrize("levels", [60, 150, 500, 2000])
+@pytest.mark.parametrize("kind", NESTING)
+def test_every_conversion_of_a_deep_schema_ends_in_a_schema_or_a_clear_error(kind: str, levels: int) -> None:
+    inner: Any = {"type": "string"}
+    for _ in range(levels):
+        inner = json.loads(nest_schema(kind, 1).replace('{"type":"string"}', '"INNER"', 1), object_hook=fill_in(inner))
+    for convert in (
+        schemas.convert_to_openai_parameters, schemas.convert_to_openai_strict, schemas.convert_to_anthropic_input,
+        schemas.convert_to_openapi_subset, schemas.convert_to_standard, schemas.convert_to_strict, schemas.strict_problems,
+        point_references, schemas.schema_problems, lambda schema: value_problems({"a": {"a": [1]}}, schema),
+    ):  # fmt: skip
+        try:
+            call_deeply(200, convert, inner)
+        except Malformed as refused:
+            assert "nested too deeply" in refused.problem  # noqa: PT017  most of them convert it
+
+
+def fill_in(inner: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def fill(node: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: inner if value == "INNER" else [inner if one == "INNER" else one for one in value]
+            if isinstance(value, list) else value for key, value in node.items()
+        }  # fmt: skip
+
+    return fill
+
+
+def call_deeply(frames: int, work: Callable[[Any], object], value: Any) -> object:
+    """As in the gateway, where other calls are below."""
+    return call_deeply(frames - 1, work, value) if frames else work(value)
+
+
+# --- the debug log ------------------------------------------------------------------------------------------------------
+
+
+def test_debug_lines_are_few_and_short() -> None:
+    record = tools_with_losses(1000)
+    assert record.capture is not None
+    lines = [dict(fields) for fields in debug_lines(record, record.capture)]
+    assert len(lines) < 110
+    assert [(len(line["tools"]), line["omitted_tools"]) for line in lines[:1]] == [(100, 900)]  # type: ignore[arg-type]
+    large = exchange_of(chat(padding="x" * MAX_DESCRIBED), chat())
+    assert large.capture is not None
+    assert dict(next(debug_lines(large, large.capture)))["bytes"] == len(large.capture.client_request)
+
+
+# --- the console --------------------------------------------------------------------------------------------------------
+
+
+def exchange_of(request: dict[str, Any], sent: dict[str, Any], losses: int = 0) -> ExchangeRecord:
+    body, upstream = json.dumps(request).encode(), json.dumps(sent).encode()
+    call = UpstreamCapture("openai-chat", "p", "http://p", "/v1/chat/completions", upstream, 0.0, {}, status=200)
+    ledger = Ledger("openai-chat", "openai-chat")
+    for number in range(losses):
+        ledger.note("tool-dropped", ((None, "tools"), number), f"the rule drops `t{number}`")
+    return ExchangeRecord(
+        request_id="r", started=0.0, started_at=0.0, client_protocol="openai-chat", status=200, ended=1.0, number=1,
+        ledgers=(ledger,), capture=ExchangeCapture(body, upstream_calls=[call]),
+    )  # fmt: skip
+
+
+def tools_with_losses(count: int) -> ExchangeRecord:
+    tools = [{"type": "function", "function": {"name": f"t{number}", "parameters": {}}} for number in range(count)]
+    return exchange_of(chat(tools=tools), chat(), losses=count)
+
+
+WATCHED: dict[str, Callable[[int], ExchangeRecord]] = {
+    "calls with other ids": lambda count: exchange_of(
+        chat(*(call(f"a{number}") for number in range(count))), chat(*(call(f"b{number}") for number in range(count)))
+    ),
+    "calls of the provider alone": lambda count: exchange_of(
+        chat(call("a")), chat(*(call(f"b{number}") for number in range(count)), call("a"))
+    ),
+    "dropped tools": tools_with_losses,
+}
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_an_exchange_is_described_in_linear_time(kind: str) -> None:
+    small, large = (WATCHED[kind](count) for count in (100, 400))
+    steps = [count_steps(lambda record=record: describe_exchange(record, 0, str)) for record in (small, large)]
+    assert steps[1] < 6 * steps[0]
+    if kind == "dropped tools":
+        assert [row.reasons[0].partition(":")[0] for row in describe_exchange(small, 0, str).tools] == [
+            f"the rule drops `t{number}`" for number in range(100)
+        ]
+
+
+@pytest.mark.parametrize("path", ["exchanges", "exchanges/0-1", "exchanges/0-1/case", "sessions", "sessions/0-1"])
+def test_what_the_console_shows_is_not_worked_out_on_the_event_loop(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in the threads in which large requests are read."""
+    threads: set[str] = set()
+    read_row = rows.exchange_row
+
+    def note(record: ExchangeRecord, worker: int) -> Any:
+        threads.add(threading.current_thread().name)
+        return read_row(record, worker)
+
+    def note_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
+        threads.add(threading.current_thread().name)
+        return b"{}"
+
+    for module in (endpoints, detail, sessions):
+        monkeypatch.setattr(module, "exchange_row", note)
+    monkeypatch.setattr(endpoints, "write_case", note_case)
+    with stage(tmp_path, more="[console]\nenabled = true\n") as staged:
+        scene = staged.scene("openai-chat", whole("openai-chat"))
+        body = json.dumps(request_of("openai-chat", scene.model, False)).encode()
+        asked = ask(staged.port, "POST", path_of("openai-chat", scene.model, False), body)
+        staged.line(asked.id)
+        for _ in range(2):
+            got = ask(staged.port, "GET", f"/console/api/v1/{path}")
+            assert got.status == 200, got.data
+    assert {name.rpartition("_")[0] for name in threads} == {"toolwire-aside"}
 
 
 @pytest.mark.parametrize("client", CLIENTS)

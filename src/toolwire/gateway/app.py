@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +22,13 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.config.config import Config, CounterSettings, StoreSettings
 from toolwire.gateway.config.limits import limits_of_keys
-from toolwire.gateway.config.live_config import AcceptedFile, FileStamp, LiveConfig, Reload
+from toolwire.gateway.config.live_config import LiveConfig, Reload
+from toolwire.gateway.config.load import ConfigFile, FileStamp, open_config_file
 from toolwire.gateway.config.problems import ReportLine
 from toolwire.gateway.config.shared_config import SharedConfig
 from toolwire.gateway.config.times import format_time
 from toolwire.gateway.console.endpoints import Console
-from toolwire.gateway.mcp.servers import McpServers
+from toolwire.gateway.mcp.servers import McpServers, load_sdk
 from toolwire.gateway.models.catalogue import load_catalogue, load_known_models
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.error_replies import error_reply
@@ -39,16 +41,17 @@ from toolwire.gateway.server.access import Caller
 from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
 from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
 from toolwire.gateway.server.large_work import DaemonThread
-from toolwire.gateway.server.routes import ProtocolDetector, Routes, refuse_upgrade
+from toolwire.gateway.server.routes import READY_PATH, ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
 from toolwire.gateway.store.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.store.repository import StateRepository
-from toolwire.gateway.store.store import KeyStore, SecretStore
+from toolwire.gateway.store.store import KeyStore, LocalStore, SecretStore, StoreDown
 from toolwire.gateway.store.stored_keys import StoredKeys
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
+from toolwire.gateway.upstream.address import is_loopback
 from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.gateway.usage.cache_watch import CacheWatch
 from toolwire.gateway.usage.costs import CallPricer
@@ -111,6 +114,12 @@ class Gateway:
         self._counter_settings: CounterSettings | None = None
         self._reservations: Reservations | None = None
         """What running requests hold of their limits; None without limits."""
+        self._local_store: LocalStore | None = None
+        """The store, if it is on the disk of this gateway."""
+        self._store_check: asyncio.Task[None] | None = None
+        self._store_checked_at = -inf
+        self._store_problem: StoreDown | None = None
+        self._store_replacement = ""
         self._shared_key: SharedKey | None = None
         """The key of a store that several gateways share, for what clients carry."""
         self._key_records: KeyRecords | None = None
@@ -131,7 +140,7 @@ class Gateway:
         return self._config_source.current
 
     @property
-    def accepted_file(self) -> AcceptedFile | None:
+    def accepted_file(self) -> ConfigFile | None:
         """The file that is in force; None for a configuration without one."""
         source = self._config_source
         return source.accepted_file if isinstance(source, LiveConfig) else None
@@ -155,7 +164,9 @@ class Gateway:
         """Answer a request, from the gateway's server or an ASGI server."""
         path, routes = request.path, self._current_routes(request.clock)
         if path in routes.public_pages:
-            await request.send_reply(routes.public_pages[path](request.peer))
+            if path == READY_PATH and time.monotonic() - self._store_checked_at > 2 * CONFIG_POLL_SECONDS:
+                await asyncio.wait([self._start_store_check()])
+            await request.send_reply(routes.public_pages[path](request))
         elif self.console.has_path(path):
             await self.console.serve_request(request)
         else:
@@ -168,7 +179,7 @@ class Gateway:
         clock, headers = request.clock, request.headers
         ticket = None
         now = time.time()
-        head = request.resolved_heads.get(routes.runtime)
+        head = routes.runtime.resolved_heads.get(request.head_key)
         if head is None or now >= head.valid_until:
             head = routes.resolve_head(request, now)
         record = ExchangeRecord(
@@ -177,13 +188,14 @@ class Gateway:
             started_at=now,
             client_address=request.peer,
             method=request.method,
-            path=request.path,
+            path=head.path,
             key_name=head.key_name,
             team=head.team,
-            user_agent=headers.get("user-agent", ""),
+            user_agent=head.user_agent,
             agent=head.agent,
             subagent=head.subagent,
             client_protocol=head.codec.name,
+            secrets=head.secrets,
         )
         self._telemetry.start_exchange(record, headers)
         try:
@@ -272,7 +284,7 @@ class Gateway:
         runtime.limits = self._open_limits(config)
         self.console.configure(config, runtime, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
-        return Routes(pipeline, self._protocol_detector, service, self._model_lists, lambda: self.is_stopping)
+        return Routes(pipeline, self._protocol_detector, service, self._model_lists, self._describe_readiness)
 
     def _add_stored_keys(self, config: Config) -> Config:
         """The configuration with the client keys of the store, if it wants them."""
@@ -368,6 +380,7 @@ class Gateway:
         if self._responses_service is None:
             self._store_settings = config.store
             store = open_store(config.store, os.environ)
+            self._local_store = store if isinstance(store, LocalStore) else None
             self._key_records = store.key_records if isinstance(store, KeyStore) else None
             if isinstance(store, SecretStore):
                 self._shared_key = SharedKey(store, self._on_shared_key_loaded, self._on_shared_key_failed)
@@ -402,7 +415,8 @@ class Gateway:
         if self._reservations is None or not config.limits:
             return None
         metrics, log_event = self._telemetry.metrics, self._telemetry.log_event
-        return Limits(config.limits, config.providers, self._reservations, metrics, log_event)
+        ledger = self._ledger.tables if self._ledger is not None and config.costs.enabled else None
+        return Limits(config.limits, config.providers, self._reservations, metrics, log_event, ledger)
 
     def _on_counters_event(self, kind: ReservationProblem, what: str) -> None:
         if kind == "counters_available":
@@ -416,6 +430,43 @@ class Gateway:
 
     def _on_ledger_event(self, kind: str, level: str, fields: Mapping[str, object]) -> None:
         self._telemetry.log_event(kind, level=level, **fields)
+
+    def _start_store_check(self) -> asyncio.Task[None]:
+        """Find out in the background whether the store of this gateway can be used, for `/readyz`."""
+        if self._store_check is None or self._store_check.done():
+            self._store_check = asyncio.get_running_loop().create_task(self._check_store())
+            self._store_check.add_done_callback(self._on_store_checked)
+        return self._store_check
+
+    async def _check_store(self) -> None:
+        store = self._local_store
+        if store is not None:
+            self._store_problem = await store.check_usable()
+            if store.replacement != self._store_replacement:
+                self._store_replacement = store.replacement
+                hint = "stop the gateway before its files are changed; `toolwire store export` makes a copy"
+                self._telemetry.log_event("store_replaced", level="error", message=store.replacement, hint=hint)
+        self._store_checked_at = time.monotonic()
+
+    def _on_store_checked(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.report_error(error)
+
+    def _describe_readiness(self, peer: str) -> tuple[int, str]:
+        """What `/readyz` says to a client at this address: a status and a text. A database that all gateways share is
+        not asked: if it is down, no other gateway is better off, and most requests do not need it."""
+        if self.is_stopping:
+            return 503, "stopping"
+        if self._store_problem is not None:
+            hint = "repair it, or set [store] url (`none` keeps nothing)"
+            why = (
+                f"{self._store_problem.reason}; {hint}"
+                if is_loopback(peer)
+                else "the store cannot be used: see the log"
+            )
+            return 503, f"not ready: {why}"
+        return 200, f"ok\n{self._store_replacement}".rstrip() if is_loopback(peer) else "ok"
 
     def reload_config(self, force: bool = False) -> None:
         """Read the configuration again if it has changed. Requests that have started keep the old one."""
@@ -491,19 +542,20 @@ class Gateway:
         while True:
             forced = await self._wait_for_poll()
             self._health.end_expired(asyncio.get_running_loop().time())
+            self._start_store_check()
             before, seen = seen, source.file_stamp()
             # A file that has just changed may still be written: it is read when it has been the same twice.
             if forced or seen == before:
-                found = await self._config_thread.call(partial(source.read_if_changed, forced))
+                found = await self._config_thread.call(partial(_read_reload, source, forced))
                 if isinstance(found, BaseException):
                     raise found
                 self._apply_reload(found)
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
-                await self._responses_service.repository.sweep()
-                await self._warn_of_unused_keys()
                 if self._ledger is not None:
                     await sweep_ledger(self._ledger.tables, self.config.costs, self.config.store)
+                await self._responses_service.repository.sweep()
+                await self._warn_of_unused_keys()
 
     async def _wait_for_poll(self) -> bool:
         """Wait for the next poll, or less if a reload is requested: then True."""
@@ -517,6 +569,8 @@ class Gateway:
         """Stop. Background responses may finish, unless `force` is set."""
         if self._polling_task is not None:
             self._polling_task.cancel()
+        if self._store_check is not None:
+            self._store_check.cancel()
         self._config_thread.end()
         if self._shared_key is not None:
             self._shared_key.close()
@@ -580,16 +634,29 @@ def app(
     """The gateway as an ASGI application. `config` is a file, a `Config`, or None to search the usual places; `server`
     overrides settings of `[server]`, and `routes` adds models by name. Raises `ConfigError` if the configuration has
     errors."""
-    reporter = _StartupReporter()
     if isinstance(config, Config):
-        return _make_gateway(FixedConfig(config), reporter)
-    return _make_gateway(LiveConfig(config, os.environ, reporter.report_lines, server, routes), reporter)
+        return _make_gateway(FixedConfig(config), _StartupReporter())
+    return open_gateway(open_config_file(config, os.environ, lambda _: True), server, routes)
+
+
+def _read_reload(source: LiveConfig | FixedConfig, forced: bool) -> Reload | None:
+    """A changed configuration, with what must be imported for it. Runs in a thread."""
+    found = source.read_if_changed(forced)
+    if found is not None and found.config is not None and found.config.mcp:
+        load_sdk()
+    return found
+
+
+def open_gateway(file: ConfigFile | None, server: Mapping[str, object], routes: Mapping[str, str]) -> Gateway:
+    """The gateway with this file, or with the environment alone. Raises `ConfigError`."""
+    reporter = _StartupReporter()
+    return _make_gateway(LiveConfig(file, os.environ, reporter.report_lines, server, routes), reporter)
 
 
 def open_worker(shared: SharedConfig, server: Mapping[str, object], routes: Mapping[str, str]) -> Gateway:
     """The gateway of a worker, with the configuration that is in force. Raises `ConfigError`."""
     reporter = _StartupReporter()
-    live = LiveConfig(None, os.environ, reporter.report_lines, server, routes, shared.load())
+    live = LiveConfig(shared.load(), os.environ, reporter.report_lines, server, routes)
     gateway = _make_gateway(live, reporter, lambda: shared.save(live.accepted_file))
     shared.save(live.accepted_file)
     return gateway

@@ -27,6 +27,7 @@ from toolwire.schema.keywords import (
     convert_inner_schemas,
     keyword_sentence,
     listed_values,
+    refuse_deep_nesting,
     short_json,
 )
 from toolwire.schema.object_root import (
@@ -173,6 +174,7 @@ def is_usual(schema: Json) -> bool:
 
 def drop_invalid_keywords(schema: Json) -> ConvertedSchema:
     """The schema without keywords whose value is invalid. What is not a schema at all accepts any value."""
+    refuse_deep_nesting(schema)
     notes = ChangeLog()
     out = schema
     for _ in range(MAX_REPAIRS):
@@ -210,6 +212,7 @@ def _drop_value(schema: Json, path: Path, what: str, notes: ChangeLog) -> None:
 def point_references(schema: Json) -> ConvertedSchema:
     """The schema with every reference as a JSON Pointer, which all providers can follow: they know neither anchors nor
     ids, and fetch nothing. Where a reference has no target in the schema, any value is accepted."""
+    refuse_deep_nesting(schema)
     notes = ChangeLog()
     lookup = ReferenceLookup(schema)
 

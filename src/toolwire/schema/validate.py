@@ -218,6 +218,8 @@ _SCHEMA_CHECKS: Final[Mapping[str, Check]] = {
 
 _MAX_STEPS = 50_000
 """Pairs of a value and a schema that one check looks at."""
+_MAX_CHECKED_DEPTH = MAX_DEPTH // 2
+"""How deep a check goes: each level takes four calls of Python, which allows a thousand."""
 Found = Iterator[tuple[Path, str]]
 """The mismatches between a value and a schema."""
 
@@ -250,7 +252,7 @@ class ValueValidator:
     def find_mismatches(self, value: Json, schema: Json, path: Path, depth: int) -> Found:
         if schema is False:
             yield path, "no value is allowed here"
-        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self.steps_left:
+        if not isinstance(schema, dict) or depth > _MAX_CHECKED_DEPTH or not self.steps_left:
             return
         self.steps_left -= 1
         for target in self._reference_targets(schema):
@@ -276,7 +278,7 @@ class ValueValidator:
     # --- whole numbers ---
 
     def fix_whole_numbers(self, value: Json, schema: Json, depth: int) -> Json:
-        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self.steps_left:
+        if not isinstance(schema, dict) or depth > _MAX_CHECKED_DEPTH or not self.steps_left:
             return value
         self.steps_left -= 1
         for inner in self._applicable_schemas(value, schema, depth):

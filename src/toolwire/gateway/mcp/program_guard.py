@@ -22,8 +22,8 @@ from contextlib import suppress
 
 EXIT_SECONDS = 2.0
 """How long the program may take to end when its input has ended."""
-TERMINATE_SECONDS = 1.5
-"""How long it may take when it was terminated; less than the MCP SDK gives the guard."""
+TERMINATE_SECONDS = 1.0
+"""How long it may take when it was terminated; half of what the MCP SDK gives the guard before it kills it."""
 PARENT_CHECK_SECONDS = 5.0
 """Where a closed pipe is not reported to its writer, the end of the gateway is noticed after this time."""
 CHUNK_BYTES = 65536
@@ -143,7 +143,8 @@ def _on_terminate(_number: int, _frame: object) -> None:
 def main(max_bytes: str, *command: str) -> int:
     # The program has a group of its own, so the guard decides when it is killed, and waits for its end: nothing is left
     # to the init process of a container.
-    signal.signal(signal.SIGTERM, _on_terminate)  # the program starts with the default again
+    early: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: early.append(number))  # the program starts with the default again
     try:
         program = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
@@ -151,6 +152,9 @@ def main(max_bytes: str, *command: str) -> int:
         return 127
     grace = EXIT_SECONDS
     try:
+        signal.signal(signal.SIGTERM, _on_terminate)
+        if early:  # it came while the program was started, which would have gone on without the guard
+            raise Terminated
         os.close(0)  # only the program reads
         if program.stdout is not None:
             relay_messages(program.stdout.fileno(), int(max_bytes))

@@ -39,6 +39,7 @@ from toolwire.core.losses import ADDED_ORIGIN
 from toolwire.gateway.config.config import McpServer
 from toolwire.gateway.mcp import program_guard
 from toolwire.gateway.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
+from toolwire.gateway.server.large_work import run_by_size
 from toolwire.gateway.telemetry.redact import printable_text, redact
 
 MIN_SECRET_LENGTH = 6
@@ -222,7 +223,7 @@ class ServerConnection:
         async with self._call_slots:
             client = await self._wait_for_client()
             try:
-                return self._read_result(await client.call_tool(tool, dict(arguments)))
+                return await self._read_result(await client.call_tool(tool, dict(arguments)))
             except MCPError as error:
                 if client is not self._client_with_lost_session or not LOST_SESSION_TEXT.search(error.message):
                     raise
@@ -230,11 +231,12 @@ class ServerConnection:
             if client is self._client:
                 self._is_reconnecting = True
                 self._drop_connection()
-            return self._read_result(await (await self._wait_for_client()).call_tool(tool, dict(arguments)))
+            return await self._read_result(await (await self._wait_for_client()).call_tool(tool, dict(arguments)))
 
-    def _read_result(self, result: mcp_types.CallToolResult) -> ToolOutcome:
+    async def _read_result(self, result: mcp_types.CallToolResult) -> ToolOutcome:
         """The result; an error result, from which the model learns what to do, if it is too large."""
-        outcome = read_tool_result(result)
+        texts = (block.text for block in result.content if isinstance(block, mcp_types.TextContent))
+        outcome = await run_by_size(sum(map(len, texts)), lambda: read_tool_result(result))
         if _outcome_size(outcome) <= self.settings.max_result_bytes:
             return outcome
         return failed_outcome(f"the result is too large: {_too_large_text(self.settings.max_result_bytes)}")

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -95,6 +96,19 @@ class ServerStatus(Struct, frozen=True):
     tools: tuple[OfferedTool, ...]
 
 
+CONNECTION_MODULE = "toolwire.gateway.mcp.server_connection"
+LATE_MODULES = ("jsonschema", "anyio._backends._asyncio", "httpcore2")
+"""What the SDK would import during its first connection and its first call."""
+
+
+def load_sdk() -> None:
+    """Import the SDK and all that it needs, which takes a second. A new configuration is read in a thread, and this is
+    done there, so that no request waits for it."""
+    for name in (CONNECTION_MODULE, *LATE_MODULES):
+        with suppress(ImportError):  # if the SDK itself is missing, `apply_config` says so
+            import_module(name)
+
+
 class McpServers:
     """The servers of a process. A server is started when its tools are needed for the first time."""
 
@@ -119,8 +133,8 @@ class McpServers:
                 del old[name]
                 connection.apply_settings(settings)
             else:
-                connections = import_module("toolwire.gateway.mcp.server_connection")
-                import_module("jsonschema")  # the SDK would import it during the first call
+                load_sdk()
+                connections = import_module(CONNECTION_MODULE)
                 timing = self._timing or connections.ConnectionTiming()
                 connection = connections.ServerConnection(settings, timing, self._on_state_changed)
             self._connections[name] = connection

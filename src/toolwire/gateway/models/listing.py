@@ -123,17 +123,19 @@ async def _ask_page(
         response = await client.send_request(address, "GET", path, headers, b"")
     if isinstance(response, TransportError):
         return ListUnavailable(response.kind, response.detail)
-    data = await read_body(response)
+    data = await read_body(response, provider)
     if isinstance(data, TransportError):
         return ListUnavailable(data.kind, data.detail)
     if response.status != 200:
-        what = error_text(codec, data, response, provider)
+        what = error_text(codec, data, response)
         return ListUnavailable(str(response.status), f"{address.label} answered with {response.status}{what}")
     page = await run_by_size(len(data), lambda: _read_page(codec, data))
     return page or ListUnavailable("not-a-list", f"{address.label} sent something that is not a list of models")
 
 
-async def read_body(response: HttpResponse) -> bytes | TransportError:
+async def read_body(response: HttpResponse, provider: Provider) -> bytes | TransportError:
+    """What a provider says, without its key."""
+    response.hide_keys(provider.secrets)
     try:
         return await response.read(MAX_PAGE_BYTES)
     finally:
@@ -147,14 +149,13 @@ def _read_page(codec: Codec, data: bytes) -> ModelPage | None:
         return None
 
 
-def error_text(codec: Codec, data: bytes, response: HttpResponse, provider: Provider) -> str:
-    """What a provider says in an error, without its key."""
+def error_text(codec: Codec, data: bytes, response: HttpResponse) -> str:
+    """What a provider says in an error."""
     try:
         message = codec.read_error(decode(data), response.status, response.headers).message
     except (Malformed, RecursionError):
         return ""
-    key = provider.api_key.reveal()
-    message = " ".join(message.replace(key, "[key]").split()) if len(key) >= 8 else " ".join(message.split())
+    message = " ".join(message.split())
     return f": {message[:200]}" if message else ""
 
 

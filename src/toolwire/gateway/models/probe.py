@@ -57,10 +57,10 @@ async def request_few_tokens(client: UpstreamClient, provider: Provider, model: 
     response = await client.send_request(address, "POST", path, tuple(headers.items()), body)
     if isinstance(response, TransportError):
         return ProbeResult(response.kind, response.detail)
-    data = await read_body(response)
+    data = await read_body(response, provider)
     if isinstance(data, TransportError):
         return ProbeResult(data.kind, data.detail)
     if response.status != 200:
-        what = error_text(codec, data, response, provider)
+        what = error_text(codec, data, response)
         return ProbeResult(str(response.status), f"{address.label} answered with {response.status}{what}")
     return ProbeResult("", f"{model} answers")
