@@ -12,10 +12,14 @@ RUN python -m venv /venv \
  && /venv/bin/pip uninstall --yes uv_build pip setuptools
 
 FROM ${PYTHON_IMAGE}
-RUN useradd --system --uid 10001 --no-create-home toolwire
+# /var/lib/toolwire is the state folder, with the store. It is a volume, so that the rest can be read-only.
+RUN groupadd --system --gid 10001 toolwire \
+ && useradd --system --uid 10001 --gid toolwire --home-dir /var/lib/toolwire --no-create-home toolwire \
+ && install --directory --owner toolwire --group toolwire --mode 0700 /var/lib/toolwire
 COPY --from=build /venv /venv
 USER toolwire
-ENV PYTHONUNBUFFERED=1 TOOLWIRE_CONFIG=/etc/toolwire.toml
+ENV PYTHONUNBUFFERED=1 TOOLWIRE_CONFIG=/etc/toolwire.toml XDG_STATE_HOME=/var/lib
+VOLUME /var/lib/toolwire
 EXPOSE 8642
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s CMD ["/venv/bin/python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8642/readyz')"]

@@ -26,6 +26,7 @@ from gateway.raw_exchange import ask
 from test_docs import blocks
 from toolwire.gateway.config.config import Config
 from toolwire.gateway.config.load import load_config
+from toolwire.gateway.config.store import state_folder
 from toolwire.gateway.store.postgres_pool import POOL_SIZE
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 IMAGE = f"toolwire:{VERSION}"
 PORT = 8642
+STATE_FOLDER = "/var/lib/toolwire"
 
 
 def read(path: str) -> str:
@@ -80,7 +82,7 @@ KNOWN = {
     "Unit": {"Description", "Wants", "After"},
     "Service": {
         "Type", "ExecStart", "ExecReload", "EnvironmentFile", "Restart", "RestartSec", "KillMode", "TimeoutStopSec",
-        "DynamicUser", "LimitNOFILE", "CapabilityBoundingSet", "LockPersonality", "NoNewPrivileges", "PrivateDevices",
+        "DynamicUser", "StateDirectory", "Environment", "LimitNOFILE", "CapabilityBoundingSet", "LockPersonality", "NoNewPrivileges", "PrivateDevices",
         "PrivateTmp", "ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs",
         "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProtectSystem", "RestrictAddressFamilies",
         "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "SystemCallArchitectures", "SystemCallFilter",
@@ -119,6 +121,7 @@ def test_the_unit_waits_for_streams_and_tells_only_the_gateway(config: Config) -
     assert int(service["TimeoutStopSec"]) > config.server.timeouts.shutdown
     # With a signal for each, workers would get two: one of systemd, one passed on, and the second cuts streams.
     assert service["KillMode"] == "mixed"
+    assert f"%S/{service['StateDirectory']}" == f"{service['Environment'].removeprefix('XDG_STATE_HOME=')}/toolwire"
     assert (service["NoNewPrivileges"], service["ProtectSystem"], service["DynamicUser"]) == ("yes", "strict", "yes")
 
 
@@ -191,7 +194,8 @@ def test_compose_runs_three_of_our_image(config: Config) -> None:
     assert (DEPLOY / "compose" / ours["build"] / "Dockerfile").resolve() == ROOT / "Dockerfile"
     assert int(ours["stop_grace_period"].removesuffix("s")) > config.server.timeouts.shutdown
     assert (ours["read_only"], ours["cap_drop"], ours["tmpfs"]) == (True, ["ALL"], ["/tmp"])
-    (mounted,) = ours["volumes"]
+    mounted, state = ours["volumes"]
+    assert state == STATE_FOLDER
     source, target, mode = mounted.split(":")
     assert (DEPLOY / "compose" / source).resolve() == DEPLOY / "toolwire.toml"
     assert (f"TOOLWIRE_CONFIG={target}" in DOCKERFILE, mode) == (True, "ro")
@@ -290,6 +294,24 @@ def test_kubernetes_gives_it_no_rights(pod: Any) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_state_folder_of_the_image_belongs_to_its_user_and_is_a_volume(pod: Any) -> None:
+    """The rest can be read-only. Without it every stored response, and every request under a limit in dollars, fails."""
+    environment = dict(
+        word.split("=", 1) for line in re.findall(r"^ENV (.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()
+    )
+    assert str(state_folder(environment)) == STATE_FOLDER
+    (made,) = re.findall(r"install --directory (.*)$", DOCKERFILE, re.MULTILINE)
+    assert made == f"--owner toolwire --group toolwire --mode 0700 {STATE_FOLDER}"
+    assert DOCKERFILE.index(f"{made}\n") < DOCKERFILE.index(f"VOLUME {STATE_FOLDER}\n")  # a new volume is a copy of it
+    ids = re.findall(r"--[ug]id (\d+)", DOCKERFILE)
+    assert {*map(int, ids)} == {pod["securityContext"][name] for name in ("runAsUser", "runAsGroup", "fsGroup")}
+    mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts[STATE_FOLDER] == {"name": "state", "mountPath": STATE_FOLDER}
+    assert {"name": "state", "emptyDir": {}} in pod["volumes"]
+    for page in ("guides/gateway.md", "start/install.md"):
+        assert f"--volume toolwire:{STATE_FOLDER} " in (ROOT / "docs" / page).read_text()
 
 
 def test_kubernetes_finds_the_gateway_and_its_file(pod: Any) -> None:
