@@ -12,6 +12,7 @@ import email.message
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,8 @@ DIST_INFO_FILES = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/
 SDIST_FILES = {"PKG-INFO", "pyproject.toml", "README.md", "LICENSE"}
 OPTIONAL_SDIST_FILES = {"pyproject.toml.orig"}
 """uv_build writes it if it had to change pyproject.toml."""
+RELATIVE_LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!\w+:|#)(?P<target>[^)]*)\)")
+"""A link or a picture of a Markdown page that leads to a file."""
 SHOW_VERSIONS = """
 import importlib.metadata, toolwire
 print(toolwire.__file__, importlib.metadata.version("toolwire"), toolwire.__version__)
@@ -63,16 +66,34 @@ class Failed(Exception):
 
 
 def build(folder: Path, source: Path = ROOT) -> tuple[Path, Path]:
-    """The sdist, and the wheel that is built from the unpacked sdist, as pip would do."""
+    """The sdist, and the wheel that is built from the unpacked sdist, as pip would do. Both have the README with
+    absolute links."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("toolwire-*.tar.gz"), *folder.glob("toolwire-*.whl")):
         old.unlink()
-    sdist = folder / _call_backend(source, "build_sdist", folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "toolwire"
+        shutil.copytree(source / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "LICENSE"):
+            shutil.copy(source / name, copy)
+        readme = (source / "README.md").read_text("utf-8")
+        (copy / "README.md").write_text(make_links_absolute(readme, PROJECT["urls"]["Repository"]), "utf-8")
+        sdist = folder / _call_backend(copy, "build_sdist", folder)
     with tempfile.TemporaryDirectory() as unpacked:
         with tarfile.open(sdist) as archive:
             archive.extractall(unpacked, filter="data")
         wheel = folder / _call_backend(next(Path(unpacked).iterdir()), "build_wheel", folder)
     return sdist, wheel
+
+
+def make_links_absolute(text: str, repository: str) -> str:
+    """A page whose links and pictures work outside of the repository: they lead to the files of this version."""
+
+    def replace(link: re.Match[str]) -> str:
+        kind = "raw" if link["picture"] else "blob"
+        return f"{link['picture']}[{link['text']}]({repository}/{kind}/v{PROJECT['version']}/{link['target']})"
+
+    return RELATIVE_LINK.sub(replace, text)
 
 
 def _call_backend(source: Path, hook: str, folder: Path) -> str:
@@ -135,6 +156,10 @@ def check_metadata(metadata: email.message.Message) -> Iterator[str]:
             yield f"the metadata has {field}: {metadata[field]}, pyproject.toml has {PROJECT[key]}"
     if metadata["Description-Content-Type"] != "text/markdown" or len(str(metadata.get_payload())) < 1000:
         yield "the metadata has no description in Markdown"
+    if relative := RELATIVE_LINK.search(str(metadata.get_payload())):
+        yield f"the description has a link that leads nowhere on a package index: {relative['target']}"
+    if len(metadata.get_all("Project-URL", [])) != len(PROJECT["urls"]):
+        yield "the metadata has other addresses than pyproject.toml"
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     if len(required) != len(PROJECT["dependencies"]):
         yield f"the metadata has {len(required)} dependencies, pyproject.toml has {len(PROJECT['dependencies'])}"

@@ -34,6 +34,15 @@ VERSION_PLACES = {
     "docs/guides/scale.md": "--tag toolwire:{} ",
 }
 """Where the version is written. (Reports of `make conformance` name the version that was measured.)"""
+FIRST_RELEASE = {
+    "README.md": (
+        "After the first release, `uvx toolwire serve` will do the same without a clone.\n",
+        "Without a clone, [uv](https://docs.astral.sh/uv/) is enough: `uvx toolwire serve`.\n",
+    )
+}
+"""What is true from the first release on, and what is said until then."""
+REMOTE = re.compile(r"(?:\w+://)?(?:[^@/]*@)?(?P<host>[\w.-]+\.\w+)(?::\d+)?[:/](?P<path>[\w./-]+?)(?:\.git)?/?")
+"""The address of a repository as git writes it: https://HOST/PATH.git, git@HOST:PATH.git, ssh://git@HOST/PATH."""
 CHANGES = "CHANGELOG.md"
 UNRELEASED = "## Unreleased"
 SUMS = "SHA256SUMS"
@@ -105,8 +114,29 @@ def write_version(folder: Path, version: str, date: str) -> None:
         if pattern.format(old) not in text:
             raise Failed(f"{name} does not name the version {old} as `{pattern.format(old).strip()}`")
         path.write_text(text.replace(pattern.format(old), pattern.format(version)), "utf-8")
+    for name, (before, after) in FIRST_RELEASE.items():
+        path = folder / name
+        text = path.read_text("utf-8")
+        if before not in text and after not in text:
+            raise Failed(f"{name} does not say `{before.strip()}`")
+        path.write_text(text.replace(before, after), "utf-8")
     path = folder / CHANGES
     path.write_text(write_changes(path.read_text("utf-8"), version, date), "utf-8")
+
+
+def write_repository(folder: Path, remote: str) -> None:
+    """Name the repository that the release is made in; one without an address keeps what pyproject.toml has."""
+    address = REMOTE.fullmatch(remote)
+    if address is None:
+        return
+    path = folder / "pyproject.toml"
+    text = path.read_text("utf-8")
+    old = tomllib.loads(text)["project"]["urls"]["Repository"]
+    path.write_text(text.replace(f'"{old}', f'"https://{address["host"]}/{address["path"]}'), "utf-8")
+
+
+def find_remote() -> str:
+    return git("remote", "get-url", "origin") if "origin" in git("remote").split() else ""
 
 
 # --- the release ------------------------------------------------------------------------------------------------------
@@ -149,6 +179,7 @@ def release(version: str, for_real: bool, installs: bool) -> None:
         clone = Path(scratch) / "toolwire"
         git("clone", "--quiet", "--no-local", str(ROOT), str(clone))
         write_version(clone, version, date)
+        write_repository(clone, find_remote())
         commit_release(clone, version)
         build_packages(clone, installs)
         files = write_extras(clone, version)

@@ -72,6 +72,8 @@ def test_a_file_that_does_not_belong_there_is_found(
         (b"Provides-Extra: gateway", b"X-Nothing: gateway", "other extras"),
         (b"Requires-Python: >=3.11", b"Requires-Python: >=3.9", "Requires-Python"),
         (b"text/markdown", b"text/plain", "description in Markdown"),
+        (b"Project-URL: Issues", b"X-Nothing: Issues", "other addresses"),
+        (b"[Security](https:", b"[Security](docs/security.md) (", "leads nowhere on a package index: docs/security.md"),
     ],
 )
 def test_wrong_metadata_is_found(

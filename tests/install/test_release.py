@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,15 @@ import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
+from waits import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 COPIED = (
     ".ci", "src", "deploy", "requirements/serve.txt", "requirements/gateway.txt", "docs/guides/scale.md", "pyproject.toml",
     "README.md", "LICENSE", "CHANGELOG.md", ".gitignore",
 )  # fmt: skip
 VERSION = "9.8.7"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -49,7 +54,7 @@ def project(tmp_path: Path) -> Path:
 
 def release(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(project / ".ci" / "release.py"), *words]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def check_files(project: Path) -> None:
@@ -74,6 +79,7 @@ def test_a_dry_run_builds_and_changes_nothing(project: Path) -> None:
 
 
 def test_a_real_one_commits_and_tags(project: Path) -> None:
+    git(project, "remote", "add", "origin", "https://token@git.example.com/a-team/toolwire.git")
     done = release(project, VERSION, "--for-real", "--no-install")
     assert (done.returncode, done.stderr) == (0, "")
     assert git(project, "log", "-1", "--format=%s") == f"release: {VERSION}"
@@ -83,6 +89,17 @@ def test_a_real_one_commits_and_tags(project: Path) -> None:
     assert f"\n## Unreleased\n\n## {VERSION} - 20" in changes
     for name in ("pyproject.toml", "src/toolwire/__init__.py", "deploy/compose/compose.yaml", "docs/guides/scale.md"):
         assert VERSION in (project / name).read_text(), name
+    readme = (project / "README.md").read_text()
+    assert "is enough: `uvx toolwire serve`." in readme
+    assert "first release" not in readme
+    urls = tomllib.loads((project / "pyproject.toml").read_text())["project"]["urls"]
+    repository = urls["Repository"]
+    assert repository == "https://git.example.com/a-team/toolwire"
+    assert all(url.startswith(repository) for url in urls.values())
+    with zipfile.ZipFile(project / "dist" / f"toolwire-{VERSION}-py3-none-any.whl") as wheel:
+        shown = wheel.read(f"toolwire-{VERSION}.dist-info/METADATA").decode()
+    assert f"({repository}/blob/v{VERSION}/docs/start/quickstart.md)" in shown
+    assert f"({repository}/raw/v{VERSION}/docs/pictures/serve.svg)" in shown
     check_files(project)
     assert release(project, "--tag", f"v{VERSION}").returncode == 0
     wrong = release(project, "--tag", "v1.0.0")
@@ -93,6 +110,36 @@ def test_a_real_one_commits_and_tags(project: Path) -> None:
     again = release(project, VERSION, "--no-install")
     assert f"error: the tag v{VERSION} exists already\n" in again.stderr
     assert "error: CHANGELOG.md has nothing under ## Unreleased" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("remote", "repository"),
+    [
+        ("https://git.example.com/a/b", "https://git.example.com/a/b"),
+        ("https://me:token@git.example.com/a/b.git/", "https://git.example.com/a/b"),
+        ("git@git.example.com:a/b.git", "https://git.example.com/a/b"),
+        ("ssh://git@git.example.com:22/a/b.git", "https://git.example.com/a/b"),
+        ("/srv/toolwire", None),
+        ("../toolwire", None),
+        ("", None),
+    ],
+)
+def test_the_repository_is_named_by_its_own_address(
+    remote: str, repository: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    import release
+
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    release.write_repository(tmp_path, remote)
+    text = (tmp_path / "pyproject.toml").read_text()
+    assert tomllib.loads(text)["project"]["urls"]["Repository"] == (repository or PROJECT["urls"]["Repository"])
+    assert "token" not in str(tomllib.loads(text)["project"]["urls"])
+
+
+def test_uvx_is_named_once_until_it_works() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [page.name for page in pages for _ in range(page.read_text().count("uvx toolwire"))] == ["README.md"]
 
 
 @pytest.mark.parametrize(

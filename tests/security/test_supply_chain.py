@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from waits import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 GATEWAY, DEV = "requirements/gateway.txt", "requirements/dev.txt"
 PACKAGES = dict(re.findall(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)", (ROOT / GATEWAY).read_text(), re.MULTILINE))
@@ -24,7 +26,9 @@ PACKAGES = dict(re.findall(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)", (ROOT / GATEWAY).
 def _run(script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / ".ci" / script), *arguments]
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")} | environ
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def test_the_sbom_names_every_pinned_package() -> None:
@@ -68,11 +72,13 @@ def database(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[str]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1/querybatch"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1/querybatch"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _knowing(*vulnerable: str) -> Callable[[Any], tuple[int, bytes]]:
@@ -125,3 +131,28 @@ def test_a_database_that_is_not_there_fails_nothing_and_is_told_in_a_line() -> N
 
 def test_continuous_integration_runs_both() -> None:
     assert {"audit", "sbom"} <= set((ROOT / ".ci" / "run").read_text().split())
+
+
+# --- the workflows ---
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_actions_are_pinned_by_commit_and_each_has_one_generation() -> None:
+    text = "".join(path.read_text() for path in WORKFLOWS)
+    used = re.findall(r"^\s*(?:- )?uses: (.+)$", text, re.MULTILINE)
+    pins = [re.fullmatch(r"([\w./-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)", line) for line in used]
+    assert len(used) > 15
+    assert [line for line, pin in zip(used, pins, strict=True) if pin is None] == []
+    commits = {(pin[1], pin[2], pin[3]) for pin in pins if pin is not None}
+    assert len(commits) == len({name for name, _, _ in commits}) == len({commit for _, commit, _ in commits})
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
+def test_dependabot_watches_actions_packages_and_images() -> None:
+    text = (ROOT / ".github" / "dependabot.yml").read_text()
+    watched = re.findall(r"package-ecosystem: (\S+)\n\s+director(?:y|ies): (.+)", text)
+    places = {kind: re.findall(r"/[\w/]*", where) for kind, where in watched}
+    assert {"github-actions", "pip", "docker"} <= set(places)
+    assert list((ROOT / places["pip"][0].strip("/")).glob("*.txt"))
+    assert all((ROOT / place.strip("/")).is_dir() for kind in places.values() for place in kind)
