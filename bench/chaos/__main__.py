@@ -2,7 +2,9 @@
 
 python -m bench.chaos [--only faults|readers|flood|hostile|kills] [--write FILE]
 
-About half a minute. `lost` is the number that matters: answers that look like a success and are not whole.
+About a minute. `lost` and `mixed` are the numbers that matter: answers that look like a success and are not whole, and
+pieces that are doubled, in another order, or of another answer. Run it on a machine that does nothing else: the waits
+are those of the whole machine.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 
-from bench.chaos.clients import Exchange, Neighbour, judge, request_bytes, send
+from bench.chaos.clients import VERDICTS, Exchange, Neighbour, judge, request_bytes, send
 from bench.chaos.hostile import ATTACKS
 from bench.chaos.kills import kill_gateways
 from bench.chaos.provider import COMPLETES, FAILS, FAULTS, ChaosProvider
 from bench.gateway.processes import Process, free_port
 from toolwire.conformance.peers import PEERS
 
-STREAMS, WHOLE, READERS, FLOOD = 300, 100, 200, 2000
+STREAMS, WHOLE, READERS, FLOOD = 360, 90, 200, 2000
 _numbers = count(1)
 
 
@@ -38,10 +40,15 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    """Of the machine, when it began: a wait on a busy one says little about the gateway."""
 
     def write(self) -> str:
         head = f"| {' | '.join(self.columns)} |\n|{'---|' * len(self.columns)}"
-        return "\n".join([f"### {self.title}", "", head, *(f"| {' | '.join(row)} |" for row in self.rows), ""])
+        rows = [f"| {' | '.join(row)} |" for row in self.rows]
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        measured = f"{day}, {os.cpu_count()} cores, a load of {self.load:.1f} before it began."
+        return "\n".join([f"### {self.title}", "", head, *rows, "", measured, ""])
 
 
 def configuration(url: str, more: str = "") -> str:
@@ -102,7 +109,7 @@ async def play(port: int, planned: list[Exchange], at_once: int = 40) -> dict[st
         async with gate:
             verdict = judge(exchange, await send(port, request_bytes(exchange)))
         verdicts[exchange.fault][verdict] += 1
-        if verdict in ("lost", "hung"):
+        if verdict in ("misshapen", "mixed", "lost", "hung"):
             say(f"  {verdict}: {exchange}")
 
     await asyncio.gather(*map(run, planned))
@@ -110,9 +117,7 @@ async def play(port: int, planned: list[Exchange], at_once: int = 40) -> dict[st
 
 
 async def inject_faults(provider: ChaosProvider) -> Table:
-    table = Table(
-        "Faults of the provider", ("fault", "answers", "complete", "failed", "misshapen", "broken", "hung", "lost")
-    )
+    table = Table("Faults of the provider", ("fault", "answers", *VERDICTS))
     with gateway(provider.url) as (port, _):
         verdicts: dict[str, Counter[str]] = {}
         for faults in (COMPLETES, FAILS):  # where most requests fail, few may be repeated
@@ -251,10 +256,19 @@ def main() -> int:
         say(f"{name}: {time.monotonic() - started:.0f} s")
         print(written[-1], flush=True)
     if chosen.write:
-        before, _, rest = chosen.write.read_text().partition(MARKERS[0])
-        after = rest.partition(MARKERS[1])[2]
-        chosen.write.write_text("".join((before, MARKERS[0], "\n\n", "\n".join(written), "\n", MARKERS[1], after)))
-    return 0
+        chosen.write.write_text(replace_tables(chosen.write.read_text(), written))
+    if provider.faults:
+        say("\n".join(["The provider itself failed:", *provider.faults]))
+    return 1 if provider.faults else 0
+
+
+def replace_tables(page: str, written: list[str]) -> str:
+    """The page with new tables in the place of those with the same titles; other tables stay."""
+    before, _, rest = page.partition(MARKERS[0])
+    old, _, after = rest.partition(MARKERS[1])
+    tables = {table.partition("\n")[0]: f"### {table.strip()}\n" for table in old.split("### ")[1:]}
+    tables |= {table.partition("\n")[0].removeprefix("### "): table for table in written}
+    return "".join((before, MARKERS[0], "\n\n", "\n".join(tables.values()), "\n", MARKERS[1], after))
 
 
 if __name__ == "__main__":

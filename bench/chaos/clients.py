@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.chaos.provider import answer_text
+from bench.chaos.provider import LAST_LINE, answer_arguments, answer_text
+from gateway.raw_exchange import RawAnswer, error_of, is_failure, text_of  # type: ignore[import-not-found]
+from toolwire.conformance.expectations import find_differences
 from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import Peer, ScenarioTool, SseFrame, encode_json, read_frames
+from toolwire.conformance.peers.peer import ModelAnswer, Peer, ScenarioTool, SseFrame, encode_json
+from toolwire.core.json_values import Object
 
 PATIENCE = 60.0
 """Seconds after which an answer counts as one that never ends."""
@@ -115,35 +117,68 @@ def read_response(data: bytes) -> Response:
 # --- verdicts ---
 
 
+VERDICTS = ("complete", "failed", "misshapen", "mixed", "broken", "hung", "lost")
+ENDS: dict[str, Callable[[Object], bool]] = {
+    "openai-chat": lambda data: any(choice.get("finish_reason") for choice in data.get("choices") or ()),
+    "openai-responses": lambda data: data.get("type") in ("response.completed", "response.incomplete"),
+    "anthropic": lambda data: data.get("type") == "message_stop",
+    "gemini": lambda data: any(one.get("finishReason") for one in data.get("candidates") or ()),
+}
+"""Whether a frame says that the answer has come to its end."""
+
+
 def judge(exchange: Exchange, response: Response | None) -> str:
-    """`complete`; `failed`, in the client's own shape; `misshapen`, a failure in another shape; `broken`, a connection
-    that broke; `hung`; `lost`: it looks like a success, and is not all of the answer."""
+    """One of `VERDICTS`:
+
+    - `complete`: all of the answer, in its order, with one end and nothing behind it.
+    - `failed`: an error in the client's own shape, with nothing behind it, after none or some of the answer.
+    - `misshapen`: an error in another shape; an end twice; something behind an end or an error.
+    - `mixed`: pieces that are doubled, in another order, or of another answer.
+    - `broken`: a connection that broke. `hung`: it never ended.
+    - `lost`: it looks like a success, and is not all of the answer.
+    """
     if response is None:
         return "hung"
     if not response.is_whole:
         return "broken"
-    if response.status >= 400:
-        return "failed" if _is_error(response.body) else "misshapen"
-    text = response.body.decode("utf-8", "replace")
-    peer = PEERS[exchange.client]
-    if exchange.stream:
-        frames = read_frames(text)
-        if any(_is_error_frame(frame) for frame in frames):
-            return "failed"
-        folded = peer.fold_stream(frames)
-        body = {} if folded.violations else folded.body
-    else:
-        body = json.loads(text)
-    written = encode_json(body)
-    is_all = answer_text(exchange.number) in written and "line 49" in written
-    return "complete" if is_all else "lost"
-
-
-def _is_error(body: bytes) -> bool:
+    answer = RawAnswer(response.status, response.headers, response.body)
     try:
-        return isinstance(json.loads(body)["error"], dict)
-    except (ValueError, KeyError, TypeError):
-        return False
+        if response.status >= 400:
+            error_of(exchange.client, answer)
+            return "failed"
+        return _judge_answer(exchange, answer)
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return "misshapen"  # no client of this protocol could read it
+
+
+def _judge_answer(exchange: Exchange, answer: RawAnswer) -> str:
+    expected = ModelAnswer(answer_text(exchange.number), (("save", answer_arguments(exchange.number)),))
+    if not expected.text.startswith(text_of(exchange.client, answer, exchange.stream)):
+        return "mixed"
+    peer = PEERS[exchange.client]
+    body = answer.json() if not exchange.stream else {}
+    if exchange.stream:
+        frames = answer.frames
+        ends = [at for at, frame in enumerate(frames) if isinstance(frame.data, dict) and ENDS[peer.name](frame.data)]
+        errors = [at for at, frame in enumerate(frames) if _is_error_frame(frame)]
+        if errors:
+            is_last = all(_is_error_frame(frame) or _is_no_piece(frame) for frame in frames[errors[0] :])
+            return "failed" if is_last and not ends and is_failure(peer.name, frames) else "misshapen"
+        if not ends:
+            return "lost"
+        folded = peer.fold_stream(frames)
+        if len(ends) > 1 or folded.violations or not all(map(_is_no_piece, frames[ends[0] + 1 :])):
+            return "misshapen"
+        body = folded.body
+    if not find_differences(peer.expect_answer(expected), body, {}):
+        return "complete"
+    return "mixed" if encode_json(body).count(LAST_LINE) > 1 else "lost"
+
+
+def _is_no_piece(frame: SseFrame) -> bool:
+    """A frame that may stand behind the end: usage alone, `[DONE]`, a line that is no event."""
+    data = frame.data
+    return not isinstance(data, dict) or not (data.get("choices") or data.get("candidates") or data.get("type"))
 
 
 def _is_error_frame(frame: SseFrame) -> bool:

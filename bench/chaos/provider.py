@@ -7,9 +7,11 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import ModelAnswer, Peer, encode_json, write_frame
+from toolwire.core.json_values import Object
 
 MARK = re.compile(rb"\[\[([a-z0-9-]+) (\d+)\]\]")
 """In the prompt: the fault, and the number of the exchange."""
@@ -19,6 +21,7 @@ COMPLETES = {
     "split": "the answer in pieces of seven bytes",
     "busy-once": "status 503, and an answer to the second try",
     "reset-once": "connection reset, and an answer to the second try",
+    "behind": "pieces of the answer again, behind its end (Gemini's has none but the body's)",
 }
 FAILS = {
     "busy": "status 503, always",
@@ -30,6 +33,7 @@ FAILS = {
     "stall": "silence in the middle of the answer",
     "error": "an error in the middle of the answer",
     "garbage": "a frame in the middle that is not JSON",
+    "odd": "a frame of another shape in the middle, and then the end",
     "html": "status 200 with an HTML page",
     "empty": "status 200 with `{}`",
 }
@@ -47,6 +51,9 @@ def answer_arguments(number: int) -> dict[str, object]:
     return {"number": number, "lines": [f"line {at}" for at in range(50)]}
 
 
+LAST_LINE = "line 49"
+
+
 class ChaosProvider:
     """Runs in a thread of its own until the process ends."""
 
@@ -55,10 +62,13 @@ class ChaosProvider:
         self._tries: Counter[int] = Counter()
         self._started = threading.Event()
         self.url = ""
+        self.faults: list[str] = []
+        """What went wrong here, and not in the gateway."""
         threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
         self._started.wait()
 
     async def _serve(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.faults.append(str(context)))
         server = await asyncio.start_server(self._serve_connection, "127.0.0.1", 0, backlog=1024)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._started.set()
@@ -68,10 +78,12 @@ class ChaosProvider:
         try:
             while await self._answer_next(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _answer_next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request. False when the connection is over."""
@@ -79,7 +91,11 @@ class ChaosProvider:
         found = re.search(r"content-length: *(\d+)", head, re.IGNORECASE)
         body = await reader.readexactly(int(found[1]) if found else 0)
         path = head.split(" ", 2)[1].partition("?")[0]
-        peer = next(peer for peer in PEERS.values() if peer.http.path_pattern.search(path))
+        peer = next((peer for peer in PEERS.values() if peer.http.path_pattern.search(path)), None)
+        if peer is None:  # such as the list of models, which a gateway asks for by itself
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            await writer.drain()
+            return True
         wants_stream = b'"stream":true' in body or "streamGenerateContent" in path
         mark = MARK.search(body)
         fault, number = (mark[1].decode(), int(mark[2])) if mark else ("none", 0)
@@ -99,7 +115,7 @@ class ChaosProvider:
             writer.transport.abort()
             return False
         if fault in ("busy", "limited", "html", "empty"):
-            writer.write(_plain_response(fault))
+            writer.write(_plain_response(fault, peer.name))
             await writer.drain()
             return True
         answer = ModelAnswer(answer_text(number), (("save", answer_arguments(number)),))
@@ -110,22 +126,24 @@ class ChaosProvider:
         return await _send_pieces(writer, _break_pieces(pieces, fault, peer.name, wants_stream), wants_stream)
 
 
-def _plain_response(fault: str) -> bytes:
+def _plain_response(fault: str, protocol: str) -> bytes:
     status, kind, body = {
-        "busy": (
-            "503 Service Unavailable",
-            "application/json",
-            b'{"error":{"message":"overloaded","type":"server_error"}}',
-        ),
-        "limited": (
-            "429 Too Many Requests",
-            "application/json",
-            b'{"error":{"message":"slow down","type":"rate_limit"}}',
-        ),
+        "busy": ("503 Service Unavailable", "application/json", _error_body(protocol, 503, "overloaded")),
+        "limited": ("429 Too Many Requests", "application/json", _error_body(protocol, 429, "slow down")),
         "html": ("200 OK", "text/html", b"<html><body>Sign in to the hotel's network</body></html>"),
         "empty": ("200 OK", "application/json", b"{}"),
     }[fault]
     return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _error_body(protocol: str, status: int, message: str) -> bytes:
+    """As the provider's own protocol has it."""
+    bodies: dict[str, Object] = {
+        "anthropic": {"type": "error", "error": {"type": "api_error", "message": message}},
+        "gemini": {"error": {"code": status, "message": message, "status": "UNAVAILABLE"}},
+    }
+    other = {"error": {"message": message, "type": "server_error", "param": None, "code": None}}
+    return encode_json(bodies.get(protocol, other)).encode()
 
 
 def _break_pieces(pieces: list[bytes], fault: str, protocol: str, wants_stream: bool) -> list[bytes | str]:
@@ -141,10 +159,21 @@ def _break_pieces(pieces: list[bytes], fault: str, protocol: str, wants_stream: 
         "ended": lambda: [half],
         "error": lambda: [half, _error_frame(protocol)],
         "garbage": lambda: [half, b'data: {"broken\n\n', data[len(half) :]],
+        "odd": lambda: [half, _odd_frame(protocol), *(pieces[-1:] if wants_stream else [])],
+        "behind": lambda: [data, *(pieces[len(pieces) // 2 :] if wants_stream and protocol != "gemini" else [])],
         "large": lambda: [*pieces[: pieces.index(delta)], *[delta * 100] * (LARGE_FRAMES // 100)],
         "huge": lambda: [half, b"data: " + b"x" * 80_000_000 + b"\n\n"],
     }
     return planned[fault]() if fault in planned else [data]
+
+
+def _odd_frame(protocol: str) -> bytes:
+    event, data = {
+        "anthropic": ("content_block_delta", {"type": "content_block_delta", "index": "x", "delta": 5}),
+        "openai-responses": ("response.output_text.delta", {"type": "response.output_text.delta", "delta": {"a": 1}}),
+        "gemini": (None, {"candidates": 5}),
+    }.get(protocol, (None, {"choices": 5}))
+    return write_frame(event, data).encode()
 
 
 def _error_frame(protocol: str) -> bytes:
