@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from material import CORPUS
 
@@ -20,6 +23,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process that a test sta
 settings.register_profile("toolwire", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "toolwire"))
+if settings().derandomize:
+    # Or it draws from the numbers and texts in all modules that happen to be imported, which are others in every worker.
+    providers._get_local_constants = lambda: providers._local_constants
 
 for name, handler in {"SIGHUP": lambda number, frame: None, "SIGINT": signal.default_int_handler}.items():
     number = getattr(signal, name, None)  # Windows has no SIGHUP
@@ -59,6 +65,56 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+_FAILED = pytest.StashKey[bool]()
+_DESCRIPTORS = Path("/dev/fd")
+_open: dict[str, int] = {}
+"""How many descriptors were open after each test of this file."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What a test leaves open never fails a test of another file.
+
+    Writers, clients and loops are in cycles: the garbage collector finds them, some time later. It is asked when the last test
+    of a file has ended (to ask it after every test would take minutes), and when one has failed. What a failed test left is
+    held by its traceback, and nobody is to blame for it.
+    """
+    try:
+        return (yield)
+    finally:
+        failed = item.stash.get(_FAILED, False)
+        sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None
+        is_last = nextitem is None or nextitem.path != item.path
+        left = _collect_garbage() if failed or is_last else []
+        _open[item.name] = len(os.listdir(_DESCRIPTORS)) if _DESCRIPTORS.exists() else 0
+        counts = list(_open.items()) if left else []
+        if is_last:
+            _open.clear()
+        if left and not failed:
+            suspects = [name for (_, before), (name, after) in pairwise(counts) if after > before]
+            lines = ["a test of this file left something open:", *left, "after these more was open than before:"]
+            pytest.fail("\n".join([*lines, *suspects]), pytrace=False)
+
+
+def _collect_garbage() -> list[str]:
+    """What was said of objects that nobody has closed."""
+    said: list[str] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda told: said.append(f"{told.object!r}: {told.exc_value!r}")
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    return said
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -16,15 +16,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolwire.cli import COMMANDS, main
+from toolwire.gateway.config.load import read_file
+from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.config.trust import remember_trust
+from waits import PATIENCE
 
 TOOLWIRE = (sys.executable, "-m", "toolwire.cli")
-TIMEOUT = 60
 _FORKS: Any = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([f"toolwire.cli.{command.module}" for command in COMMANDS.values()])
 
@@ -44,10 +48,12 @@ class CommandProcess:
         code: int | None = self._process.exitcode
         return code
 
-    def wait(self, timeout: float = TIMEOUT) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         self._process.join(timeout)
         code = self.poll()
-        assert code is not None, f"no end within {timeout} s"
+        if code is None:
+            self._process.kill()
+            raise AssertionError(f"no end within {timeout} s")
         return code
 
     def send_signal(self, number: int) -> None:
@@ -88,6 +94,14 @@ def _run_command(words: Sequence[str], folder: Path, environ: Mapping[str, str],
         atexit._run_exitfuncs()
 
 
+def trust_file(folder: Path, environ: Mapping[str, str]) -> None:
+    """The user of a test trusts the configuration in his working folder, as he would say on a terminal."""
+    file = folder / "toolwire.toml"
+    with suppress(ConfigError):
+        if file.exists():
+            remember_trust(file, read_file(file).digest, environ)
+
+
 class Output(NamedTuple):
     """What a finished command wrote. On a terminal `out` has both streams, in the order in which they were written."""
 
@@ -115,13 +129,23 @@ def run_command(words: Sequence[str], folder: Path, environ: Mapping[str, str], 
         stream.write(stdin)
     code = process.wait()
     for reader in readers:
-        reader.join(TIMEOUT)
+        reader.join(PATIENCE)
     return Output(code, *(data.decode() for data in written))
+
+
+@contextmanager
+def start_program(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start another program, with its output in a pipe. It ends with the block."""
+    with subprocess.Popen(command, text=True, **{"stdout": subprocess.PIPE, **options}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run_program(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Output:
     """Run another program, or `TOOLWIRE` with a Python of its own."""
     done = subprocess.run(
-        command, cwd=folder, env=environ, input="", capture_output=True, text=True, timeout=TIMEOUT, check=False
+        command, cwd=folder, env=environ, input="", capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     return Output(done.returncode, done.stdout, done.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -21,10 +22,13 @@ def count_steps(work: Callable[[], object]) -> int:
         steps += 1
         return count
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # or what it finds of other tests, and closes, would count
     sys.settrace(count)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return steps

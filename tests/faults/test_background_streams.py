@@ -24,6 +24,7 @@ from toolwire.gateway.responses_state.response_objects import StateOptions, writ
 from toolwire.gateway.store.repository import RESPONSE, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, Store, StoreDown
+from waits import PATIENCE
 
 PIECES = [f"word {number} " for number in range(400)]
 TEXT = "".join(PIECES)
@@ -65,10 +66,10 @@ def play_answer(connection: ScriptedConnection) -> None:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Served, Served]]:
     """Two gateways on one store, which write all the time while a stream comes, to renew the lease."""
-    monkeypatch.setattr(background, "RENEWALS_PER_LEASE", 1500)
+    monkeypatch.setattr(background, "RENEWALS_PER_LEASE", 500 * PATIENCE)
     monkeypatch.setattr(background, "POLL_SECONDS", 0.001)
     (tmp_path / "other").mkdir()
-    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\nbackground_lease = 3\n'
+    store = f'[store]\nurl = "sqlite:///{tmp_path}/store.db"\nbackground_lease = {PATIENCE}\n'
     with stage(tmp_path, more=store) as one, stage(tmp_path / "other", more=store) as other:
         yield one, other
 

@@ -14,9 +14,9 @@ import pytest
 from faults.test_store_bounds import play, read_responses
 from gateway.raw_exchange import RawAnswer, RawConnection, ScriptedConnection, Served, answer, ask, stage
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE, poll
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-MAX_POLLS = 20_000
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_turn_that_is_sent_again_while_it_is_answered(served: tuple[Served, Se
     asked = {"model": scene.model, "input": "Hi", "conversation": room}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, one, "/responses", "key", **asked)
-        assert scene.reached.wait(10)
+        assert scene.reached.wait(PATIENCE)
         for gateway in served:
             refused = post(gateway, "/responses", "key", **asked)
             assert (refused.status, refused.headers["retry-after"]) == (409, "1")
@@ -106,13 +106,12 @@ def test_a_request_that_failed_can_be_sent_again(served: tuple[Served, Served], 
     if end == "left":
         line = RawConnection(one.port)
         line.send("POST", "/v1/responses", encode_json(asked).encode(), {"idempotency-key": "key"})
-        assert scene.reached.wait(10)
+        assert scene.reached.wait(PATIENCE)
         line.disconnect()
-        assert scene.gone.wait(10)
+        assert scene.gone.wait(PATIENCE)
     else:
         post(one, "/responses", "key", **asked)
-    answers = (post(one, "/responses", "key", **asked) for _ in range(MAX_POLLS))
-    got = next(got for got in answers if got.status != 409)
+    got = poll(lambda: post(one, "/responses", "key", **asked), lambda got: got.status != 409)
     assert got.json()["output"][0]["id"] == "msg_One."
     assert texts(one, room) == ["Hi", "One."]
 

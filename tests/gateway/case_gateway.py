@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from toolwire.conformance.case import read_case
 from toolwire.conformance.player import play_case
 from toolwire.conformance.targets import Route
 from toolwire.conformance.transports import HttpTransport, ProviderServer
+from waits import PATIENCE
 
 Object = dict[str, Any]
 
@@ -20,15 +21,15 @@ Object = dict[str, Any]
 @contextmanager
 def staged(folder: Path) -> Iterator[HttpTransport]:
     """A gateway that tries nothing twice and keeps nothing, with a provider of every protocol."""
-    stage = ProviderServer()
+    stage = ProviderServer(drain_timeout=PATIENCE)
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
     file = folder / "toolwire.toml"
     file.write_text("\n".join(lines))
-    with served(file) as url:
-        yield HttpTransport(url, stage, lambda client, provider, model: Route(f"p-{named(provider)}/{model}"))
-    stage.close()
+    with closing(stage), served(file) as url:
+        find_route = lambda client, provider, model: Route(f"p-{named(provider)}/{model}")  # noqa: E731
+        yield HttpTransport(url, stage, find_route, timeout=PATIENCE, frame_timeout=PATIENCE)
 
 
 def differences(

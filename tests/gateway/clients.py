@@ -20,9 +20,9 @@ from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
 
+from waits import PATIENCE
+
 KEY = "key-of-the-client"
-PATIENCE = 30
-"""Seconds after which a client gives up, so that a test that hangs fails instead."""
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "A city"}}, "required": ["city"]}
 TOOLS = {"get_weather": "The weather in a city, now.", "get_time": "The time of day in a city."}
@@ -145,7 +145,9 @@ def anthropic_sdk(base: str) -> anthropic.Anthropic:
 @_kept
 def genai_sdk(base: str) -> genai.Client:
     heard = {"event_hooks": _listening()}
-    return genai.Client(api_key=KEY, http_options={"base_url": base, "timeout": PATIENCE * 1000, "client_args": heard})
+    return genai.Client(
+        api_key=KEY, http_options={"base_url": base, "timeout": int(PATIENCE * 1000), "client_args": heard}
+    )
 
 
 def close_all() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from toolwire.gateway.config.config import Timeouts
 from toolwire.gateway.upstream.address import Address
 from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
 from toolwire.gateway.upstream.connection import TransportError
+from waits import PATIENCE
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -24,16 +25,18 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 PATH = "/v1/chat/completions"
 
 
-def on_loop(name: str, work: Coroutine[Any, Any, None]) -> None:
+def on_loop(
+    name: str, work: Coroutine[Any, Any, None], loops: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = LOOPS
+) -> None:
     """Runs it on this kind of loop; a test that hangs fails, and so does one that leaves an error to the loop."""
     complaints: list[dict[str, Any]] = []
 
     async def bounded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await work
 
-    with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
+    with asyncio.Runner(loop_factory=loops[name]) as runner:
         runner.run(bounded())
     assert not complaints
 

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any
 
 from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.store import Store
+from waits import free_port
 
 UNPRIVILEGED = "nobody"
 """Who runs the server when the tests run as root, which PostgreSQL refuses to be."""
@@ -119,12 +119,6 @@ class Server:
 
 
 PASSWORD = "sehr-geheim"
-
-
-def free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        return int(tried.getsockname()[1])
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from forked_commands import CommandProcess
-from gateway.raw_exchange import PATIENCE
+from waits import PATIENCE
 
 start_process: Callable[[Sequence[str], Path, Mapping[str, str], tuple[int, int, int]], CommandProcess] = CommandProcess
 """Starts `toolwire WORDS`. Tests of restricted environments replace it."""

@@ -30,11 +30,10 @@ from toolwire.gateway.app import Gateway
 from toolwire.gateway.config.live_config import LiveConfig
 from toolwire.gateway.server.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import Telemetry
+from waits import PATIENCE
 
 PROVIDERS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 CLIENTS = (*PROVIDERS, "unified")
-PATIENCE = 10.0
-"""Seconds after which something that was waited for will not come any more."""
 NAMES = {
     "openai-chat": "gpt-4.1",
     "openai-responses": "gpt-5.5",
@@ -92,7 +91,11 @@ class ScriptedConnection:
         self.scene = scene
 
     def send(self, *pieces: bytes) -> None:
+        """Send these. A head says that the connection is closed behind the play: the other side must not keep it, or
+        its next request might find out too late."""
         for piece in pieces:
+            if piece.startswith(b"HTTP/1.1 ") and b"connection:" not in piece.partition(b"\r\n\r\n")[0].lower():
+                piece = piece.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
             self.connection.sendall(piece)
 
     def chunk(self, *pieces: bytes) -> None:
@@ -552,12 +555,13 @@ def is_failure(protocol: str, seen: list[SseFrame]) -> bool:
     if not isinstance(data, dict):
         return False
     if protocol == "openai-responses":
-        return data["type"] in ("response.failed", "error") and last.event == data["type"]
+        is_numbered = isinstance(data.get("sequence_number"), int)
+        return data["type"] in ("response.failed", "error") and last.event == data["type"] and is_numbered
     if protocol == "anthropic":
         return last.event == "error" and data["type"] == "error"
     if protocol == "unified":
         return data["type"] == "error"
-    return isinstance(data.get("error"), dict)
+    return isinstance(data.get("error"), dict) and "type" not in data and last.event is None
 
 
 def is_complete(protocol: str, seen: list[SseFrame]) -> bool:

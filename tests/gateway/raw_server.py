@@ -14,9 +14,8 @@ import uvloop
 from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.server.server import ClientConnection, HttpServer
+from waits import PATIENCE
 
-PATIENCE = 20.0
-"""Seconds after which something that was waited for will not come any more."""
 LIMIT = 1000
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import openai
+import pytest
 
-from gateway.clients import CITY, KEY, PATIENCE, TOOLS
+from gateway.clients import CITY, KEY, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
 from gateway.provider import Provider, Received, Script
 from gateway.raw_exchange import RawAnswer, ask
 from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway.responses_state import background
+from waits import PATIENCE
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}
 REASONING_MODELS = {**MODEL, "openai-chat": "chat/deepseek-reasoner"}
@@ -27,12 +30,14 @@ SIGNING_PROTOCOLS = ("openai-responses", "anthropic", "gemini")
 """Protocols whose turns have signatures that a Chat client cannot carry."""
 TOOL_RESULTS = {"Paris": "15 °C", "Oslo": "3 °C", "Rome": "noon"}
 """Results of the Chat client's tools, by city."""
-MAX_POLLS = 20_000
-"""The most polls of a client, so that a test that would wait forever fails."""
 FUNCTIONS = [
     {"type": "function", "name": name, "description": about, "parameters": CITY, "strict": False}
     for name, about in TOOLS.items()
 ]
+
+
+BACKGROUND_LEASE = f"background_lease = {PATIENCE}"
+"""In `[store]`: a gateway that is slow is not taken for one that is gone."""
 
 
 class ResponsesClient:
@@ -104,9 +109,8 @@ class ChatClient:
 
 @contextmanager
 def open_client(base: str, key: str = KEY) -> Iterator[ResponsesClient]:
-    client = ResponsesClient(base, key)
-    yield client
-    client.close()
+    with closing(ResponsesClient(base, key)) as client:
+        yield client
 
 
 @contextmanager
@@ -118,12 +122,13 @@ def gateway_with_store(
     file = folder / "toolwire.toml"
     lines = [configuration(provider.url).replace("[server]\n", f"[server]\n{server}\n", 1)]
     lines.append("[server.timeouts]\nshutdown = 2")
-    lines += ["[store]", store or f'url = "{store_url(folder)}"\nbackground_lease = 3']
+    lines += ["[store]", store or f'url = "{store_url(folder)}"\n{BACKGROUND_LEASE}']
     for key in keys:
         digest = hashlib.sha256(key.encode()).hexdigest()
         lines.append(f'[[server.keys]]\nname = "{key}"\nsha256 = "{digest}"')
     file.write_text("\n".join(lines) + "\n")
-    with served(file) as base:
+    with pytest.MonkeyPatch.context() as patch, served(file) as base:
+        patch.setattr(background, "RENEWALS_PER_LEASE", PATIENCE)  # every second
         yield base
 
 

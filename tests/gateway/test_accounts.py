@@ -18,7 +18,6 @@ from gateway.conftest import served as serve
 from gateway.provider import KEYS, PROTOCOLS, SECOND_KEYS, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDERS,
     RawAnswer,
     Scene,
@@ -38,6 +37,7 @@ from toolwire.gateway.config.load import find_problems, load_config
 from toolwire.gateway.console.api import API_PATH
 from toolwire.gateway.pipeline.accounts import find_first_to_wake, list_awake_accounts, rank_accounts
 from toolwire.gateway.pipeline.provider_health import ALL_MODELS, MAX_MOVED_SESSIONS, ProviderHealth
+from waits import PATIENCE
 
 KEY_OF = {name: f"sk-key-of-account-{name}-0123456789" for name in "abc"}
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

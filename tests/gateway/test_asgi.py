@@ -16,7 +16,6 @@ from google import genai
 
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDER_KEY,
     RawAnswer,
     RawConnection,
@@ -43,6 +42,7 @@ from toolwire.gateway.config.live_config import LiveConfig
 from toolwire.gateway.config.load import load_config
 from toolwire.gateway.server.client_request import ClientRequest
 from toolwire.gateway.telemetry.telemetry import Telemetry
+from waits import PATIENCE
 
 
 class Parent:

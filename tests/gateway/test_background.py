@@ -9,12 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.clients import KEY, PATIENCE
+from gateway.clients import KEY
 from gateway.provider import BUSY, PROTOCOLS, RATE, Hold, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import RawConnection
 from gateway.state_clients import (
     FUNCTIONS,
-    MAX_POLLS,
     MODEL,
     ResponsesClient,
     assert_received,
@@ -28,6 +27,7 @@ from gateway.state_clients import (
 )
 from gateway.test_pairs import FIRST_PIECE
 from toolwire.conformance.peers import PEERS
+from waits import PATIENCE, poll
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -70,11 +70,7 @@ def create_background(client: ResponsesClient, model: str, prompt: Any, **more: 
 
 def wait_for_end(client: ResponsesClient, id: str) -> Any:
     """Poll until the response has ended, as clients do."""
-    for _ in range(MAX_POLLS):
-        found = client.sdk.responses.retrieve(id)
-        if found.status not in UNDER_WAY:
-            return found
-    raise AssertionError(f"{id} is still {found.status}")
+    return poll(lambda: client.sdk.responses.retrieve(id), lambda found: found.status not in UNDER_WAY)
 
 
 # --- retrieving -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from toolwire.gateway.usage import cache_watch
 from toolwire.gateway.usage.cache_prefix import compared_form, first_difference, split_prompt
 from toolwire.gateway.usage.cache_watch import CacheWatch
 from toolwire.protocols import CODECS
+from waits import PATIENCE
 
 PROTOCOLS = sorted(CODECS)
 LONG = "You are a careful assistant. " * 200
@@ -396,7 +397,7 @@ def _wait(served: Served, request_id: str) -> list[str]:
     """All log lines, up to that of an exchange and what was written with it."""
     lines: list[str] = []
     while not lines or f'"request_id":"{request_id}"' not in lines[-1]:
-        lines.append(served.lines.get(timeout=10))
+        lines.append(served.lines.get(timeout=PATIENCE))
     ask(served.port, "GET", "/metrics")  # it writes what is left
     while not served.lines.empty():
         lines.append(served.lines.get())

@@ -15,6 +15,7 @@ from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, play
 from toolwire.conformance.reports import read_result
 from toolwire.conformance.targets import Route
 from toolwire.conformance.transports import HttpTransport, ProviderServer
+from waits import PATIENCE
 
 FOUND: dict[str, bool] = {}
 CASES = {case.id: case for case in (*make_grid_cases(), *read_cases())}
@@ -40,8 +41,8 @@ class Through:
 
     def __init__(self, stage: ProviderServer, keeping: str, stateless: str) -> None:
         self._ways = {
-            True: HttpTransport(keeping, stage, self.route),
-            False: HttpTransport(stateless, stage, self.route),
+            True: HttpTransport(keeping, stage, self.route, timeout=PATIENCE, frame_timeout=PATIENCE),
+            False: HttpTransport(stateless, stage, self.route, timeout=PATIENCE, frame_timeout=PATIENCE),
         }
         self.quirk = "p"
         self.kept = True
@@ -58,7 +59,7 @@ class Through:
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Through]:
-    stage = ProviderServer()
+    stage = ProviderServer(drain_timeout=PATIENCE)
     url = stage.origin
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"']
     for protocol in PROTOCOLS:

@@ -9,11 +9,9 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.clients import PATIENCE
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, ScriptedAnswer, Step
 from gateway.state_clients import (
     FUNCTIONS,
-    MAX_POLLS,
     MODEL,
     REASONING_MODELS,
     ResponsesClient,
@@ -26,6 +24,7 @@ from gateway.state_clients import (
     without_reasoning,
 )
 from gateway.test_pairs import exchanged, sealed
+from waits import PATIENCE, poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -352,8 +351,7 @@ def test_a_client_that_leaves(provider: Provider, tmp_path: Path, hold: Hold, th
             assert list_texts(client, room.id) == []
         else:
             hold.release()
-            statuses = (client.raw("GET", f"/responses/{id}").status for _ in range(MAX_POLLS))
-            assert next(status for status in statuses if status != 404) == 200
+            assert poll(lambda: client.raw("GET", f"/responses/{id}").status, lambda status: status != 404) == 200
             assert list_texts(client, room.id) == [talk.mark, "Word by word by word."]
 
 

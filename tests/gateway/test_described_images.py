@@ -9,7 +9,7 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from gateway.conftest import configuration, served
 from gateway.declared_tools import NotOffered, Use
 from gateway.mcp_gateway import COMMAND
 from gateway.provider import KEYS, PROTOCOLS, Hold, Provider, Received, Script, ScriptedAnswer, Step
-from gateway.raw_exchange import PATIENCE, ask, own, path_of, request_of
+from gateway.raw_exchange import ask, own, path_of, request_of
 from gateway.test_prefixes import prefix
 from gateway.test_tool_search import MODELS
 from material import WHOLE_OR_STREAM, parametrize_pairwise
@@ -30,6 +30,7 @@ from toolwire.gateway.config.load import load_config
 from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.pipeline import describe_images
 from toolwire.gateway.telemetry.telemetry import Telemetry
+from waits import PATIENCE
 
 RESULTS = {"Paris": Result("A map", image=True), "Rome": Result("noon")}
 EYES = {
@@ -90,10 +91,11 @@ def configured(
 @contextmanager
 def opened(file: Path, talk: Script, source: str, target: str, stream: bool) -> Iterator[Conversation]:
     task = Task(f"What is it? {talk.mark}", RESULTS, image=True)
-    with served(file) as base:
+    with ExitStack() as stack:
+        stack.callback(close_all)
+        base = stack.enter_context(served(file))
         losses()
         yield CLIENTS[source](base, MODELS[target], stream, task)
-    close_all()
 
 
 def assert_steady(talk: Script) -> None:

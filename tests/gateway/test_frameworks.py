@@ -20,6 +20,7 @@ import pytest
 
 from gateway.provider import PROTOCOLS, RATE, Provider, Script, ScriptedAnswer, Step
 from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
+from waits import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("langchain_client", "pydantic_ai_client")
@@ -83,7 +84,7 @@ def ran(python: str, provider: Provider, gateway: str) -> Ran:
             jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
         command = [python, str(ROOT / "tests" / "frameworks" / f"{script}.py")]
         return talks, subprocess.run(
-            command, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=120
+            command, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
     return run

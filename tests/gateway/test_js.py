@@ -16,6 +16,7 @@ from gateway.conftest import only
 from gateway.npm import HERE, installed
 from gateway.provider import PROTOCOLS, RATE, WAIT, Provider, Script, ScriptedAnswer, Step
 from material import WHOLE_OR_STREAM, pairwise, parametrize_pairwise
+from waits import PATIENCE
 
 SCRIPTS = {
     "openai": ("openai-chat", "openai-responses"),
@@ -84,7 +85,7 @@ def ran(node: str, provider: Provider, gateway: str) -> Ran:
             jobs.append({**job, "base": gateway, "prompt": f"How is the weather? {talk.mark}", "results": RESULTS})
         command = [node, f"{script}.mjs"]
         return talks, subprocess.run(
-            command, cwd=HERE, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=120
+            command, cwd=HERE, input=json.dumps(jobs), capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
     return run

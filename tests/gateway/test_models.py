@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from toolwire.gateway.models.listing import ListUnavailable, ModelLists, Provide
 from toolwire.gateway.models.merge import merge_models
 from toolwire.gateway.pipeline.route import Router
 from toolwire.gateway.upstream.client import UpstreamClient
+from waits import free_port
 
 T = TypeVar("T")
 
@@ -55,12 +55,6 @@ def ask_once(provider: Provider) -> tuple[ModelInfo, ...] | ListUnavailable:
 def names(answer: tuple[ModelInfo, ...] | ListUnavailable) -> list[str]:
     assert isinstance(answer, tuple), answer
     return [model.id for model in answer]
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------

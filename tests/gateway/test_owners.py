@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gateway.clients import PATIENCE
 from gateway.provider import PROTOCOLS, SEALS, Hold, Provider, Script, ScriptedAnswer, Step
 from gateway.state_clients import (
     FUNCTIONS,
@@ -23,6 +22,7 @@ from gateway.state_clients import (
     open_client,
 )
 from gateway.test_pairs import sealed
+from waits import PATIENCE
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

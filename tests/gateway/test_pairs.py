@@ -15,9 +15,10 @@ import openai
 import pytest
 from google.genai import errors as genai_errors
 
-from gateway.clients import CLIENTS, PATIENCE, PNG, Conversation, Refused, Result, Task, Turn, close_all
+from gateway.clients import CLIENTS, PNG, Conversation, Refused, Result, Task, Turn, close_all
 from gateway.conftest import only
 from gateway.provider import PROTOCOLS, RATE, SEALS, WAIT, Hold, Provider, Received, Script, ScriptedAnswer, Step
+from waits import PATIENCE
 
 MODELS = {
     "openai-chat": "chat/gpt-4.1",

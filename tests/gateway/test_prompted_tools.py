@@ -13,6 +13,7 @@ from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS, refusal
 from toolwire.conformance.targets import Route
 from toolwire.conformance.transports import HttpTransport, ProviderServer
+from waits import PATIENCE
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 MODEL = "some-model"
@@ -83,7 +84,7 @@ def refused(protocol: str, words: str) -> Object:
 @pytest.fixture(params=["auto"])
 def through(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HttpTransport]:
     """A gateway of its own for every test: what one has learnt would be known to the next."""
-    stage = ProviderServer()
+    stage = ProviderServer(drain_timeout=PATIENCE)
     lines = ['[server]\nretries = 0\ncooldown_after = 1000000\nlog_format = "none"\n[store]\nurl = "none"']
     for protocol in PROTOCOLS:
         lines.append(f'[providers.p-{named(protocol)}]\nprotocols = ["{protocol}"]\nbase_url = "{stage.origin}"')
@@ -94,7 +95,7 @@ def through(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HttpTran
     file = tmp_path / "toolwire.toml"
     file.write_text("\n".join(lines))
     with served(file) as url:
-        yield HttpTransport(url, stage, find_route)
+        yield HttpTransport(url, stage, find_route, timeout=PATIENCE, frame_timeout=PATIENCE)
     stage.close()
 
 

@@ -3,7 +3,6 @@ names it on every answer."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -16,7 +15,6 @@ from google.genai import errors as genai_errors
 
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDER_KEY,
     PROVIDERS,
     RawAnswer,
@@ -37,6 +35,7 @@ from gateway.raw_exchange import (
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE, free_port
 
 PAIRS = list(product(CLIENTS, PROVIDERS))
 """Of one axis: a client that speaks the provider's protocol takes another path."""
@@ -64,12 +63,7 @@ api_key = "{PROVIDER_KEY}"
 """
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
-CLOSED = str(_free_port())
+CLOSED = str(free_port())
 
 
 @pytest.fixture(scope="module")

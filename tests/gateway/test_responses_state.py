@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from forked_commands import run_command
-from gateway.clients import KEY, PATIENCE
+from gateway.clients import KEY
 from gateway.conftest import configuration as gateway_configuration
 from gateway.process import serving
 from gateway.provider import PROTOCOLS, Hold, Provider, ScriptedAnswer, Step
@@ -36,6 +36,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from gateway.state_clients import (
+    BACKGROUND_LEASE,
     MODEL,
     ResponsesClient,
     assert_received,
@@ -55,6 +56,7 @@ from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
+from waits import PATIENCE
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.
@@ -76,7 +78,7 @@ def base(provider: Provider, folder: Path) -> Iterator[str]:
 def other(provider: Provider, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Another gateway with the same store."""
     with gateway_with_store(
-        tmp_path_factory.mktemp("other"), provider, f'url = "{store_url(folder)}"\nbackground_lease = 3'
+        tmp_path_factory.mktemp("other"), provider, f'url = "{store_url(folder)}"\n{BACKGROUND_LEASE}'
     ) as url:
         yield url
 
@@ -472,7 +474,7 @@ def test_workers_share_background_responses(provider: Provider, tmp_path: Path, 
     """Any worker may get any request: one retrieves, follows or cancels a response that another one makes."""
     file = tmp_path / "toolwire.toml"
     file.write_text(
-        f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 3\n'
+        f'{gateway_configuration(provider.url)}[store]\nurl = "{store_url(tmp_path)}"\nbackground_lease = 9\n'
     )
     talk = provider.script(ScriptedAnswer("Done."), Step(ScriptedAnswer("Never."), hold=hold, after=3))
     with serving(tmp_path, "--config", str(file), "--workers", "2") as process:

@@ -16,7 +16,6 @@ from gateway.provider import PROTOCOLS, SEALS, Provider, ScriptedAnswer, Step
 from gateway.raw_exchange import RawConnection, answer, ask, body_of, stage, whole, write_chunked
 from gateway.state_clients import (
     FUNCTIONS,
-    MAX_POLLS,
     MODEL,
     OTHER_PROTOCOLS,
     REASONING_MODELS,
@@ -33,6 +32,7 @@ from gateway.state_clients import (
 from gateway.test_pairs import exchanged, sealed
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json, read_frames
+from waits import poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)
@@ -246,8 +246,7 @@ def test_an_expired_response(provider: Provider, tmp_path: Path, stream: bool) -
         open_client(base) as client,
     ):
         given = client.turn("m-chat", talk.mark, stream)
-        asked = (client.raw("GET", f"/responses/{given.id}").status for _ in range(MAX_POLLS))
-        assert next(status for status in asked if status != 200) == 404
+        assert poll(lambda: client.raw("GET", f"/responses/{given.id}").status, lambda status: status != 200) == 404
         with pytest.raises(openai.BadRequestError) as caught:
             client.turn("m-chat", "And?", stream, previous_response_id=given.id)
         assert_previous_not_found(caught, given.id)

@@ -14,7 +14,6 @@ import pytest
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     CLIENTS,
-    PATIENCE,
     PROVIDERS,
     RawAnswer,
     ScriptedConnection,
@@ -42,6 +41,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
+from waits import PATIENCE
 
 if sys.version_info >= (3, 14):
     from compression import zstd
