@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from waits import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -105,7 +107,7 @@ def test_curl_prints_what_it_says(page: Path, address: str) -> None:
     for block in filter(_is_curl, blocks(page)):
         script = block.code.replace(ADDRESS, address)
         done = subprocess.run(
-            ["bash", "-euc", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+            ["bash", "-euc", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
         assert done.returncode == 0, f"{page.name}:{block.line}: {done.stderr}"
         expected = "".join(f"{line}\n" for line in re.findall(r"^#> ?(.*)$", block.code, re.MULTILINE))
@@ -121,7 +123,9 @@ def test_typescript_runs_and_prints_what_it_says(page: Path, address: str, pytes
     code = "\n".join(block.code for block in blocks(page) if block.language == "typescript")
     command = [node, "--input-type=module"]  # from standard input, so that it finds the packages of tests/js
     script = code.replace(ADDRESS, address)
-    done = subprocess.run(command, cwd=HERE, input=script, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=HERE, input=script, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.returncode == 0, f"{page.name}: {done.stderr}"
     assert done.stdout.splitlines() == re.findall(r"^ *//> ?(.*)$", code, re.MULTILINE), page.name
 
@@ -219,6 +223,24 @@ def test_the_score_in_the_readme_is_that_of_the_results() -> None:
             expected[f"{title} {version}"] = [one + other for one, other in zip(grid, cases, strict=True)]
     assert len(expected) == 4
     assert shown == expected
+
+
+SDK_PACKAGES = {
+    "from openai import": "pip install openai",
+    "from anthropic import": "pip install [a-z ]*anthropic",
+    "from google import genai": "pip install [a-z ]*google-genai",
+    "import OpenAI from": "npm install openai",
+    "import Anthropic from": "npm install [a-z ]*@anthropic-ai/sdk",
+}
+
+
+@pytest.mark.parametrize("line", SDK_PACKAGES)
+def test_pages_say_what_their_examples_need(line: str) -> None:
+    pages = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if f"\n{line}" in page.read_text()]
+    assert pages
+    for page in pages:
+        before = page.read_text().partition(f"\n{line}")[0]
+        assert re.search(SDK_PACKAGES[line], before), f"{page.name}: {SDK_PACKAGES[line]}"
 
 
 def test_the_index_gives_the_site_its_navigation() -> None:

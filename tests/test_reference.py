@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ def losses() -> str:
         "",
         "Every loss has a code, a place in the input (a JSON Pointer; `event/N/…` in a stream), a severity, what happened and why.",
         "`lost` is gone, `changed` was renamed, moved or rewritten, `added` was made up because the target requires it,",
-        "`repaired` was a fault of the model or its server. This page is generated from `core/losses.py`.",
+        "`repaired` was a fault of the model or its server, or looked like one. This page is generated from `core/losses.py`.",
     ]
     for severity in ("lost", "changed", "added", "repaired"):
         lines += ["", f"## {severity}", "", "| code | why |", "|---|---|"]
@@ -96,7 +95,8 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        "Toolwire uses the first file that it finds: `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml`, or `toolwire/toolwire.toml` in",
+        "Toolwire uses the first file that it finds: `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml` (only if you trust it, except for",
+        "`serve` and `check-config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
         "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire check-config`",
         "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
         "from the package `gateway/config`.",
@@ -158,9 +158,10 @@ def spelled(default: object) -> str:
 
 
 def command_line() -> str:
-    os.environ["COLUMNS"] = "110"
-    pages = [("toolwire", "".join(full_help()))]
-    pages += [(f"toolwire {command}", CommandParser(command).format_help()) for command in COMMANDS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "110")
+        pages = [("toolwire", "".join(full_help()))]
+        pages += [(f"toolwire {command}", CommandParser(command).format_help()) for command in COMMANDS]
     lines = [
         "# Command line",
         "",

@@ -14,11 +14,10 @@ from pathlib import Path
 from agents.install import BIN
 from gateway.declared_tools import Use
 from gateway.provider import PROTOCOLS, Received, Script, ScriptedAnswer
+from waits import PATIENCE
 
 PROBE = (sys.executable, str(Path(__file__).with_name("mcp_probe.py")))
 """The command of the MCP server that agents are given."""
-PATIENCE = 120
-"""Seconds after which an agent that has not come to its end is stopped, and the test has failed."""
 ADAPTERS = {
     "chat": ("openai-chat", "gpt-4.1"),
     "responses": ("openai-responses", "gpt-5.5"),

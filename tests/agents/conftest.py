@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from agents import install
 from agents.agent import AgentWorkspace
 from gateway.process import serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Script, ScriptedAnswer
+from waits import free_port
 
 MODELS = {
     "openai-chat": "gpt-4.1",
@@ -67,13 +67,6 @@ def configuration(url: str, target: str, port: int, more: str = "") -> str:
         lines.append('[models."qwen*"]\nprovider = "p-openai-chat"')
     lines.append(f'[models."*"]\nprovider = "p-{target}"\nmodel = "{MODELS[target]}"')
     return "\n".join([*lines, more]) + "\n"
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-    return port
 
 
 @contextmanager

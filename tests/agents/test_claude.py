@@ -14,12 +14,13 @@ import pytest
 
 from agents.agent import AgentResult, AgentWorkspace
 from agents.claude import AGENT, found, headless, shell, with_probe
-from agents.conftest import configuration, free_port, laid
+from agents.conftest import configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
 from gateway.declared_tools import Use, find_declared_tool
 from gateway.process import Process, serving
 from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
+from waits import free_port
 
 everywhere = pytest.mark.parametrize("target", PROTOCOLS)
 END = ScriptedAnswer(DONE)

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from agents.agent import AgentResult, AgentWorkspace
-from agents.conftest import MODELS, configuration, free_port, laid
+from agents.conftest import MODELS, configuration, laid
 from agents.gemini import AGENT, headless, read, with_probe
 from agents.received import images, pairs
 from agents.scenes import DONE, WORD, ended_well, picture
 from gateway.declared_tools import Use, find_declared_tool
 from gateway.process import Process, serving
 from gateway.provider import KEYS, PROTOCOLS, Provider, Received, Script, ScriptedAnswer, Step
+from waits import free_port
 
 everywhere = pytest.mark.parametrize("target", PROTOCOLS)
 LITE = {

@@ -11,13 +11,14 @@ import pytest
 
 from agents.agent import Agent, AgentWorkspace
 from agents.all import AGENTS
-from agents.conftest import MODELS, configuration, free_port, laid
+from agents.conftest import MODELS, configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE, WORD, ended_well
 from gateway.declared_tools import Use, write_call
 from gateway.process import serving
 from gateway.provider import Provider, Received, ScriptedAnswer, Step
 from tool_formats.written_calls import WRITERS
+from waits import free_port
 
 TARGET = "openai-chat"
 PLAYERS = ("codex", "claude", "gemini", "opencode-chat", "qwen")

@@ -11,11 +11,12 @@ import pytest
 
 from agents.agent import Agent
 from agents.all import AGENTS
-from agents.conftest import configuration, free_port, laid
+from agents.conftest import configuration, laid
 from agents.received import pairs
 from agents.scenes import DONE
 from gateway.process import Process, serving
 from gateway.provider import PROTOCOLS, Provider, ScriptedAnswer, Step
+from waits import free_port
 
 MOVING = ("codex", "claude", "gemini", "qwen")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import trust_file
 from gateway.postgres import PASSWORD
 from toolwire.cli import main
 
@@ -36,6 +38,7 @@ def run_alone(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def run(*words: str) -> tuple[int, str, str]:
+        trust_file(tmp_path, os.environ)
         code = main(words)
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()

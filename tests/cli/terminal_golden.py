@@ -25,9 +25,10 @@ from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
 
-from forked_commands import TIMEOUT, CommandProcess, Output, run_command
+from forked_commands import CommandProcess, Output, run_command, trust_file
 from toolwire import __version__
 from toolwire.core.terminal_text import remove_colours, text_width
+from waits import PATIENCE
 
 GOLDEN = Path(__file__).parent / "golden"
 WIDTHS = (80, 120)
@@ -48,7 +49,9 @@ def run_in_pipe(
     words: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> Output:
     """Run `toolwire WORDS` with its output in pipes."""
-    return run_command(words, folder, make_environ(folder, environ), stdin)
+    given = make_environ(folder, environ)
+    trust_file(folder, given)
+    return run_command(words, folder, given, stdin)
 
 
 def _start_process(
@@ -72,8 +75,11 @@ class TerminalProcess:
         columns: int,
         environ: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
+        trusts: bool = True,
     ) -> None:
-        """The command is `toolwire WORDS` or another program."""
+        """The command is `toolwire WORDS` or another program. Its user trusts the file in the folder."""
+        if trusts:
+            trust_file(folder, make_environ(folder, environ))
         self._ours, theirs = pty.openpty()
         ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
         reader, writer = os.pipe()
@@ -84,7 +90,7 @@ class TerminalProcess:
         with open(writer, "wb") as given:
             given.write(stdin or b"")
         self._written = b""
-        self._deadline = time.monotonic() + TIMEOUT
+        self._deadline = time.monotonic() + PATIENCE
 
     @property
     def text(self) -> str:
@@ -101,7 +107,7 @@ class TerminalProcess:
         """Read until the command ends."""
         while self._read():
             pass
-        return Output(self.process.wait(TIMEOUT), self.text)
+        return Output(self.process.wait(PATIENCE), self.text)
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -111,20 +117,20 @@ class TerminalProcess:
         os.close(self._ours)
         self._ours = -1
         self.process.send_signal(signal.SIGHUP)
-        return self.process.wait(TIMEOUT)
+        return self.process.wait(PATIENCE)
 
     def close(self) -> None:
         """End it, if it still runs."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
-        self.process.wait(TIMEOUT)
+        self.process.wait(PATIENCE)
         if self._ours >= 0:
             os.close(self._ours)
 
     def _read(self) -> bool:
         """Read what comes next; False at the end."""
         ready, _, _ = select.select([self._ours], [], [], max(0, self._deadline - time.monotonic()))
-        assert ready, f"no end within {TIMEOUT} s: {self.text!r}"
+        assert ready, f"no end within {PATIENCE} s: {self.text!r}"
         try:
             data = os.read(self._ours, 65536)
         except OSError:  # Linux says EIO when the command has closed the terminal
@@ -140,9 +146,11 @@ def start_on_terminal(
     columns: int = 80,
     environ: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
+    *,
+    trusts: bool = True,
 ) -> Iterator[TerminalProcess]:
     """`toolwire WORDS` on a terminal, for a command that does not end by itself."""
-    process = TerminalProcess(["toolwire", *words], folder, columns, environ, stdin)
+    process = TerminalProcess(["toolwire", *words], folder, columns, environ, stdin, trusts)
     try:
         yield process
     finally:

@@ -14,8 +14,16 @@ from urllib.request import urlopen
 
 import pytest
 
-from cli.terminal_golden import WIDTHS, compare_screens, make_environ, run_in_pipe, start_on_terminal
-from forked_commands import TOOLWIRE
+from cli.terminal_golden import (
+    WIDTHS,
+    TerminalProcess,
+    compare_screens,
+    make_environ,
+    run_in_pipe,
+    start_on_terminal,
+)
+from forked_commands import TOOLWIRE, start_program
+from waits import PATIENCE, wait_until
 
 END = r"toolwire run [^\n]*\n\n"
 MAX_LINES = 22
@@ -84,9 +92,41 @@ def test_banner(scene: str, folder: Path) -> None:
         compare_screens(f"serve-{scene}/{columns}-colour", coloured, folder, None)
 
 
+def test_commands_are_shown_as_the_program_was_started(folder: Path) -> None:
+    """After `make serve` there is no `toolwire` on PATH, or another one. What is shown works in any folder."""
+    (folder / "toolwire.toml").write_text(f'[[server.keys]]\nname = "a"\nsha256 = "{"ab" * 32}"\n')
+    elsewhere, programs = folder / "else where", folder / "bin"
+    for made in (elsewhere, programs):
+        made.mkdir()
+    (elsewhere / "json.py").write_text("raise SystemExit('a module of the folder was imported')\n")
+    link = folder / "toolwire"
+    link.symlink_to(Path(sys.executable).with_name("toolwire"))
+    (programs / "toolwire").write_text("#!/bin/sh\nexit 9\n")
+    (programs / "toolwire").chmod(0o755)
+    for command, path in (
+        ([sys.executable, "-m", "toolwire.cli"], "/usr/bin:/bin"),
+        (["./toolwire"], "/usr/bin:/bin"),
+        (["./toolwire"], f"{programs}:/usr/bin:/bin"),
+        (["./toolwire"], f"{folder}:/usr/bin:/bin"),
+    ):
+        process = TerminalProcess([*command, "serve", "--port", "0"], folder, 300, {"PATH": path, "NO_COLOR": "1"})
+        try:
+            text = process.read_until(r"YOUR-KEY [^\n]* run \w+[^\n]*\n\n")
+        finally:
+            process.close()
+        (new_key,) = re.findall(r"to make one: (.*)", text)
+        (run,) = re.findall(r"TOOLWIRE_CLIENT_KEY=YOUR-KEY .* run .*", text)
+        assert new_key.startswith("toolwire keys") == path.startswith(str(folder) + ":")
+        script = f"{new_key.replace('--write', '')}\n{run} --print"
+        environ = make_environ(folder, {"PATH": path})
+        done = subprocess.run(["sh", "-euc", script], cwd=elsewhere, env=environ, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 SDK = """
 import anthropic, openai
 from google import genai
+
 for make, ask in (
     (openai.OpenAI, lambda sdk: sdk.models.list().data),
     (anthropic.Anthropic, lambda sdk: list(sdk.models.list())),
@@ -125,14 +165,14 @@ def test_the_agent_line_works_as_it_is(folder: Path) -> None:
 
 
 def test_without_a_terminal_there_is_one_line_before_the_variables(folder: Path) -> None:
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*TOOLWIRE, "serve", "--port", "0"], cwd=folder, env=make_environ(folder), stdout=log, stderr=log
-        )
-        while (folder / "log").read_bytes().count(b"export") < 3:
-            assert process.poll() is None
+    command = [*TOOLWIRE, "serve", "--port", "0"]
+    with (
+        (folder / "log").open("wb") as log,
+        start_program(command, cwd=folder, env=make_environ(folder), stdout=log, stderr=log) as process,
+    ):
+        wait_until(lambda: (folder / "log").read_bytes().count(b"export") >= 3 or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     first, *rest = (folder / "log").read_text().splitlines()
     event = json.loads(first)
     assert (event["event"], event["config"], event["providers"]) == ("serving", "", ["loopback"])
@@ -155,14 +195,13 @@ def test_it_ends_with_the_window_of_its_terminal(workers: str, folder: Path) -> 
 def test_it_serves_also_when_nobody_reads_the_variables(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    process = subprocess.Popen(
-        [*TOOLWIRE, "serve", "--port", "0"], cwd=folder, env=make_environ(folder), stdout=writer, stderr=subprocess.PIPE
-    )
-    os.close(writer)
-    assert process.stderr is not None
-    first = json.loads(process.stderr.readline())
-    with urlopen(f"{first['message'].split()[-1]}/v1/models", timeout=30) as answer:
-        assert answer.status == 200
-    process.send_signal(signal.SIGTERM)
-    _, rest = process.communicate(timeout=60)
-    assert (process.returncode, b"rror" in rest) == (0, False), rest
+    pipes = {"stdout": writer, "stderr": subprocess.PIPE}
+    with start_program([*TOOLWIRE, "serve", "--port", "0"], cwd=folder, env=make_environ(folder), **pipes) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        first = json.loads(process.stderr.readline())
+        with urlopen(f"{first['message'].split()[-1]}/v1/models", timeout=PATIENCE) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, "rror" in rest) == (0, False), rest

@@ -13,6 +13,7 @@ from cli.terminal_golden import TerminalProcess, make_environ, run_in_pipe
 from toolwire.cli import COMMANDS
 from toolwire.cli.completion import read_command
 from toolwire.protocols import CODECS
+from waits import PATIENCE
 
 LINES = [
     ("toolwire transl", "translate"),
@@ -72,7 +73,7 @@ def test_fish_completes(folder: Path) -> None:
     for typed, completed in LINES:
         command = ["fish", "--no-config", "-c", "source ./script; complete -C $argv[1]", typed]
         done = subprocess.run(
-            command, cwd=folder, env=make_environ(folder), capture_output=True, text=True, timeout=60, check=True
+            command, cwd=folder, env=make_environ(folder), capture_output=True, text=True, timeout=PATIENCE, check=True
         )
         assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == [completed.split()[-1]], typed
 

@@ -21,8 +21,7 @@ import pytest
 import trustme
 
 from cli.terminal_golden import check_golden, make_environ, run_in_pipe
-from cli.test_models import closed_port
-from forked_commands import TOOLWIRE, run_command, run_program
+from forked_commands import TOOLWIRE, run_command, run_program, trust_file
 from gateway.counter_stores import NEEDS_REDIS
 from gateway.list_server import list_server, openai_list
 from gateway.postgres import PASSWORD, schema_of, server
@@ -32,6 +31,7 @@ from toolwire import __version__
 from toolwire.agents import load_agents
 from toolwire.cli.gateway.doctor.finding import Check, Finding, run_checks
 from toolwire.gateway.store.sqlite_worker import MIGRATIONS
+from waits import free_port, wait_until
 
 SECRET = "sk-never-shown-0123456789"
 ANY_PORT = "[server]\nport = 0\n"
@@ -73,6 +73,7 @@ class Doctor:
 
     def run(self, *words: str, prefix: tuple[str, ...] = (), **environ: str) -> Report:
         command, env = ["doctor", "--json", *words], make_environ(self.folder, self.environ(**environ))
+        trust_file(self.folder, env)
         if prefix:
             done = run_program([*prefix, *TOOLWIRE, *command], self.folder, env)
         else:
@@ -115,7 +116,7 @@ def test_nothing_is_configured(doctor: Doctor) -> None:
     report.check("agents", "ok", "not installed: ", "toolwire run --list")
     report.check("toolwire", "ok", __version__, f"Python {sys.version_info[0]}.{sys.version_info[1]}")
     report.check("packages", "ok", "msgspec ")
-    assert not (doctor.folder / ".local").exists(), "a check does not create the store"
+    assert not [*doctor.folder.rglob("store.db")], "a check does not create the store"
 
 
 BROKEN = """[server]
@@ -135,8 +136,9 @@ def test_problems_read_the_same_everywhere(doctor: Doctor) -> None:
         run_in_pipe(words, doctor.folder, doctor.environ()) for words in (["check-config"], ["serve"], ["run", "pi"])
     ]
     assert [refusal.code for refusal in refusals] == [2, 2, 2]
-    assert {refusal.err for refusal in refusals} == {refusals[0].err}
-    lines = refusals[0].err.splitlines()
+    named, *lines = refusals[0].err.splitlines()
+    assert named == f"toolwire: the configuration is {doctor.folder}/toolwire.toml, a file of the working folder"
+    assert [refusal.err.splitlines() for refusal in refusals[1:]] == [lines, lines]
     shown = [line.partition(": ")[::2] for line in lines if not line.startswith("hint: ")]
     assert [line.split(":")[1] for _, line in shown] == ["3", "4", "6", "8"], "all, in the order of the file"
     done = run_in_pipe(["doctor", "--json"], doctor.folder, doctor.environ())
@@ -196,8 +198,10 @@ def tls_server() -> Iterator[int]:
                     return
 
         threading.Thread(target=accept, daemon=True).start()
-        yield bound.getsockname()[1]
-        bound.shutdown(socket.SHUT_RDWR)
+        try:
+            yield bound.getsockname()[1]
+        finally:
+            bound.shutdown(socket.SHUT_RDWR)
 
 
 def test_providers_are_only_connected_to(doctor: Doctor) -> None:
@@ -206,7 +210,7 @@ def test_providers_are_only_connected_to(doctor: Doctor) -> None:
         doctor.configure(
             ANY_PORT
             + provider("fine", f"{lists.url}/v1", key)
-            + provider("dead", f"http://127.0.0.1:{closed_port()}/v1", key)
+            + provider("dead", f"http://127.0.0.1:{free_port()}/v1", key)
             + provider("lost", "https://nowhere.invalid/v1", key)
             + provider("plain", lists.url.replace("http://", "https://"), key)
             + provider("strange", f"https://127.0.0.1:{untrusted}", key)
@@ -374,7 +378,7 @@ def test_an_older_store_is_not_migrated(doctor: Doctor) -> None:
 
 
 def test_a_database_that_is_down(doctor: Doctor) -> None:
-    url = f"postgresql://me:{SECRET}@127.0.0.1:{closed_port()}/kept"
+    url = f"postgresql://me:{SECRET}@127.0.0.1:{free_port()}/kept"
     doctor.configure(f'{ANY_PORT}[store]\nurl = "{url}"\n')
     doctor.run().check("store", "problem", "cannot be used")
     doctor.configure(f'{ANY_PORT}[store]\nurl = "postgresql://me:{SECRET}@nowhere.invalid/kept"\n')
@@ -402,7 +406,11 @@ HANGS = "import signal; signal.pause()"
 BABBLES = "import sys; print('hello, I am a server', flush=True); sys.stdin.read()"
 
 
-def mcp_server(name: str, script: str, seconds: int = 30) -> str:
+LONG_ENOUGH = 600
+"""Seconds in which a Python starts on the busiest machine."""
+
+
+def mcp_server(name: str, script: str, seconds: int = LONG_ENOUGH) -> str:
     command = f"[{PYTHON}, '-c', {json.dumps(script)}]"
     return f'[mcp.{name}]\ncommand = {command}\nconnect_timeout = {seconds}\nmodels = ["*"]\n'
 
@@ -410,10 +418,10 @@ def mcp_server(name: str, script: str, seconds: int = 30) -> str:
 def test_mcp_servers(doctor: Doctor) -> None:
     far = '[mcp.far]\nurl = "https://nowhere.invalid/$TOKEN/mcp"\nmodels = ["*"]\n'
     lacks = f'[mcp.lacks]\ncommand = [{PYTHON}]\nenv = {{ A = "$NOT_SET" }}\nmodels = ["*"]\n'
-    good = f'[mcp.good]\ncommand = [{PYTHON}, "{MCP_SERVER}"]\nmodels = ["*"]\n'
+    good = f'[mcp.good]\ncommand = [{PYTHON}, "{MCP_SERVER}"]\nconnect_timeout = {LONG_ENOUGH}\nmodels = ["*"]\n'
     programs = mcp_server("crashes", CRASHES) + mcp_server("hangs", HANGS, 1) + mcp_server("babbles", BABBLES, 3)
     doctor.configure(ANY_PORT + good + programs + far + lacks)
-    report = doctor.run(TOKEN=SECRET)
+    report = doctor.run("--timeout", str(LONG_ENOUGH), TOKEN=SECRET)
     report.check("mcp good", "ok", "test-tools 1.2.3, ", " tools")
     report.check("mcp crashes", "problem", "no database for me → try to start it yourself: ")
     report.check("mcp hangs", "problem", "within 1 seconds →")
@@ -448,8 +456,10 @@ def page_server(headers: Mapping[str, str]) -> Iterator[int]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -469,10 +479,10 @@ def test_a_port_that_is_taken(headers: dict[str, str], state: str, text: str, do
 
 
 def test_an_address_of_another_machine(doctor: Doctor) -> None:
-    doctor.configure(f"[server]\nport = {closed_port()}\n")
+    doctor.configure(f"[server]\nport = {free_port()}\n")
     assert doctor.run().code == 0
     key = f'[[server.keys]]\nname = "a"\nsha256 = "{"ab" * 32}"\n'
-    port = closed_port()
+    port = free_port()
     doctor.configure(f'[server]\nhost = "192.0.2.1"\nport = {port}\n{key}')
     doctor.run().check(f"port {port}", "problem", "cannot listen on 192.0.2.1")
 
@@ -504,9 +514,16 @@ def test_an_agent_that_hangs(doctor: Doctor) -> None:
     doctor.configure(ANY_PORT)
     doctor.install("codex", f"#!/bin/sh\n{sys.executable} -c '{HANGS}' &\necho $! > {doctor.folder}/child\nwait\n")
     doctor.run("--timeout", "3").check("agent codex", "problem", "no answer within 3 seconds")
-    child = int((doctor.folder / "child").read_text())
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+    child = doctor.folder / "child"
+    if child.exists() and (number := child.read_text()):  # otherwise it was ended before it started anything
+        wait_until(lambda: has_ended(int(number)))
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 # --- the terminal -----------------------------------------------------------------------------------------------------
@@ -517,7 +534,7 @@ def test_the_report_on_a_terminal(doctor: Doctor) -> None:
         doctor.configure(
             ANY_PORT
             + provider("fine", f"{lists.url}/v1", f'api_key = "{SECRET}"')
-            + provider("dead", f"http://127.0.0.1:{closed_port()}/v1")
+            + provider("dead", f"http://127.0.0.1:{free_port()}/v1")
             + provider("keyless", f"{lists.url}/v1", 'api_key_env = "TEAM_KEY"')
             + '[mcp.lacks]\ncommand = "x"\nenv = { A = "$NOT_SET" }\nmodels = ["*"]\n'
         )
@@ -538,9 +555,20 @@ def test_the_help(folder: Path) -> None:
 
 @NEEDS_REDIS
 def test_the_server_of_counters(doctor: Doctor) -> None:
+    from redis import Redis
+
     with own_server() as redis:
         doctor.configure(f'{ANY_PORT}[counters]\nurl = "{redis.url()}"\n')
         doctor.run().check("counters", "ok", f"redis://127.0.0.1:{redis.port}/0: 0 counters are in use")
+        with Redis.from_url(redis.url()) as operator:
+            operator.config_set("appendonly", "no")
+            doctor.run().check(
+                "counters", "warning", "0 counters are in use; after a restart of this Redis all of them"
+            )
+            operator.config_set("save", "3600 1")
+            doctor.run().check("counters", "warning", "as in its last snapshot", "set `appendonly yes`")
+            operator.acl_setuser("default", enabled=True, commands=["-config"])
+            doctor.run().check("counters", "ok", "0 counters are in use; whether they outlive", "is unknown")
         redis.stop()
         doctor.run().check("counters", "problem", f"redis://127.0.0.1:{redis.port}/0 cannot be used", "see [counters]")
         redis.start()

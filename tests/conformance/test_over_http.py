@@ -16,6 +16,7 @@ from toolwire.conformance.case import Case, read_case
 from toolwire.conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
 from toolwire.conformance.targets import Route
 from toolwire.conformance.transports import HttpTransport, ProviderServer, ReceivedText
+from waits import PATIENCE
 
 HELLO = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hi"}]}
 FRAMES: list[Any] = [
@@ -43,7 +44,7 @@ def make_case(stream: bool = True, **sees: Any) -> Case:
 
 @pytest.fixture
 def provider_server() -> Iterator[ProviderServer]:
-    provider_server = ProviderServer(models=["gpt-4.1"])
+    provider_server = ProviderServer(models=["gpt-4.1"], drain_timeout=PATIENCE)
     yield provider_server
     provider_server.close()
 
@@ -54,9 +55,18 @@ def gateway(provider_server: ProviderServer) -> Iterator[TamperingProxy]:
         yield gateway
 
 
-def make_transport(gateway: TamperingProxy, provider_server: ProviderServer, timeout: float = 20) -> HttpTransport:
+def make_transport(
+    gateway: TamperingProxy,
+    provider_server: ProviderServer,
+    timeout: float = PATIENCE,
+    frame_timeout: float = PATIENCE,
+) -> HttpTransport:
     return HttpTransport(
-        gateway.url, provider_server, lambda client, provider, model: Route(f"x/{model}"), timeout=timeout
+        gateway.url,
+        provider_server,
+        lambda client, provider, model: Route(f"x/{model}"),
+        timeout=timeout,
+        frame_timeout=frame_timeout,
     )
 
 
@@ -76,7 +86,7 @@ def test_frame_by_frame(gateway: TamperingProxy, provider_server: ProviderServer
 
 def test_buffering_is_found(gateway: TamperingProxy, provider_server: ProviderServer) -> None:
     gateway.fault = "buffers"
-    outcome = play_case(make_case(after=AFTER), make_transport(gateway, provider_server))
+    outcome = play_case(make_case(after=AFTER), make_transport(gateway, provider_server, frame_timeout=0.3))
     assert outcome.differences[0].startswith("client after frame 0/: expected … Hé …, got")
 
 
@@ -85,7 +95,7 @@ def test_buffering_is_found(gateway: TamperingProxy, provider_server: ProviderSe
     [("", ()), ("drains", ("the gateway keeps reading from the provider after its client disconnected",))],
 )
 def test_client_that_disconnects(fault: Fault, found: tuple[str, ...]) -> None:
-    provider_server = ProviderServer(drain_timeout=0.5 if found else 20)
+    provider_server = ProviderServer(drain_timeout=0.5 if found else PATIENCE)
     with run_proxy(provider_server.origin) as gateway:
         gateway.fault = fault
         leaving = read_case(

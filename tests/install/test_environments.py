@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from install.clean_runs import clean_environment
+from waits import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "serve.txt"
@@ -35,7 +36,9 @@ def test_the_versions_are_those_that_are_tested(other: str) -> None:
 def make_environment(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / ".ci" / "venv"), str(folder / "env"), "requirements/serve.txt"]
     environment = clean_environment(folder, **environ)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def write_program(path: Path, text: str) -> str:

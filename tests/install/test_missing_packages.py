@@ -26,7 +26,7 @@ key_env = "STORE_KEY"
 [mcp.files]
 command = ["true"]
 """
-SETTINGS = {"STORE_KEY": "x" * 32, "OTEL_TRACES_EXPORTER": "otlp"}
+SETTINGS = {"STORE_KEY": "x" * 32, "OTEL_TRACES_EXPORTER": "otlp", "TOOLWIRE_CONFIG": "toolwire.toml"}
 WORDS: dict[str, tuple[str, ...]] = {
     "serve": ("--port", "0"),
     "run": ("codex", "--print"),
@@ -117,7 +117,7 @@ def check_missing_package(runs: ForkedRuns, package: str, arguments: Sequence[st
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(command: str, package: str, text: str, runs: ForkedRuns, folder: Path) -> None:
-    done = runs.run_without(package, command, *WORDS.get(command, ()), cwd=folder, STORE_KEY="x" * 32)
+    done = runs.run_without(package, command, *WORDS.get(command, ()), cwd=folder, **SETTINGS)
     assert text in done.err + done.out
     assert done.code in (1, 2)
 

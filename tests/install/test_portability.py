@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import start_program
 from gateway.process import serving
 from gateway.raw_exchange import ask
 from install.clean_runs import EXTRA_PACKAGES, RESTRICTED, run_restricted, start_restricted
+from waits import PATIENCE
 
 QUESTION = b'{"model":"loopback","messages":[{"role":"user","content":"Say ok."}]}'
 STREAMED = QUESTION[:-1] + b',"stream":true}'
@@ -54,11 +56,12 @@ def test_it_asks_providers_again_without_poll(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("missing", ["uvloop", "windows"])
 def test_it_ends_with_whoever_holds_its_lifeline(missing: str, tmp_path: Path) -> None:
     command = [*RESTRICTED, missing, "serve", "--port", "0", "--lifeline", "0"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
-        assert b"http://" in process.stdout.readline()
+    with start_program(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert "http://" in process.stdout.readline()
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_several_workers_run_on_asyncio_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +88,7 @@ class Finder:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Finder())
 import toolwire
+
 body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 for target in ("gemini", "anthropic", "openai-responses", "unified"):
     toolwire.translate(body, "request", source="openai-chat", target=target)

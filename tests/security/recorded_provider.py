@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import PROVIDER_KEY, PROVIDERS, answer, body_of, own, parametrize_protocols
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
+from waits import PATIENCE
 
-PATIENCE = 10.0
 KEYS = {name: f"tw-key-of-{name}-0123456789" for name in ("ann", "bob", "narrow")}
 NARROW_MODELS = ("small", "chat/gpt-small*", "gemini/embed-small*", "anthropic/claude-small*", "responses/gpt-small*")
 KEY_SETTINGS = "".join(
@@ -128,9 +128,8 @@ def guarded(folder: Path, server: str = "", more: str = "", base: str = "") -> I
         lines.append(f'api_key = "{PROVIDER_KEY}"')
     file = folder / "toolwire.toml"
     file.write_text("\n".join([*lines, MODELS, more]))
-    with own(app(file)) as port:
+    with closing(provider), own(app(file)) as port:
         yield Guarded(port, provider)
-    provider.close()
 
 
 @dataclass(frozen=True)

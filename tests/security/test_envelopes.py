@@ -9,10 +9,9 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from forked_commands import start_program
 from gateway.postgres import PASSWORD, schema_of, server
-from gateway.raw_exchange import PATIENCE, Served, answer, ask, stage
+from gateway.raw_exchange import Served, answer, ask, stage
 from laws.test_seals import CLIENTS, MAKERS, MODELS, echoed, first_request, seals_in
 from toolwire import translate
 from toolwire.core.envelopes import (
@@ -44,6 +44,7 @@ from toolwire.gateway.store.envelope_keys import (
 )
 from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.store import BodyCipher, StoreDown
+from waits import PATIENCE
 
 KEYS = EnvelopeKeys((b"k" * 32,), "desk")
 ENTRIES = st.lists(
@@ -228,8 +229,9 @@ def test_the_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> No
         "print(load_envelope_keys(Config(store=StoreSettings(url=sys.argv[1])), {}, 0.0).keys[0].hex())"
     )
     command = [sys.executable, "-c", program, config.store.url]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    found = {process.communicate(timeout=60)[0].strip() for process in started}
+    with ExitStack() as stack:
+        started = [stack.enter_context(start_program(command)) for _ in range(4)]
+        found = {process.communicate(timeout=PATIENCE)[0].strip() for process in started}
     keys = load_envelope_keys(config, {}, 0.0)
     assert found == {keys.keys[0].hex()}, "of several workers, one makes it"
     assert not keys.accepts_unsigned, "nobody can have an old envelope"

@@ -16,6 +16,7 @@ from google.genai import types
 
 from gateway.raw_exchange import PROVIDER_KEY
 from security.recorded_provider import KEY_SETTINGS, KEYS, Guarded, guarded, send_raw
+from waits import PATIENCE
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_a_file_is_uploaded_through_the_gateway(tmp_path: Path, version: str) ->
 def start_upload(gate: Guarded, key: str, version: str = "v1beta", **headers: str) -> tuple[str, dict[str, str]]:
     """Start an upload as google-genai does; the target of the URL that came back, and all headers of the response."""
     sent = {"x-goog-api-key": KEYS[key], "x-goog-upload-protocol": "resumable", "x-goog-upload-command": "start"}
-    with closing(http.client.HTTPConnection("127.0.0.1", gate.port, timeout=10)) as asking:
+    with closing(http.client.HTTPConnection("127.0.0.1", gate.port, timeout=PATIENCE)) as asking:
         asking.request("POST", f"/upload/{version}/files", b"{}", {**sent, **headers})
         got = asking.getresponse()
         assert got.status == 200, got.read()

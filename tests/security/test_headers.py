@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, ask, call, stage, whole
 from toolwire.gateway.pipeline.headers import HeaderTable
+from waits import PATIENCE
 
 ACCOUNT_HEADERS = {
     "openai-organization": "org-of-the-client",
@@ -149,7 +150,7 @@ def test_without_keys_a_proxy_of_ones_own_is_fine(served: Served, headers: dict[
 def test_two_host_headers_are_refused(served: Served, second: str) -> None:
     """What stands before the gateway may have looked at the other one (RFC 9112, section 3.2)."""
     head = f"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: {second}\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
         connection.sendall(head.encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 

@@ -27,6 +27,8 @@ from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, Prov
 from toolwire.conformance.targets import Route, Router
 
 ANSWER_TIMEOUT = 20.0
+FRAME_TIMEOUT = 2.0
+"""Seconds for a gateway to pass a frame on to the client."""
 QUIET_SECONDS = 1.0
 CLIENT_KEY = "conformance"
 
@@ -41,17 +43,18 @@ class HttpTransport:
         router: Router,
         *,
         timeout: float = ANSWER_TIMEOUT,
+        frame_timeout: float = FRAME_TIMEOUT,
         key: str = CLIENT_KEY,
     ) -> None:
         self._url, self._provider, self._router = urlsplit(url), provider, router
-        self._timeout, self._key = timeout, key
+        self._timeout, self._frame_timeout, self._key = timeout, frame_timeout, key
         self._timeout_text = f"the answer did not end within {timeout:g} seconds"
 
     def send_call(self, call: ClientCall, answer: AnswerCall) -> ClientView:
         route = self._router(call.protocol, call.provider, call.model)
         if isinstance(route, str):
             return ClientView(501, {}, (route,))
-        received = ReceivedText()
+        received = ReceivedText(self._frame_timeout)
         with self._provider.serve_play(call.provider, answer, received) as wrong_paths:
             status, headers, problem = self._exchange_call(call, route, received)
         if problem == self._timeout_text:
@@ -105,8 +108,6 @@ class HttpTransport:
         return base + path.replace("{model}", quote(route.model, safe="/@")), headers, data
 
 
-FRAME_TIMEOUT = 2.0
-"""Seconds for a gateway to pass a frame on to the client."""
 DRAIN_TIMEOUT = 5.0
 """Seconds for the provider calls of a play to end after the client has its answer."""
 ENDLESS_INTERVAL = 0.05
@@ -124,7 +125,8 @@ WRONG_PROTOCOL_ERROR = '{"error":{"message":"this provider does not support this
 class ReceivedText:
     """The text that the client has received so far; the provider can wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = FRAME_TIMEOUT) -> None:
+        self._timeout = timeout
         self._changed = threading.Condition()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
@@ -145,11 +147,12 @@ class ReceivedText:
             self._is_gone = True
             self._changed.notify_all()
 
-    def wait_for_client(self, is_enough: Callable[[str], bool] | None, timeout: float = FRAME_TIMEOUT) -> None:
+    def wait_for_client(self, is_enough: Callable[[str], bool] | None) -> None:
         """After a frame was sent: wait until the client has received enough, and mark the position."""
         with self._changed:
             if is_enough is not None and not self._wait_failed:
-                self._wait_failed = not self._changed.wait_for(lambda: self._is_gone or is_enough(self._text), timeout)
+                seen = self._changed.wait_for(lambda: self._is_gone or is_enough(self._text), self._timeout)
+                self._wait_failed = not seen
             self._frame_marks.append(len(self._text))
 
     def pieces(self) -> tuple[str, ...]:
