@@ -362,6 +362,29 @@ MENTIONS: dict[str, list[str]] = {
 }
 
 MORE_MENTIONS: list[str] = [
+    # the next step, but not of the model's work
+    "Now for the dangerous one:\n\nCALL",
+    "Then the disaster:\n\nCALL",
+    "Then the file was deleted.\n\nCALL",
+    "Step 3: profit\n\nCALL",
+    # an -ing that is a subject, or a clause before another one
+    "Deleting everything is never right.\n\nCALL",
+    "Looking at your file, line 3 is\nCALL",
+    # a statement that is not about the work
+    "She read the terminal and froze.\n\nCALL",
+    "The remaining step is yours.\n\nCALL",
+    "Cancelled.\n\nCALL",
+    # work on a text that is shown
+    "I'm going to show the raw form now.\n\nCALL",
+    "I'll add a test with this input:\n\nCALL",
+    "I'll generate three training samples.\n\nCALL",
+    "The model said: I'll check the weather.\n\nCALL",
+    # text behind it, although nothing in it is about calls
+    "CALL\n\nBoth parameters are required.",
+    "CALL\n\nA classic.",
+    # what is shown before it is not announced as work
+    "The options are:\n- run it\n- skip it\n\nCALL",
+    "The code of it:\n```python\nrun()\n```\n\nCALL",
     # announcements of something that is told or shown
     "Ich werde die Syntax vorstellen:\n\nCALL",
     "Je vais reproduire la réponse du modèle :\n\nCALL",
@@ -1253,7 +1276,7 @@ MEANT: list[str] = [
     "| a | b |\n|---|---|\n| 1 | 2 |\n\nNow I'll look up the rest.\nCALL",
     "- one\n- two\n\nI will look at both.\nCALL",
     "> quoted\n\nLet me check that.\nCALL",
-    "<b>Good</b> morning.\nCALL",
+    "<b>Good</b>. Let me look.\nCALL",
     'He wrote "hello". Let me answer him.\nCALL',
     "Checking...\nCALL",
     "Okay.\nCALL",
@@ -1273,6 +1296,10 @@ MEANT: list[str] = [
     "<think>The user wants it. I must not delete anything.</think>\nCALL",
     "<think>\nFor example, CALL\n</think>\n\nLet me look.\nCALL",
     "Let me look.\nCALL\nDone.",
+    "Let me look.\nCALL\n\nThen I'll go on.",
+    "I'll run this command:\n\n```bash\nls\n```\n\nCALL",
+    "I'll make these changes:\n- one\n- two\n\nCALL",
+    "I'll look at the file.\n\n---\n\nCALL",
     "CALL\nThank you!",
     "CALL\n\nHere is the result.",
     "CALL</s>",

@@ -36,25 +36,47 @@ ANNOUNCEMENTS: Final = _words(
     r"\blet(?:['’]s| me| us)\b",
     r"\bi(?:['’]ll| will|['’]m (?:now )?going to| am (?:now )?going to| need| should| must| want to| have to"
     r"| can\b(?!['’]t)|['’]d like to| would like to)",
-    r"\bi(?:['’]m| am)(?: now)? \w+ing\b|^\W*now i\b|^\W*i (?:look|check|search|read|fetch|open|try)\b"
+    r"\bi(?:['’]m| am)(?: now)? \w+ing\b|^\W*now (?=i\b)|^\W*i (?:look|check|search|read|fetch|open|try)\b"
     r"|\bwe (?:need|should|must|can) (?:to )?(?!not|see|never)\w+\b",
     r"^\W*(?:i|we)(?: now| first| then| also)? (?:make|do|run|write|create|test|fix|update|add|delete|remove|install"
     r"|build|start|edit|change|move|clean|verify) (?:it|them|that|so|both)(?: now| first| again)?[.!…]\W*$",
     rf"(?:^\W*|[,;—–] (?:so |now |then )?)(?!{_NOT_DOING})[a-z]{{2,}}ing\b",
-    r"^\W*(?:now|next|first|then|finally|second|third|lastly)\b,? (?:(?:the|another)\b(?! \w+ (?:said|says|wr\w+"
-    r"|answer\w+|emit\w*|call(?:s|ed)\b(?!\W*$)|sen[dt]s?|prin\w+|would|should|ran|runs|did|does|will)\b)|for|to"
-    r"|on|up|clean|add|run|check|update|fix|read)\b",
-    r"^\W*(?:next(?: step)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*step \d+\W+\w|^\W*time to\b|^\W*also,? (?:fix|add"
-    r"|update|check|run|remove|read|clean)\b|\bhere we go\b|^\W*here goes\b|^\W*(?:on it|will do)\b",
+    r"^\W*(?:now|next|first|then|finally|lastly|also|step \d+)\b\W+(?=\w)|^\W*time to\b",
+)
+"""What a model says before it calls a tool: what it does itself."""
+_THING: Final = (
+    r"(?:files?|folders?|director(?:y|ies)|repo(?:sitory)?|tests?|builds?|bugs?|errors?|issues?|problems?|imports?"
+    r"|functions?|methods?|class(?:es)?|variables?|modules?|packages?|dependenc(?:y|ies)|config\w*|settings?|server"
+    r"|client|port|database|tables?|quer(?:y|ies)|columns?|pages?|results?|weather|disk|process|script|branch|commits?"
+    r"|cache|versions?|paths?|endpoints?|routes?|loops?|fix|crash|fixtures?|loader|linter|compiler)"
+)
+STATUS: Final = _words(
+    r"`[^`\n]+`|\b[\w-]+\.(?:py|js|ts|tsx|rs|go|c|h|cpp|java|rb|md|txt|json|ya?ml|toml|cfg|ini|sh|sql|html|css)\b",
+    rf"\b(?:{_THING}|user (?:wants|needs|is asking|asks (?:for|about)))\b",
+)
+"""What a statement before a call is about: the work. A story, a label or a remark is not."""
+STEPS: Final = _words(
+    r"^\W*(?:now|next|first|then|finally|second|third|lastly|and|also)\b,? (?:for |on to )?(?:the|another|your|our)"
+    rf" (?:(?!bad|wrong|worst|naive|last)[\w'’.-]+ ){{0,3}}?(?:{_THING}|handlers?|views?|models?|frontend|backend"
+    rf"|docs|readme"
+    r"|changelog|code|parser|controller|components?|schema|types?|migrations?|api|forecast|`[^`]+`)\W*$",
+    r"^\W*(?:now|next|then),? (?:another|the) (?:(?!bad|wrong|old|new|same|correct|first|second)\w+ ){1,2}call\W*$",
+    r"^\W*(?:next(?: step| file| test)?|fix)\W*$|^\W*step \d+[^\w:：]*$|^\W*(?:one more"
+    r"|final) (?:check|file|fix|test)\b"
+    r"|\bhere we go\b|^\W*here goes\b|^\W*(?:on it|will do)\b",
     r"\bhere(?:['’]s| is) what i(?:['’]ll| will) do\b|\bhere(?:['’]s| is) (?:the|a|my) (?:fix|patch|edit|change"
-    r"|(?:updated|new|corrected|fixed) (?!examples?|formats?|syntax|frames?|calls?)\w+)\b",
+    r"|(?:updated|new|corrected|fixed) (?!examples?|formats?|syntax|frames?|calls?)\w+)\b"
+    r"(?!.* (?:examples?|samples?|calls?|frames?)\W*$)",
     r"\bhere(?:['’]s| is| goes| comes) (?:the|a|my|our) (?:(?!example|sample)\w+ ){0,2}calls?\W*$",
 )
-"""What a model says before it calls a tool."""
+"""The same without saying who does it: the next of several steps."""
 OTHER_ANNOUNCEMENTS: Final = _words(
-    r"\bich (?:werde|rufe|prüfe|schaue|sehe|suche|lese|hole|führe|starte|frage)\b|\b(?:werde|rufe|prüfe|schaue"
-    r"|suche|lese|hole|führe|starte) ich\b|\blass(?:en sie)? mich\b",
-    r"\bje (?:vais|vérifie|cherche|lis|lance|regarde|consulte)\b|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b",
+    r"\bich (?:werde|rufe|prüfe|schaue|sehe|suche|lese|hole|führe|starte|frage|öffne|behebe|korrigiere|ändere|erstelle"
+    r"|schreibe|aktualisiere|installiere|teste|lösche|ergänze|beginne|analysiere|untersuche|durchsuche)\b"
+    r"|\b(?:werde|rufe|prüfe|schaue|suche|lese|hole|führe|starte|öffne|behebe|korrigiere|ändere|erstelle|schreibe"
+    r"|teste|lösche|untersuche|durchsuche) ich\b|\blass(?:en sie)? mich\b",
+    r"\bje (?:vais|vérifie|cherche|lis|lance|regarde|consulte|corrige|crée|modifie|teste|commence)\b|\bj['’](?:ouvre"
+    r"|exécute|ajoute|analyse|installe)\b|\blaisse(?:z-|-)moi\b|\bpermett?e?[zs]-moi\b",
     r"\bvoy a\b|\bahora (?:ejecuto|reviso|compruebo|leo|busco|abro|miro|verifico)\b|\bvamos a\b|\bd[eé]ja(?:me"
     r"|dme)\b|\bd[eé]jeme\b|\bperm[ií]t[ae]me\b|\bconsultar[eé]\b|\bbuscar[eé]\b",
     r"\bvado a\b|\bsto per\b|\bfammi\b|\bcontrollo\b|\bcerco\b|\bverifico\b",
@@ -62,19 +84,30 @@ OTHER_ANNOUNCEMENTS: Final = _words(
     r"\bmaintenant,? je \w+|\badesso \w+o\b|\bora (?:controllo|eseguo|leggo|cerco)\b|\bagora (?:vou|executo"
     r"|verifico|leio)\b|\bik (?:zal|ga|kijk|zoek|controleer)\b|\blaat me\b",
     r"\b(?:проверю|посмотрю|сделаю|вызову|запущу|найду|прочитаю|открою|поищу)\b|\bдавайте\b|\bпозвольте\b",
-    r"让我|讓我|我(?:来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在",
-    r"ます(?:ね)?[。.:：]?\s*$|しましょう|みます",
+    r"让我|讓我|我(?:来|來|将|將|会|會|需要|先|现在|現在|去|正在|要)|正在"
+    r"|(?:接下来|接下來|首先|现在|現在|^先|下面)[^。：:]{0,6}(?:读取|讀取|运行|執行|执行|查看|检查|檢查|修改|搜索|打开|更新|创建|安装|测试|修复)",
+    r"ます(?:ね)?[。.:：]?\s*$|ましょう|みます",
     r"겠습니다|할게요|볼게요",
 )
 """The same in other languages."""
+match_interjection = re.compile(
+    r"\W*(?:(?:ok(?:ay)?|sure(?: thing)?|yes|yep|great|perfect|good(?: morning)?|nice|excellent|done|al(?:l )?right"
+    r"|understood|got it|found (?:it|them)|of course|certainly|absolutely|hello|hi|hm+|interesting|oops|on it|will do"
+    r"|(?:just )?(?:one|a) (?:moment|second|sec)|please|thanks?(?: you)?|looks? good|that worked|still failing"
+    r"|no problem|all (?:green|good)|almost there|i can (?:help with|do) that|court)\W+)+",
+    re.IGNORECASE,
+).fullmatch
+"""A few words that say nothing of the call. "court" is a token that some models write before `<invoke>`."""
 _TELL: Final = (
-    r"(?:show|sketch|outline|introduc|defin|summari[sz]|report|highlight|rephras|reword|dissect|break|walk|recount|restat"
+    r"(?:show|sketch|outline|introduc|defin|summari[sz]|report|highlight|rephras|reword|dissect|break|walk|recount"
+    r"|restat"
     r"|reproduc|exemplif|describ|explain|present|giv|point|nam|list|includ|document)(?:e|ing|y)?(?: down| out| to)?"
 )
 _HEAD: Final = r"(?=\W*$| (?:of|for|that|which|to|into|as|by|here|below|from|with|used|itself|has|have|had|i|sent)\b)"
 """Behind a noun that is the last of its phrase: "the call", but not "the call sites"."""
 _SHOWN: Final = (
-    r"(?:(?:counter-?)?examples?|samples?|specimens?|calls?|payloads?|notations?|grammar|formats?|syntax|injections?"
+    r"(?:prompts?|turns?|variants?|(?:counter-?)?examples?|samples?|specimens?|calls?|payloads?|notations?|grammar"
+    r"|formats?|syntax|injections?"
     r"|attacks?|attackers?|transcripts?|snippets?|frames?)"
 )
 _TOLD: Final = (
@@ -82,12 +115,20 @@ _TOLD: Final = (
 )
 _WORK: Final = (
     r"(?:re-?)?(?:make|making|issu|send|run|execut|tr(?:y|ies)|do|place|perform|retry|repeat|invok|start (?:the|a)"
-    r"|continu|finish|check|look|find|search|grep|see|read|open|load|fetch|get|download|inspect|examin|view|verif|validat"
+    r"|continu|finish|check|look|find|search|grep|see|read|open|load|fetch|get|download|inspect|examin|view|verif"
+    r"|validat"
     r"|confirm|test|debug|trac|investigat|analy[sz]|explor|stud|fix|mend|correct|repair|updat|edit|chang|modif|adjust"
     r"|adapt|refactor|rewrit|replac|renam|remov|delet|clean|add|creat|generat|build|compil|install|implement|mov|copy"
     r"|sav|stor|appl|us(?:e|ing) (?:the|a)\b(?! following)|follow|work|switch|clon|commit|format|lint|pars|extract"
     r"|count|compar|simplif|extend|complet|prepar|set|put|determin|figure|locat|identif|understand|review"
-    r"|decod|encod|wrap|handl|plot|log|insert|patch|sort|refin|merg|import|dump|print|filter|split)\w*"
+    r"|decod|encod|wrap|handl|plot|log|insert|patch|sort|refin|merg|import|dump|print|filter|split|begin(?! by)"
+    r"|start(?! by)|proceed"
+    r"|dig|div(?:e|ing)|help|gather|collect|retriev|query|research|call(?:ing)?\b|writ|calculat|comput|measur|monitor"
+    r"|track|scan|brows|visit|navigat|click|convert|reproduc|diagnos|profil|deploy|restart|stop|kill|resolv|solv|upgrad"
+    r"|enabl|disabl|configur|initiali[sz]|us(?:e|ing)\b|keep|learn|know|think|answer (?:him|her|them)|wir|hook|connect"
+    r"|spawn|roll|play|book|schedul|pull|push|fork|mount|process|poll|tackl|address|reduc|increas|narrow|expand|redo"
+    r"|undo|restor|back up|rerun|take (?:a|another|care)|turn|list|need (?:the|its)|queri|grab|bring|pass|expos"
+    r"|delegat|hand)\w*"
 )
 _OPENING: Final = (
     r"(?:let(?:['’]s| me| us)?|(?:i|we)(?:['’]\w+)?|will|am|would|like|need|should|must|want|have|can|going|to|now"
@@ -95,15 +136,19 @@ _OPENING: Final = (
 )
 """What stands before the verb of an announcement, and the verbs of work on things that are there already."""
 match_work = re.compile(
-    rf"\W*(?:{_OPENING}[\s,:]+)*(?:{_WORK}|list (?:the|all)|use another|call (?:the|it|both|all)"
-    r"|show the (?:contents|files?))\b"
-    r"|\W*(?:now|next|first|then|finally|also|fix|step|here)\b",
+    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_WORK}\b|show (?:you )?the (?:contents?|files?|current|latest)\b)", re.IGNORECASE
+).match
+"""An announcement that names work. Before a colon, and where nobody says who does it, an unknown verb is none."""
+match_telling = re.compile(
+    rf"\W*(?:{_OPENING}[\s,:*]+)*(?:{_TELL}|quot\w+|demonstrat\w+|illustrat\w+|offer|suggest|propose|hold|leav\w+|ask"
+    r"|warn\w*|mention\w*|reconstruct|stop|your|take the)\b|\W*(?:now|next|first|then|finally|lastly|also|step|time)\b",
     re.IGNORECASE,
 ).match
-"""An announcement that names work, or the next of several steps."""
+"""An announcement that something is told, or one without a verb of the model."""
 match_reported = re.compile(
     r".*\b(?:that|whether|if|says?|said|told (?:me|us)|thinks?|claims?|why|what|how|when|where|which|asked"
-    r"|wrote)\s+$",
+    r"|wrote)\s+$|.*\b(?:said|says?|wrote|replie[sd]|outputs?|answer(?:s|ed)?|announce[sd]?|model|assistant|agent|bot)"
+    r"\W*[:：]\W*$",
     re.IGNORECASE | re.DOTALL,
 ).match
 """Before words that somebody else has said: "he said I should run it"."""
@@ -121,7 +166,8 @@ UNMEANT: Final = _words(
     r"\b(?:look at|see|take|use|start with|try)\b.{0,12}\b(?:an?|this|that|the following) (?:\w+ )?(?:examples?"
     r"|frames?|calls?|snippets?|tags?)\b"
     r"(?! (?:files?|folder|director\w+|project|code|app|script|config|test|in|from))",
-    r"^let\S*(?: us| me)? (?:imagine|suppose|say|assume|pretend|discuss|consider|not)\b|\bwrite (?:it|this|that"
+    r"^let\S*(?: us| me)? (?:imagine|suppose|say|assume|pretend|discuss|consider|not)\b|\bwrite (?:it(?! (?:in)?to )"
+    r"|this|that"
     r"|the call)\b",
     r"\bknow (?:if|whether|when|what)\b|\bask (?:you|first|for|before|whether)\b|\bwait for (?:your|you)\b"
     r"|\btomorrow\b|\blater\b|\bonly if\b",
@@ -131,35 +177,46 @@ UNMEANT: Final = _words(
     r"|the)\b|\b(?:tag|token|syntax|format|frame)s?\W*$",
     r"\b(?:quot(?:e|ing)|cit(?:e|ing)|past(?:e|ing)|repeat(?:ing)?|recit\w+|illustrat\w+|transcrib\w+|reproduc(?:e"
     r"|ing)|recap\w*|paraphras\w+|mention(?:ing)?|point out|spell (?:it|this|out)|warn you"
-    r"|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem|test)s?\b)",
+    r"|tell you)\b(?! (?:the )?(?:bug|issue|error|failure|problem|test)s?\b| \w+ locally)",
+    r"\bthis was \w+|\bwhat (?:i|it|you|they|we) (?:would|could|looked)\b|\btwice\W*$|\bforms? of an?\b"
+    r"|\bformat (?:it|this|that)\b",
+    rf"\b(?:your|this|that|these|those) (?:[\w-]+ ){{0,2}}?{_SHOWN}{_HEAD}",
+    r"(?<!in )\b(?:this|these|the following) (?!command|quer|change|edit|fix|approach|way)\w+[:：]\W*$",
     r"\b(?:show|explain|describe|demonstrate|clarify)\w*\b.{0,40}\b(?:an?|this|the following|one"
     r"|some) (?:\w+ )?examples?\b",
     r"\b(?:show|showing|explain|explaining|describe|describing)\b (?:you )?(?:something|what|how|why|where)\b",
-    r"\b(?:write|type|print|put|note|mark)\b (?:it|this|that|out|down|up|the (?:frame|call|string|tag|raw \w+))\b",
+    r"\b(?:write|type|print|put|note|mark)\b (?:it(?! (?:in)?to )|this|that|out|down|up|the (?:frame|call|string|tag"
+    r"|raw \w+))\b",
     r"\b(?:i|we|you) (?:can )?see\W*$|\b(?:it|he|she|they|which) (?:says?|said|reads?|prints?|printed|wrote|writes"
     r"|answer\w*|contain\w*|show\w*|return\w*)\W*$",
-    r"\bfrom (?:the|a|an|my|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation|chat"
+    r"\bfrom (?:the|a|an|my|your|his|their) (?:\w+ )?(?:logs?|transcripts?|docs|documentation|manual|conversation|chat"
     r"|history|page|email|ticket)\W*$",
     r"\bthe (?:transcript|raw \w+|following \w+)\W*$|\banswer with\b|\bwhat not to\b",
     r"\b(?:permission|approval|confirmation|consent|whether to|refus\w+|exact|verbatim|literal\w*|by example"
     r"|word for word)\b|\b(?:wait|stop)\b(?!\w| the (?:server|process|container))",
-    r"^\w+ing (?!(?:the|it|them|in|on|another|again|with|now|a new|my|your)\b)[^:：]*[:：]$|^(?:writing|parsing"
-    r"|understanding|emitting|wrapping|formatting)\b",
+    r"^\w+ing (?!(?:(?:(?:in|on|at|for|into|with|up) )?(?:the|another|my|your|a new)|it|them|again|now|that|if"
+    r"|whether)\b|`)"
+    r"[^:：.!…]*[:：]?$"
+    r"|^(?:writing|parsing|understanding|emitting|wrapping|formatting)\b(?! (?:the|it|some)\b)",
     r"^(?:now|next|first|then|finally|lastly)\b,? (?:(?:for|the|an?|another) )+(?:\w+ )?(?:examples?|syntax"
     r"|formats?|frames?|tags?)\b",
     rf"^(?:now|next|first|then|finally|lastly)\b,? (?:for )?(?:the|an?|another) (?:\w+ )?(?!calls?\b){_TOLD}",
     r"^step \d+\W+the \w+ \w+s\W*$",
-    rf"^(?!here\b|\w+,? (?:the|an?|another) (?:\w+ ){{0,2}}calls?\W*$|(?:{_OPENING}[\s,:]+)*{_WORK}\b)"
-    rf".*?\b(?:an?|the|this|that|these|another|some|my|your)"
+    rf"^(?!here\b|\w+,? (?:the|an?|another) (?:\w+ ){{0,2}}calls?\W*$|(?:{_OPENING}[\s,:*]+)*"
+    r"(?:re-?)?(?:run|execut|mak|issu|send|perform|do\b|try|repeat|trac|call\b)\w*)"
+    rf".*?\b(?:an?|the|this|that|these|another|some|my|your|two|three|few)"
     rf"(?: [\w-]+){{0,2}}? {_SHOWN}{_HEAD}",
-    r"^\w+ing\b(?!.*\b(?:what|how|if|whether|why|where)\b).*\b(?:gives?|gave|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
+    r"^\w+ing\b(?!.*\b(?:what|how|if|whether|why|where|that|which)\b).*(?:, \w+ \w+|\b(?:is|are|was|were|will|would"
+    r"|can|could|should|must|means?|makes?)\b)|^\w+ing\b(?!.*\b(?:what|how|if|whether|why|where)\b).*\b(?:gives?|gave"
+    r"|yield(?:s|ed)?|return(?:s|ed)|produce[sd]"
     r"|print(?:s|ed))(?: (?:this|that|the following))?\W*$|\bignoring (?:it|this|that|them|the)\b",
     rf"\b{_TELL}\b(?: (?!and\b|in\b)[\w-]+){{1,5}}? {_TOLD}",
     r"\b(?:stress|emphasi[sz]e|warn|note|state|admit|alert|caution)\b (?:that|about|against|you)\b|\bremind you\b",
     r"\b(?:models?|attackers?|assistants?|llms?|bots?) (?:wrote|writes?|sent|sends?|said|says?|emit(?:s|ted)?|prints?"
     r"|printed|tried|answer(?:s|ed)|repli(?:es|ed))\b",
     r"\b(?:record|report|repeat|tell|show|summari[sz]e)\b.{0,20}\bwhat (?:was|were|has been) \w+",
-    r"^i(?:['’]m| am)(?: now| still)? (?:seeing|hearing|(?:getting|receiving) this|wondering|asking|thinking|talking)\b"
+    r"^i(?:['’]m| am)(?: now| still)? (?:seeing|hearing|looking|reading|using|(?:getting|receiving) this|wondering"
+    r"|asking|thinking|talking)\b"
     r"|^(?:i|we)(?:['’]ll| will) have \w+(?:ed|en)\b|\bask about\b"
     r"|\b(?:holds?|contains?|includes?) (?:this|that|these|the following)\W*$",
     r"\bfor (?:reference|documentation|illustration|completeness|the record)\W*$"
@@ -168,7 +225,8 @@ UNMEANT: Final = _words(
 """What makes of such words an announcement of something that is shown, or a refusal."""
 OTHER_UNMEANT: Final = _words(
     r"^(?!.*(?:prüf|schau|les|such|führ|vérifi|regard|cherch|lis|lanc|corrig|revis|comprob|verific|ejecut|execut|busc"
-    r"|control|cerc|провер|посмотр|запу|kijk|zoek)).*\b(?:syntaxe?|syntaxis|sintaxis|sintaxe|sintassi|format[eo]?|formaat"
+    r"|control|cerc|провер|посмотр|запу|kijk|zoek)).*\b(?:syntaxe?|syntaxis|sintaxis|sintaxe|sintassi|format[eo]?"
+    r"|formaat"
     r"|aufruf|appel|llamada|chamada|chiamata|aanroep|формат|синтаксис|вызов|modells|modèle|modelo|modello|модели)"
     r"(?: \w+)?\W*$",
     r"\b(?:erklär|erläuter|zitier|beschreib|veranschaulich|schilder)e?n?\b|\bin erinnerung\b"
@@ -245,8 +303,8 @@ SHOWING: Final = _words(
     r"\bfor (?:example|instance)\b|\be\.\s?g\.|\bi\.\s?e\.|\bsuch as\b|\b(?:looks?|looking) like\b|\blike (?:this"
     r"|so|that|these)\b",
     r"\bas (?:follows|in|shown|seen|below|above)\b|\bthe following\b|\bbelow\b(?=\W*$)|\bnamely\b|\bso[- ]called\b",
-    r"\b(?:this|that|here|it)(?:['’]s| is| was)(?: just| only| merely| simply| exactly| basically)? (?:how|what"
-    r"|where|why)\b",
+    r"\b(?:this|that|here|it)(?:['’]s| is| was)(?: just| only| merely| simply| exactly| basically)?"
+    r" (?:how|what(?! i(?:['’]ll| will)\b)|where|why)\b",
     r"\b(?:an?|one|another|each|every|first|second|third|last|next|this|that|these|following|sample|simple"
     r"|possible|typical|valid|invalid|malformed|correct|wrong) (?:\w+ ){0,2}(?:example|sample|snippet|excerpt"
     r"|illustration|template|placeholder|line|string|message|block|fragment)s?\b",
@@ -329,7 +387,7 @@ ABOUT: Final = _words(
     r"\b(?:(?<!in )this|that|these|those|it|its|one(?! moment)|ones|here(?! (?:is|are|you|it|comes?|goes)\b)|below"
     r"|above|such"
     r"|following|thus|something|similar)\b",
-    r"\bcall(?:s|ed)?\b|(?<!some )(?<!prefix )(?<!suffix )\btexts?\b|\bstrings?\b|\blines?\b|\blogs?\b|\bbots?\b"
+    r"\bcall(?:s|ed)?\b|(?<!some )(?<!prefix )(?<!suffix )\btexts?\b|\bstrings?\b|\blines?\b(?! \d)|\blogs?\b|\bbots?\b"
     r"|\bagents?\b|(?<!final )\banswers?\b"
     r"|\brepl(?:y|ies)\b",
     r"\bresponses?\b|\boutputs?\b|\bforms?\b|\bkind\b|\bcommands?\b|\bdrafts?\b|\bpropos\w+|\bsuggest\w+"
@@ -338,7 +396,9 @@ ABOUT: Final = _words(
     r"|\bfor testing\b|\brecord\b",
     r"\billustrat\w+|\bpurposes?\b|\bcode\b|\bin (?:short|other words|theory|practice)\b|\bprecisely\b|\bcareful\b"
     r"|\bcaution\b|\battention\b",
-    r"\bwarning\b|\bstop\b(?!\()|\bdon['’]t\b|\bdo not\b|^\W*not\b|\bwait, no\b|\bnever mind\b|\bignor\w+"
+    r"\bwarning\b|\bstop\b(?!\()|\bdon['’]t\b|\bdo not\b|^\W*not\b|\bcancel\w*|\babort\w*|\bdenied\b|\bpending\b"
+    r"|\bsimulat\w*|\binject\w+|\battack\w*|\bharm\w*|\bfake\b|\bmock\b|\bdry run\b|\breject\w*|\bblocked\b"
+    r"|\bskipped\b|\bdemo\w*|\bwait, no\b|\bnever mind\b|\bignor\w+"
     r"|\bmistakes?\b"
     r"|\bspot the\b|\binstead\b",
     r"\bnames?\b|\barguments?\b|\bparts?\b|\bexplanations?\b|\bbreakdown\b|\betc\b|\bso on\b|\bsecond thought\b"

@@ -25,12 +25,16 @@ from toolwire.tool_formats.mention_words import (
     REFUSALS,
     REPORTS,
     SHOWING,
+    STATUS,
+    STEPS,
     SUBJECTS,
     UNMEANT,
     find_example_label,
     find_title,
     match_foreign_line,
+    match_interjection,
     match_reported,
+    match_telling,
     match_work,
 )
 from toolwire.tool_formats.quoted_text import Place
@@ -95,15 +99,16 @@ def _find_announcement(sentence: str) -> str:
 
 
 def _is_announcement(sentence: str) -> bool:
-    """Does it say that something is done next, and not only shown? What a colon introduces is shown, unless the verb is
-    known as one of work."""
+    """Does it say that work is done next?"""
     clause = _find_announcement(sentence)
-    if clause:
-        if sentence.rstrip().endswith(_COLONS) and not match_work(clause):
-            return False
+    is_open = not sentence.rstrip().endswith(_COLONS) and not match_telling(clause)
+    if clause and (is_open or match_work(clause)):
         return not UNMEANT.search(clause) and not CONDITIONS.search(sentence)
-    kinds = (REFUSALS, SHOWING, REPORTS, OTHER_UNMEANT)
-    return OTHER_ANNOUNCEMENTS.search(sentence) is not None and not any(kind.search(sentence) for kind in kinds)
+    if STEPS.search(sentence):
+        return not any(kind.search(sentence) for kind in (UNMEANT, CONDITIONS, REFUSALS, SHOWING, REPORTS))
+    if clause or not OTHER_ANNOUNCEMENTS.search(sentence) or sentence.rstrip().endswith(_QUESTION_MARKS):
+        return False
+    return not any(kind.search(sentence) for kind in (REFUSALS, SHOWING, REPORTS, OTHER_UNMEANT))
 
 
 def _last_sentence(text: str) -> str:
@@ -124,7 +129,7 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
     if place.is_transcript:
         return Mention("it stands in a conversation that is shown")
     before = _match_call_ends.sub("", place.before)
-    left_over = sum(1 for _ in takewhile(_match_call_line, place.lines))
+    left_over = sum(1 for _ in takewhile(_match_empty_line, place.lines))
     lines, paragraph = place.lines[left_over:], place.paragraph - left_over
     if before.strip():
         if candidate.follows_call and candidate.is_token:
@@ -137,8 +142,10 @@ def find_mention_before(candidate: Candidate) -> Mention | None:
 
 
 _match_call_ends = re.compile(r"^\s*(?:</[\w:]*(?:tool_calls?|function\w*|invoke)>\s*)+")
-_match_call_line = re.compile(r"\s*</?[\w:]*(?:tool_calls?|function\w*|invoke|parameter)\b").match
-"""What is left of a call that could not be read: it says nothing about the next one."""
+_match_empty_line = re.compile(
+    r"\s*(?:</?[\w:]*(?:tool_calls?|function\w*|invoke|parameter)\b|(?:---|\*\*\*|___)[ \t]*$)"
+).match
+"""What is left of a call that could not be read, and a rule: they say nothing about the next call."""
 _match_other_call = re.compile(
     r"\s*(?:<[|｜]|</?[\w:]*(?:tool_calls?|function\w*|invoke|parameter)\b|\[TOOL_CALLS\])"
 ).match
@@ -165,16 +172,15 @@ def _judge_line(before: str, lines: tuple[str, ...], is_token: bool) -> Mention 
 
 def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int) -> Mention | None:
     """It stands on a line of its own: the lines before must be a sentence, or there must be none."""
-    if not lines:
+    if not lines or _is_behind_announced(lines):
         return None
     line = _strip_decoration(lines[0])
     if match_foreign_line(lines[0]) or _match_rule(line):
         return Mention("the line before it is not a sentence")
     if not _is_announcement(_last_sentence(line)):
-        if line.endswith(_QUESTION_MARKS):
-            return Mention("the line before it is a question")
-        is_word = len(lines) == 1 and line.isalpha() and line.isascii()
-        if not line.endswith(_SENTENCE_ENDS) and not is_word and not _is_plan(lines):
+        if line.endswith(_QUESTION_MARKS) or _match_list_item(lines[0]):
+            return Mention("the line before it is a question, or of a list")
+        if not line.endswith(_SENTENCE_ENDS) and not (len(lines) == 1 and match_interjection(f"{line} ")):
             return Mention("the line before it is not a sentence")
         if any(map(match_foreign_line, lines[1:paragraph])):
             return Mention("the lines before it are not sentences")
@@ -188,13 +194,22 @@ def _judge_lines(lines: tuple[str, ...], paragraph: int, indent: int) -> Mention
     return _judge_words(line, lines[1:])
 
 
-def _is_plan(lines: tuple[str, ...]) -> bool:
-    """Are the lines before the steps of a plan?"""
-    steps = sum(1 for _ in takewhile(_match_list_item, lines))
-    return 0 < steps < len(lines) and _find_plan(lines[steps]) is not None
+def _is_behind_announced(lines: tuple[str, ...]) -> bool:
+    """Does it follow a list or a code block, and does the line before that say that the model does it now?"""
+    items = sum(1 for _ in takewhile(_match_list_item, lines))
+    fence = _match_fence_end(lines[0])
+    opening = next((n for n, one in enumerate(lines[1:], 2) if one.lstrip().startswith(fence[1])), 0) if fence else 0
+    above = lines[items or opening :]
+    if not above or len(above) == len(lines) or (items and _is_announcement(_last_sentence(lines[0]))):
+        return False
+    # what points to the list or the code block does not point to the call
+    line = _find_pointer.sub("the", _find_plan.sub("Let me start:", above[0]))
+    return _is_announcement(_last_sentence(line))
 
 
-_find_plan = re.compile(r"\b(?:plan|approach|todo)\b\W*$", re.IGNORECASE).search
+_match_fence_end = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*$").match
+_find_pointer = re.compile(r"\b(?:this|these|the following)\b", re.IGNORECASE)
+_find_plan = re.compile(r"^.*\b(?:plan|approach|todo)\b\W*$", re.IGNORECASE)
 _AFTER_ANNOUNCEMENT: Final = ".!?…。！？:：)]`>\"”’'%—–-,;"
 _match_rule = re.compile(r"[ \t]*([-.=+_*~#/])\1{3,}[ \t]*\Z").match
 
@@ -211,15 +226,24 @@ def _judge_words(words: str, lines: tuple[str, ...], *, is_glued: bool = False) 
         return Mention("the sentence before it announces that something is shown, or not done")
     if _is_title(words):
         return Mention("it is one of several examples")
+    return _judge_statement(words, lines, is_glued)
+
+
+def _judge_statement(words: str, lines: tuple[str, ...], is_glued: bool) -> Mention | None:
+    """The last sentence announces nothing: it must be about the work, or say nothing."""
+    sentence = _last_sentence(words)
     if any(kind.search(words) for kind in (REFUSALS, APOLOGIES)):
         return Mention("the text before it refuses it")
     if any(kind.search(sentence) for kind in (SHOWING, REPORTS, PERMISSIONS, SUBJECTS)):
         return Mention("the sentence before it talks about it")
     if any(kind.search(line) for line in lines[:2] for kind in (SHOWING, SUBJECTS)):
         return Mention("the text before it is about calls")
-    if not is_glued and ABOUT.search(sentence):
-        return Mention("the sentence before it talks about it")
-    return Mention("what the sentence before it says is not known") if _is_unknown_language(sentence) else None
+    if is_glued or match_interjection(f"{sentence} "):
+        return Mention("what it says is not known") if _is_unknown_language(sentence) else None
+    is_work = not ABOUT.search(sentence) and (STATUS.search(sentence) or len(_find_words(words)) <= _MAX_UNKNOWN)
+    if is_work and not _is_unknown_language(sentence):
+        return None
+    return Mention("the sentence before it says nothing of the work")
 
 
 def _is_title(line: str) -> bool:
@@ -237,10 +261,10 @@ _match_example = re.compile(
 _find_words = re.compile(r"[^\W\d_]+").findall
 _ENGLISH: Final = frozenset(
     "a about after all also am an and are as at be because before but by can content could data do does done extra"
-    " first for found from get good got great had has have he hello here hi how i if in into is it its just me more my"
-    " need next no not now of ok okay on one or our out please right see she so some still sure text thanks that the"
-    " their then there these they thing this time to up us was we well what when where which who will with yes you"
-    " your".split()
+    " first for found from get good got great had has have he hello here hi how i if in into is it its just left me"
+    " more my need next no not now of ok okay on one or our out please right see she so some still sure text thanks"
+    " that the their then there these they thing this time to two up us was we well what when where which who will"
+    " with wrong yes you your".split()
 )
 """Words of which every English sentence of some length has one."""
 _MAX_UNKNOWN: Final = 2
@@ -307,6 +331,10 @@ def find_mention_behind(candidate: Candidate, behind: str, *, has_next: bool) ->
     is_other_call = not candidate.place.before.strip() and _match_other_call(behind)
     if not paragraph or is_other_call or (has_next and _is_announcement(_last_sentence(paragraph))):
         return None
+    is_remark = len(_find_words(behind)) <= _MAX_REMARK and not behind.lstrip(" \t\r").startswith("\n\n")
+    is_remark = is_remark or match_interjection(f"{behind} ") is not None
+    if not (has_next or is_remark or _find_offer(behind)):
+        return Mention("text follows it")
     return _judge_paragraph(paragraph, candidate.is_token, is_new_line=not words)
 
 
@@ -324,16 +352,20 @@ def _judge_paragraph(paragraph: str, is_token: bool, is_new_line: bool) -> Menti
     kinds = (REFUSALS, SHOWING, REPORTS, PERMISSIONS, SUBJECTS, ABOUT)
     if any(kind.search(paragraph) for kind in kinds) or _is_unknown_language(paragraph):
         return Mention("the text behind it talks about it")
-    if _find_title_end(paragraph) or (paragraph.endswith(_QUESTION_MARKS) and not _match_offer(paragraph)):
+    if _find_title_end(paragraph) or (paragraph.endswith(_QUESTION_MARKS) and not _find_offer(paragraph)):
         return Mention("the text behind it talks about it")
     return None
 
 
 _find_title_end = re.compile(r"[:：][ \t*_]*$", re.MULTILINE).search
-_match_offer = re.compile(
-    r".*\b(?:would you like to know|anything else|else can i|can i help|help you)\b", re.IGNORECASE
-).match
-"""What a model asks at the end of an answer."""
+_find_offer = re.compile(
+    r"\b(?:would you like to know|anything else|else can i|can i help|help you|here (?:is|are) the results?"
+    r"|(?:i|we)(?:['’]ll| will|['’]m)|let me)\b",
+    re.IGNORECASE,
+).search
+"""What a model says or asks behind a call: what it will do with the result."""
+_MAX_REMARK: Final = 3
+"""So many words straight behind a call are a remark. Models stop after a call: any other text is about it."""
 
 
 _match_reference = re.compile(

@@ -21,7 +21,7 @@ _MAX_RUN: Final = 64
 """Backticks or tildes that are told apart."""
 MAX_BEFORE: Final = 2000
 """Characters before a place that are known."""
-_MAX_LINES: Final = 8
+_MAX_LINES: Final = 40
 _LINE_END: Final = 100
 """Characters before a mark that tell whether the text is about it."""
 _SCAN_SIZE: Final = 4096
