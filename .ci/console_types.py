@@ -1,4 +1,4 @@
-"""Writes what follows from the types of the console's API (src/toolwire/gateway/console/api.py): its TypeScript types,
+"""Writes what follows from the types of the console's API (`gateway/surfaces/console/api.py`): its TypeScript types,
 and its JSON Schema for the documentation. With `--check` it only says whether both are up to date.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.gateway.console.api import API_PATH, API_TYPES, CONSOLE_HEADER
+from toolwire.gateway.surfaces.console.api import API_PATH, API_TYPES, CONSOLE_HEADER
 
 ROOT = Path(__file__).parent.parent
 TYPESCRIPT = ROOT / "console" / "src" / "api.ts"
@@ -41,7 +41,7 @@ def write_schema() -> str:
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The JSON API of Toolwire's console",
-        "description": f"Version 1, below {API_PATH}. Made from src/toolwire/gateway/console/api.py by `make console`.",
+        "description": f"Version 1, below {API_PATH}. Made from gateway/surfaces/console/api.py by `make console`.",
         "$defs": api_components("#/$defs/{name}"),
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
@@ -49,7 +49,7 @@ def write_schema() -> str:
 
 def write_typescript() -> str:
     lines = [
-        "// Made from src/toolwire/gateway/console/api.py by `make console`; do not edit.",
+        "// Made from src/toolwire/gateway/surfaces/console/api.py by `make console`; do not edit.",
         "",
         f"export const API_PATH = {json.dumps(API_PATH)};",
         f"export const CONSOLE_HEADER = {json.dumps(CONSOLE_HEADER)};",

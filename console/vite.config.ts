@@ -5,7 +5,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   base: "/console/",
   build: {
-    outDir: "../src/toolwire/gateway/console/page",
+    outDir: "../src/toolwire/gateway/surfaces/console/page",
     emptyOutDir: true,
     assetsInlineLimit: 0, // the Content-Security-Policy allows no data: URLs in scripts and styles
     modulePreload: false,

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolwire.cli import COMMANDS, main
-from toolwire.gateway.config.load import read_file
-from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.config.trust import remember_trust
+from toolwire.gateway.settings.load import read_file
+from toolwire.gateway.settings.problems import ConfigError
+from toolwire.gateway.settings.trust import remember_trust
 from waits import PATIENCE
 
 TOOLWIRE = (sys.executable, "-m", "toolwire.cli")

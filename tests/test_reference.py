@@ -22,10 +22,10 @@ from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
 from toolwire.core.prices import Prices, PriceTier, Rates
-from toolwire.gateway.config import config as gateway
-from toolwire.gateway.config.mcp_servers import McpTable
-from toolwire.gateway.config.policies import PolicyTable, load_catalogue, load_presets, preset_rules
-from toolwire.gateway.config.providers import AccountTable, ProviderTable, known_servers
+from toolwire.gateway.settings import config as gateway
+from toolwire.gateway.settings.mcp_servers import McpTable
+from toolwire.gateway.settings.policies import PolicyTable, load_catalogue, load_presets, preset_rules
+from toolwire.gateway.settings.providers import AccountTable, ProviderTable, known_servers
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Rule
 from toolwire.protocols import CODECS
@@ -99,7 +99,7 @@ def configuration() -> str:
         "`serve` and `check-config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
         "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire check-config`",
         "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
-        "from the package `gateway/config`.",
+        "from the package `gateway/settings`.",
     ]
     for title, shape, left_out in TABLES:
         lines += [

@@ -42,8 +42,8 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import decode, encode, expect_object
 from toolwire.core.losses import Ledger
-from toolwire.gateway.usage.cache_prefix import PromptShape, guess_cause
-from toolwire.gateway.usage.forwarded_usage import find_usage
+from toolwire.gateway.features.cache_watch.cache_prefix import PromptShape, guess_cause
+from toolwire.gateway.pipeline.forwarded_usage import find_usage
 from toolwire.protocols import CODECS
 
 LONG = "A sentence about the weather, in plain words. " * 20

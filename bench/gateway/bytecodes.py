@@ -31,7 +31,7 @@ from bench.gateway.__main__ import PAIRS
 from bench.gateway.measure import _headers
 from bench.gateway.report import LIMITED, OURS, PRICED, REPAIRING, WITHOUT_CONSOLE, WITHOUT_COSTS
 from toolwire.gateway.app import app
-from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.telemetry.telemetry import LOG_DELAY
 
 SOURCE = str(Path(toolwire.__file__).parent)

@@ -1,4 +1,4 @@
-// Made from src/toolwire/gateway/console/api.py by `make console`; do not edit.
+// Made from src/toolwire/gateway/surfaces/console/api.py by `make console`; do not edit.
 
 export const API_PATH = "/console/api/v1/";
 export const CONSOLE_HEADER = "x-toolwire-console";

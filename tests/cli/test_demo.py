@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cli.terminal_golden import check_fits, check_golden, run_in_pipe, run_on_terminal
+from toolwire.cli.gateway.conversation import WEATHER, PlayedConversation, planted_fields
 from toolwire.cli.gateway.demo import format_body, play_all, summarise_losses
 from toolwire.core.terminal_text import remove_colours
-from toolwire.gateway.config.providers import DEMO_PROTOCOLS
-from toolwire.gateway.models.loopback.conversation import WEATHER, PlayedConversation, planted_fields
+from toolwire.gateway.settings.providers import DEMO_PROTOCOLS
 
 
 @pytest.fixture(scope="module")

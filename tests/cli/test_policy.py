@@ -15,7 +15,7 @@ import pytest
 
 from forked_commands import trust_file
 from toolwire.cli import main
-from toolwire.gateway.config.policies import preset_rules
+from toolwire.gateway.settings.policies import preset_rules
 
 RULES = """
 [providers.anthropic]

@@ -28,7 +28,7 @@ from gateway.conftest import served
 from toolwire.agents import load_agents
 from toolwire.agents.session import FAILURE_HINTS
 from toolwire.core.ir import STATUS_BY_FAILURE_KIND
-from toolwire.gateway.config.trust import hash_program, remember_trust
+from toolwire.gateway.settings.trust import hash_program, remember_trust
 from toolwire.protocols import CODECS
 from waits import PATIENCE
 

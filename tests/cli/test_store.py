@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from gateway.postgres import PASSWORD, schema_of, server
-from toolwire.gateway.config.config import ClientKey
-from toolwire.gateway.config.load import load_config
+from toolwire.gateway.features.costs.ledger import LedgerRow
+from toolwire.gateway.features.costs.ledger_sqlite import SqliteLedger
+from toolwire.gateway.settings.config import ClientKey
+from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.store import open_store, postgres_pool, sqlite_worker
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry
-from toolwire.gateway.usage.ledger import LedgerRow
-from toolwire.gateway.usage.ledger_sqlite import SqliteLedger
 from waits import free_port
 
 KEY = ClientKey(name="ci", sha256="dbfc93fc9b0178455673a3bd50c368d32c8b386da6e46989b9a16a0e2f36bf2e")

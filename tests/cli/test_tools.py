@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.config.policies import load_catalogue
+from toolwire.gateway.settings.policies import load_catalogue
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from console.exchanges import play_claude_session, play_others, provider_setting
 from console.install import MISSING, find_chromium
 from gateway.npm import installed
 from gateway.raw_exchange import Served, ask, stage
-from toolwire.gateway.console.api import API_PATH
+from toolwire.gateway.surfaces.console.api import API_PATH
 
 Open = Callable[..., Page]
 

@@ -15,7 +15,7 @@ from console.browser import Browser, Page
 from console.exchanges import play_claude_session, play_others, provider_settings
 from console.install import MISSING, find_chromium
 from gateway.raw_exchange import Served, ask, stage
-from toolwire.gateway.console.api import API_PATH
+from toolwire.gateway.surfaces.console.api import API_PATH
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 MAX_BYTES = 150_000

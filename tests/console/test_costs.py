@@ -25,7 +25,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.console.api import API_PATH
+from toolwire.gateway.surfaces.console.api import API_PATH
 
 POOL = """
 [models."pool/priced-*".facts.prices]

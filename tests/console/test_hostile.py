@@ -26,7 +26,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.console.api import API_PATH
+from toolwire.gateway.surfaces.console.api import API_PATH
 
 INJECTIONS = (
     "<img src=x onerror=alert(1)>",

@@ -16,11 +16,11 @@ from gateway.raw_exchange import ScriptedConnection, Served, ask, stage
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.json_values import encode
 from toolwire.core.sse import write_event_frame
-from toolwire.gateway.config.config import StoreSettings
-from toolwire.gateway.responses_state import background
-from toolwire.gateway.responses_state.background import BackgroundJob, follow_remote_job
-from toolwire.gateway.responses_state.recorder import StoringRecorder
-from toolwire.gateway.responses_state.response_objects import StateOptions, write_pending_response
+from toolwire.gateway.features.responses import background
+from toolwire.gateway.features.responses.background import BackgroundJob, follow_remote_job
+from toolwire.gateway.features.responses.recorder import StoringRecorder
+from toolwire.gateway.features.responses.response_objects import StateOptions, write_pending_response
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.repository import RESPONSE, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, Store, StoreDown

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.stores import Clock
-from toolwire.gateway.config.config import StoreSettings
-from toolwire.gateway.responses_state.background import BackgroundJob, fail_if_abandoned
-from toolwire.gateway.responses_state.recorder import StoringRecorder
-from toolwire.gateway.responses_state.response_objects import StateOptions, write_pending_response
+from toolwire.gateway.features.responses.background import BackgroundJob, fail_if_abandoned
+from toolwire.gateway.features.responses.recorder import StoringRecorder
+from toolwire.gateway.features.responses.response_objects import StateOptions, write_pending_response
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.repository import MAX_SEEN_LEASES, RESPONSE, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry

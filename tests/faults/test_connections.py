@@ -32,8 +32,8 @@ from gateway.raw_exchange import (
     whole,
 )
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.config.config import Config
-from toolwire.gateway.upstream.address import Address
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Config
 from waits import PATIENCE, wait_until
 
 LIMIT = 1 << 20
@@ -274,7 +274,7 @@ def test_a_configuration_that_was_replaced_is_let_go(tmp_path: Path) -> None:
                     assert connection.start().read()
                 assert call(served, "anthropic", "unknown", False).status == 404
                 runtime = served.gateway._current_routes(time.monotonic).runtime
-                parts = (runtime, runtime.access, runtime.limits, runtime.router, runtime.policy)
+                parts = (runtime, runtime.limits, runtime.router, runtime.policy)
                 replaced += map(weakref.ref, parts)
                 del runtime, parts
                 file.write_text(f"{file.read_text()}# {number}\n")

@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 from gateway.misbehaving_providers import LOOPS, OK, PATH, client, on_loop
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
+from toolwire.gateway.http.client import HttpResponse, UpstreamClient
+from toolwire.gateway.settings.address import Address
 from waits import PATIENCE
 
 LIMIT = 1 << 20

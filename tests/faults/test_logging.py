@@ -89,7 +89,7 @@ def test_a_reader_that_leaves_does_not_break_requests(tmp_path: Path) -> None:
 
 FLOOD = """
 import sys
-from toolwire.gateway.telemetry.stderr import STDERR, queue_stderr
+from toolwire.gateway.http.stderr import STDERR, queue_stderr
 with queue_stderr():
     for number in range(20_000):  # a traceback, a warning, a message of a library
         print("x" * 1000, file=sys.stderr)

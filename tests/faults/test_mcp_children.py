@@ -25,9 +25,9 @@ from forked_commands import start_program
 from gateway.process import serving
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Text
-from toolwire.gateway.config.config import Config, McpServer, Secret
-from toolwire.gateway.mcp.program_guard import MessageFilter, ProgramRefused
-from toolwire.gateway.mcp.servers import McpServers
+from toolwire.gateway.features.mcp.program_guard import MessageFilter, ProgramRefused
+from toolwire.gateway.features.mcp.servers import McpServers
+from toolwire.gateway.settings.config import Config, McpServer, Secret
 from waits import PATIENCE
 
 SERVER = """
@@ -119,7 +119,7 @@ def test_programs_end_when_the_gateway_is_killed(tmp_path: Path, how: str) -> No
 
 EARLY = """
 import os, signal, subprocess, sys
-from toolwire.gateway.mcp import program_guard
+from toolwire.gateway.features.mcp import program_guard
 start = subprocess.Popen
 def start_and_be_terminated(*arguments, **options):
     program = start(*arguments, **options)

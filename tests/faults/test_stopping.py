@@ -16,7 +16,7 @@ import pytest
 
 from gateway.process import Process, serving
 from gateway.raw_exchange import ask
-from toolwire.gateway.server.serve import LAST_REQUEST_SECONDS
+from toolwire.gateway.serve import LAST_REQUEST_SECONDS
 from waits import PATIENCE, wait_until
 
 MANY = 150

@@ -19,7 +19,7 @@ from gateway.raw_exchange import RawAnswer, Served, answer, ask, stage, write_ch
 from gateway.stores import BACKENDS, Clock, opened
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.sse import write_event_frame
-from toolwire.gateway.responses_state.recorder import StoredResponse
+from toolwire.gateway.features.responses.recorder import StoredResponse
 from toolwire.gateway.store import sqlite
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, Store, StoreDown, SweepResult, owner_excess

@@ -19,7 +19,7 @@ import pytest
 from faults.test_store_bounds import play, post, read_responses
 from gateway.raw_exchange import ScriptedConnection, Served, ask, stage
 from gateway.stores import Clock
-from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store import repository, sqlite_worker
 from toolwire.gateway.store.repository import MAX_PENDING_BYTES, PendingWrites, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore

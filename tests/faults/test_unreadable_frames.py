@@ -29,7 +29,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.conformance.peers.peer import read_frames
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
 from waits import PATIENCE
 

@@ -66,7 +66,7 @@ def test_when_no_worker_can_start_any_more_the_gateway_ends(tmp_path: Path, monk
 
 SUPERVISOR = """
 import os, signal, sys
-from toolwire.gateway.server.workers import WorkerSupervisor
+from toolwire.gateway.http.workers import WorkerSupervisor
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -132,9 +132,7 @@ def test_failed_starts_count_only_while_no_worker_serves() -> None:
         "context.slot and sys.exit(1); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "
         "context.on_ready(); say('serves', os.getpid()); signal.sigwait([signal.SIGTERM])"
     )
-    script = "from toolwire.gateway.server import workers\nworkers.FIRST_PAUSE = 0.01\n" + SUPERVISOR.format(
-        serve=serve
-    )
+    script = "from toolwire.gateway.http import workers\nworkers.FIRST_PAUSE = 0.01\n" + SUPERVISOR.format(serve=serve)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(2):

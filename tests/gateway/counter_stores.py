@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway import redis_server
-from toolwire.gateway.usage.counters import Counters
-from toolwire.gateway.usage.counters_memory import MemoryCounters
-from toolwire.gateway.usage.counters_sqlite import CounterFile, SqliteCounters
+from toolwire.gateway.features.limits.counters import Counters
+from toolwire.gateway.features.limits.counters_memory import MemoryCounters
+from toolwire.gateway.features.limits.counters_sqlite import CounterFile, SqliteCounters
 
 Clock = Callable[[], float]
 
@@ -30,13 +30,13 @@ def _sqlite(folder: Path, clock: Clock) -> Counters:
 
 def _postgres(folder: Path, clock: Clock) -> Counters:
     from gateway.postgres import schema_of, server  # starts a server
-    from toolwire.gateway.usage.counters_postgres import PostgresCounters
+    from toolwire.gateway.features.limits.counters_postgres import PostgresCounters
 
     return PostgresCounters(server().fresh(schema_of(folder)), clock=clock)
 
 
 def _redis(folder: Path, clock: Clock) -> Counters:
-    from toolwire.gateway.usage.counters_redis import RedisCounters
+    from toolwire.gateway.features.limits.counters_redis import RedisCounters
 
     return RedisCounters(redis_server.fresh_url(str(folder)), clock=clock)
 

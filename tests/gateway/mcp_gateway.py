@@ -17,7 +17,7 @@ import pytest
 from forked_commands import start_program
 from gateway.conftest import configuration, served
 from gateway.provider import Provider
-from toolwire.gateway.mcp import server_connection
+from toolwire.gateway.features.mcp import server_connection
 from waits import PATIENCE
 
 HERE = Path(__file__).parent

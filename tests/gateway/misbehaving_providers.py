@@ -11,10 +11,10 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.config.config import Timeouts
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.http.client import HttpResponse, UpstreamClient
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Timeouts
 from waits import PATIENCE
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

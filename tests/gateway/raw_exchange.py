@@ -27,8 +27,8 @@ from gateway.provider import ANSWERS, ScriptedAnswer
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import SseFrame, encode_json, read_frames
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.config.live_config import LiveConfig
-from toolwire.gateway.server.server import HttpServer
+from toolwire.gateway.http.server import HttpServer
+from toolwire.gateway.settings.live_config import LiveConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE
 

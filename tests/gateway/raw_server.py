@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from toolwire.gateway.server.admission import Admission
-from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.server import ClientConnection, HttpServer
+from toolwire.gateway.http.admission import Admission
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.server import ClientConnection, HttpServer
 from waits import PATIENCE
 
 LIMIT = 1000

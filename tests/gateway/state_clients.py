@@ -18,7 +18,7 @@ from gateway.conftest import MODELS, configuration, named, served
 from gateway.provider import Provider, Received, Script
 from gateway.raw_exchange import RawAnswer, ask
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.responses_state import background
+from toolwire.gateway.features.responses import background
 from waits import PATIENCE
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}

@@ -38,9 +38,9 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import Gateway, app
-from toolwire.gateway.config.live_config import LiveConfig
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.settings.live_config import LiveConfig
+from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE
 

@@ -17,11 +17,11 @@ from gateway.raw_exchange import Served, answer, ask, body_of, call, stage
 from toolwire.core import ir
 from toolwire.core.ir import Usage
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.config import Provider
+from toolwire.gateway.features.cache_watch import cache_watch
+from toolwire.gateway.features.cache_watch.cache_prefix import compared_form, first_difference, split_prompt
+from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord, SentPrompt
-from toolwire.gateway.usage import cache_watch
-from toolwire.gateway.usage.cache_prefix import compared_form, first_difference, split_prompt
-from toolwire.gateway.usage.cache_watch import CacheWatch
 from toolwire.protocols import CODECS
 from waits import PATIENCE
 

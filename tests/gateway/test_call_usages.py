@@ -31,8 +31,8 @@ from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Usage
 from toolwire.core.tokens import estimate_body_tokens, estimate_request_tokens
-from toolwire.gateway.console.recent import pack_exchange, unpack_exchange
 from toolwire.gateway.pipeline import attempt
+from toolwire.gateway.telemetry.recent import pack_exchange, unpack_exchange
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 from waits import PATIENCE
 

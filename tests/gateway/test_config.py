@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.gateway.config.config import Config, Secret, ServerSettings
-from toolwire.gateway.config.live_config import LiveConfig
-from toolwire.gateway.config.load import RENAMED_KEYS, find_config_file, load_config
-from toolwire.gateway.config.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
-from toolwire.gateway.config.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
+from toolwire.gateway.settings.config import Config, Secret, ServerSettings
+from toolwire.gateway.settings.live_config import LiveConfig
+from toolwire.gateway.settings.load import RENAMED_KEYS, find_config_file, load_config
+from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
+from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
 
 HASH = hashlib.sha256(b"tw-a-client-key-0123456789").hexdigest()

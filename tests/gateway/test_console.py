@@ -36,16 +36,16 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.case import read_case
 from toolwire.conformance.peers.peer import encode_json
-from toolwire.gateway.console import api, detail
-from toolwire.gateway.console.access import (
+from toolwire.gateway.surfaces.console import api, detail
+from toolwire.gateway.surfaces.console.access import (
     FAILED_TRIES_SECONDS,
     MAX_FAILED_ADDRESSES,
     MAX_FAILED_TRIES,
     EndedSessions,
     FailedTries,
 )
-from toolwire.gateway.console.api import Cooldown, ProviderRow, RateLimit
-from toolwire.gateway.console.providers import merge_rows
+from toolwire.gateway.surfaces.console.api import Cooldown, ProviderRow, RateLimit
+from toolwire.gateway.surfaces.console.providers import merge_rows
 from waits import PATIENCE
 
 API = api.API_PATH

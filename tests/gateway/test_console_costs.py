@@ -28,9 +28,9 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.ir import Usage
-from toolwire.gateway.console import api, rows, sessions
-from toolwire.gateway.console.live import Watch
-from toolwire.gateway.console.recent import RecentExchanges
+from toolwire.gateway.surfaces.console import api, rows, sessions
+from toolwire.gateway.surfaces.console.live import Watch
+from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeCapture, ExchangeRecord, SentPrompt
 
 LONG = "You are a careful assistant. " * 200

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.list_server import ListServer
 from gateway.raw_exchange import CLIENTS, PROVIDERS, Served, ask, call, play_script, stage
-from toolwire.gateway.pipeline.context_window import count_odd_runs, count_words
+from toolwire.gateway.features.context_window.context_window import count_odd_runs, count_words
 from toolwire.protocols import find_codec
 
 WINDOW = 500

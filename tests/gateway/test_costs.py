@@ -39,13 +39,13 @@ from gateway.raw_exchange import (
 )
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.ir import Origin, Usage
-from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.features.costs.ledger import LedgerQuery, UsageSum
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.pipeline.forwarded_usage import find_usage
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.costs import read_reported_cost
-from toolwire.gateway.usage.forwarded_usage import find_usage
-from toolwire.gateway.usage.ledger import LedgerQuery, UsageSum
-from toolwire.gateway.usage.ledger_tables import open_ledger
+from toolwire.gateway.telemetry.call_prices import read_reported_cost
 from waits import PATIENCE, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -22,8 +22,7 @@ from gateway import redis_server
 from gateway.counter_stores import BACKENDS, MAKERS, NEEDS_REDIS, SHARED, opened
 from gateway.postgres import PASSWORD
 from gateway.stores import Clock
-from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.counters import (
+from toolwire.gateway.features.limits.counters import (
     KEPT_SECONDS,
     Charge,
     Counters,
@@ -33,8 +32,9 @@ from toolwire.gateway.usage.counters import (
     Settlement,
     find_window,
 )
-from toolwire.gateway.usage.counters_memory import MemoryCounters
-from toolwire.gateway.usage.reservations import Reservations
+from toolwire.gateway.features.limits.counters_memory import MemoryCounters
+from toolwire.gateway.features.limits.reservations import Reservations
+from toolwire.gateway.store.store import StoreDown
 from waits import PATIENCE
 
 LEASE = 30.0
@@ -273,7 +273,7 @@ def test_more_requests_at_once_than_connections_never_pass_a_limit(backend: str,
 def test_a_redis_that_takes_no_more_connections_is_asked_at_those_that_are_open() -> None:
     from redis import Redis
 
-    from toolwire.gateway.usage.counters_redis import RedisCounters
+    from toolwire.gateway.features.limits.counters_redis import RedisCounters
 
     async def run() -> None:
         with redis_server.own_server() as server, Redis.from_url(server.url()) as operator:
@@ -356,7 +356,7 @@ def run_leaping(work: Coroutine[Any, Any, None]) -> None:
 def test_a_redis_that_answers_others_is_busy_and_not_down(
     answers_others: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from toolwire.gateway.usage import counters_redis
+    from toolwire.gateway.features.limits import counters_redis
 
     class SlowRedis(counters_redis.RedisCounters):
         async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
@@ -386,7 +386,7 @@ def test_a_redis_that_answers_others_is_busy_and_not_down(
 @NEEDS_REDIS
 def test_what_nobody_waits_for_is_no_answer_of_a_redis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It would make a server that hangs a busy one."""
-    from toolwire.gateway.usage import counters_redis
+    from toolwire.gateway.features.limits import counters_redis
 
     class HangingRedis(counters_redis.RedisCounters):
         async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
@@ -416,7 +416,7 @@ def test_what_nobody_waits_for_is_no_answer_of_a_redis(monkeypatch: pytest.Monke
 
 @NEEDS_REDIS
 def test_a_call_that_comes_as_the_last_sender_ends_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from toolwire.gateway.usage import counters_redis
+    from toolwire.gateway.features.limits import counters_redis
 
     class Redis(counters_redis.RedisCounters):
         async def _send_batch(self, batch: Sequence[counters_redis._Call], loads_scripts: bool = False) -> list[Any]:
@@ -673,7 +673,7 @@ def test_without_its_file_the_first_reservation_fails_and_later_ones_do_not(tmp_
 
 @NEEDS_REDIS
 def test_a_redis_that_is_down_is_an_answer_without_its_password(tmp_path: Path) -> None:
-    from toolwire.gateway.usage.counters_redis import RedisCounters
+    from toolwire.gateway.features.limits.counters_redis import RedisCounters
 
     async def run() -> None:
         with redis_server.own_server() as server:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.gateway.config.config import ServerSettings
-from toolwire.gateway.server.admission import Admission
-from toolwire.gateway.server.client_request import HttpRequest
-from toolwire.gateway.server.head_cache import MAX_CACHED_HEAD
-from toolwire.gateway.server.server import ClientConnection
-from toolwire.gateway.server.write_queue import WriteQueue
+from toolwire.gateway.http.admission import Admission
+from toolwire.gateway.http.client_request import HttpRequest
+from toolwire.gateway.http.head_cache import MAX_CACHED_HEAD
+from toolwire.gateway.http.server import ClientConnection
+from toolwire.gateway.http.write_queue import WriteQueue
+from toolwire.gateway.settings.config import ServerSettings
 
 Seen = tuple[str, str, str, dict[str, str], bytes | None, bool, bool]
 

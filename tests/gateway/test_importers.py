@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolwire.gateway.config.importers import (
+from toolwire.gateway.settings.importers import (
     IMPORTERS,
     Imported,
     ImportProblem,
@@ -20,7 +20,7 @@ from toolwire.gateway.config.importers import (
     find_importer,
     parse_json,
 )
-from toolwire.gateway.config.load import find_problems
+from toolwire.gateway.settings.load import find_problems
 
 SECRET = "sk-this-must-never-be-written"
 

@@ -17,11 +17,8 @@ from msgspec.structs import asdict, replace
 
 from gateway.stores import BACKENDS, opened
 from toolwire.core.ir import Usage
-from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
-from toolwire.gateway.usage import ledger as ledger_module
-from toolwire.gateway.usage.amounts import format_dollars, from_units, round_amount, to_units, write_amount
-from toolwire.gateway.usage.ledger import (
+from toolwire.gateway.features.costs import ledger as ledger_module
+from toolwire.gateway.features.costs.ledger import (
     GROUPS,
     NUMBERS,
     LedgerQuery,
@@ -32,7 +29,10 @@ from toolwire.gateway.usage.ledger import (
     fold_months,
     make_row,
 )
-from toolwire.gateway.usage.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.models.amounts import format_dollars, from_units, round_amount, to_units, write_amount
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 
 backends = pytest.mark.parametrize("backend", BACKENDS)
 START = 1_800_000_000.0

@@ -41,15 +41,15 @@ from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.codec import parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
-from toolwire.gateway.config.config import Limit
+from toolwire.gateway.features.limits.counters import Charge, Reserved
+from toolwire.gateway.features.limits.counters_memory import MemoryCounters
+from toolwire.gateway.features.limits.limits import Limits, estimate_output
+from toolwire.gateway.features.limits.reservations import Reservations
+from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.pipeline import relay
-from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.settings.config import Limit
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.usage.counters import Charge, Reserved
-from toolwire.gateway.usage.counters_memory import MemoryCounters
-from toolwire.gateway.usage.limits import Limits, estimate_output
-from toolwire.gateway.usage.reservations import Reservations
 from toolwire.protocols import CODECS
 from waits import PATIENCE, wait_until
 

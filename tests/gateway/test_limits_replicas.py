@@ -29,9 +29,9 @@ from gateway.raw_exchange import (
 )
 from gateway.test_limits import huge_use
 from toolwire.conformance.peers.peer import encode_json
+from toolwire.gateway.features.limits.counters import Counters
+from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.counters import Counters
-from toolwire.gateway.usage.counters_sqlite import SqliteCounters
 from waits import PATIENCE, wait_until
 
 LEASE = 60
@@ -59,7 +59,7 @@ class CounterServer:
 
 
 def of_postgres(server: postgres.Server, schema: str) -> CounterServer:
-    from toolwire.gateway.usage.counters_postgres import PostgresCounters
+    from toolwire.gateway.features.limits.counters_postgres import PostgresCounters
 
     url = server.fresh(schema)
 
@@ -73,7 +73,7 @@ def of_postgres(server: postgres.Server, schema: str) -> CounterServer:
 def of_redis(server: redis_server.RedisServer, database: int) -> CounterServer:
     from redis import Redis
 
-    from toolwire.gateway.usage.counters_redis import RedisCounters
+    from toolwire.gateway.features.limits.counters_redis import RedisCounters
 
     url = server.url(database)
 

@@ -22,11 +22,17 @@ from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import serving
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
-from toolwire.gateway.config.config import Config, McpServer
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.mcp.server_connection import ConnectionTiming
-from toolwire.gateway.mcp.servers import MAX_NAME_LENGTH, McpClient, McpServers, ToolInterceptor, exposed_tool_name
+from toolwire.gateway.features.mcp.server_connection import ConnectionTiming
+from toolwire.gateway.features.mcp.servers import (
+    MAX_NAME_LENGTH,
+    McpClient,
+    McpServers,
+    ToolInterceptor,
+    exposed_tool_name,
+)
+from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
 from waits import PATIENCE, free_port
 
 HERE = Path(__file__).parent
@@ -176,8 +182,8 @@ def at(url: str, **more: Any) -> McpServer:
 
 def read(table: dict[str, Any], **environ: str) -> McpServer:
     """A server as the file has it."""
-    from toolwire.gateway.config.mcp_servers import read_mcp_servers
-    from toolwire.gateway.config.problems import ProblemCollector
+    from toolwire.gateway.settings.mcp_servers import read_mcp_servers
+    from toolwire.gateway.settings.problems import ProblemCollector
 
     findings = ProblemCollector(None)
     found = read_mcp_servers({"docs": table}, environ, findings, Path())

@@ -9,7 +9,7 @@ import pytest
 
 from material import SAMPLES
 from toolwire.core.ir import Failure
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
 
 FRAMES = re.compile(rb".*?(?:\r?\n){2}|.+", re.DOTALL)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
 from toolwire.gateway.models.prices import Cost, estimate_cost, price_usage
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
 
 KEYS = {
     "A": "k1",

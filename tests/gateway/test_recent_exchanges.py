@@ -9,7 +9,7 @@ import pytest
 
 from toolwire.core.ir import Origin, Usage
 from toolwire.core.losses import Ledger
-from toolwire.gateway.console.recent import MAX_PACKED, RecentExchanges
+from toolwire.gateway.telemetry.recent import MAX_PACKED, RecentExchanges
 from toolwire.gateway.telemetry.record import (
     MAX_CAPTURED,
     CapturedBytes,

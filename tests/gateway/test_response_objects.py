@@ -29,7 +29,8 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.responses_state.endpoints import (
+from toolwire.gateway.exchange.request_body import peek_body
+from toolwire.gateway.features.responses.endpoints import (
     Page,
     StateOperation,
     match_operation,
@@ -40,14 +41,14 @@ from toolwire.gateway.responses_state.endpoints import (
     write_conversation,
     write_page,
 )
-from toolwire.gateway.responses_state.history import (
+from toolwire.gateway.features.responses.history import (
     expand_request,
     write_compact_response,
     write_summary_request,
     write_summary_response,
 )
-from toolwire.gateway.responses_state.recorder import StreamTap, number_frames, write_state_fields
-from toolwire.gateway.responses_state.response_objects import (
+from toolwire.gateway.features.responses.recorder import StreamTap, number_frames, write_state_fields
+from toolwire.gateway.features.responses.response_objects import (
     StateOptions,
     add_missing_ids,
     is_stateless,
@@ -63,7 +64,6 @@ from toolwire.gateway.responses_state.response_objects import (
     write_response_stream,
     write_terminal_event,
 )
-from toolwire.gateway.server.request_body import peek_body
 from toolwire.protocols import find_codec
 from toolwire.translation import seals
 from toolwire.translation.exchange import Exchange

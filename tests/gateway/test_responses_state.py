@@ -48,10 +48,14 @@ from gateway.state_clients import (
     without_reasoning,
 )
 from toolwire.conformance.peers.peer import encode_json, read_frames
-from toolwire.gateway.config.config import StoreSettings as Settings
-from toolwire.gateway.responses_state.background import BackgroundJob, store_ending
-from toolwire.gateway.responses_state.recorder import StoringRecorder, number_frames
-from toolwire.gateway.responses_state.response_objects import StateOptions, write_pending_response, write_terminal_event
+from toolwire.gateway.features.responses.background import BackgroundJob, store_ending
+from toolwire.gateway.features.responses.recorder import StoringRecorder, number_frames
+from toolwire.gateway.features.responses.response_objects import (
+    StateOptions,
+    write_pending_response,
+    write_terminal_event,
+)
+from toolwire.gateway.settings.config import StoreSettings as Settings
 from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, StoreDown

@@ -11,14 +11,16 @@ from msgspec.structs import replace
 
 from toolwire import translate
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.config import ClientKey, Config, Provider
-from toolwire.gateway.config.live_config import LiveConfig
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.config.providers import known_servers
-from toolwire.gateway.pipeline.gateway_request import Runtime
-from toolwire.gateway.pipeline.provider_health import ProviderHealth
-from toolwire.gateway.pipeline.route import (
+from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.provider_health import ProviderHealth
+from toolwire.gateway.http.admission import Admission
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.settings.config import ClientKey, Config, Provider
+from toolwire.gateway.settings.live_config import LiveConfig
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
+from toolwire.gateway.settings.providers import known_servers
+from toolwire.gateway.settings.router import (
     MAX_CACHED_ROUTES,
     MAX_SUGGESTIONS,
     Router,
@@ -27,9 +29,7 @@ from toolwire.gateway.pipeline.route import (
     codec_with_quirks,
     is_allowed,
 )
-from toolwire.gateway.server.admission import Admission
 from toolwire.gateway.telemetry.telemetry import Telemetry
-from toolwire.gateway.upstream.client import UpstreamClient
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

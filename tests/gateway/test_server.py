@@ -25,10 +25,10 @@ from gateway.raw_server import (
     splits,
     turn,
 )
-from toolwire.gateway.config.config import ServerSettings, Timeouts
-from toolwire.gateway.server import server as accepted
-from toolwire.gateway.server.admission import Admission
-from toolwire.gateway.server.client_request import ClientDisconnected, ClientRequest
+from toolwire.gateway.http import server as accepted
+from toolwire.gateway.http.admission import Admission
+from toolwire.gateway.http.client_request import ClientDisconnected, ClientRequest
+from toolwire.gateway.settings.config import ServerSettings, Timeouts
 
 REQUEST_STALL_SECONDS = Timeouts().request
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.raw_exchange import CLIENTS, Served, call, play_script, stage
 from toolwire.core import ir
 from toolwire.core.losses import Ledger
-from toolwire.gateway.pipeline.session import MAX_START, read_start
+from toolwire.gateway.exchange.session import MAX_START, read_start
 from toolwire.protocols import CODECS
 
 PROTOCOLS = sorted(CODECS)

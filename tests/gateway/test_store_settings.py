@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.config import store as places
-from toolwire.gateway.config.config import Config, StoreSettings
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError, report_problems
+from toolwire.gateway.settings import store as places
+from toolwire.gateway.settings.config import Config, StoreSettings
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError, report_problems
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry, StoreDown, StoreStats
 

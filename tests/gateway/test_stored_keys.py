@@ -36,14 +36,16 @@ from gateway.raw_exchange import (
 from toolwire.cli import main
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
-from toolwire.gateway.config.client_keys import hash_key, make_key, read_stored_keys
-from toolwire.gateway.config.config import ClientKey, StoreSettings
-from toolwire.gateway.config.live_config import LiveConfig
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.store import key_edits, open_store, stored_keys
-from toolwire.gateway.store.key_records import KeyEdit, KeyRefused, StoredKeyList
-from toolwire.gateway.store.store import KeyStore, StoreDown
+from toolwire.gateway.features.keys import key_edits, stored_keys
+from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList
+from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.settings.client_keys import hash_key, make_key, read_stored_keys
+from toolwire.gateway.settings.config import ClientKey, StoreSettings
+from toolwire.gateway.settings.live_config import LiveConfig
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
+from toolwire.gateway.store import open_store
+from toolwire.gateway.store.store import Store, StoreDown
 from waits import PATIENCE
 
 MODELS = '[models]\nfast = "chat/gpt-4.1-s901x"\nlarge = "anthropic/claude-sonnet-4-5-s902x"\n'
@@ -199,7 +201,7 @@ def test_the_audit_log_says_who_did_what_and_has_no_key(pair: list[Served], oper
 
     async def dump() -> str:
         store = open_key_store(url)
-        found = await store.key_records.load(None)
+        found = await open_key_records(store).load(None)
         await store.close()
         return str(found)
 
@@ -350,7 +352,7 @@ def test_a_gateway_that_does_not_use_the_keys_of_its_store_says_so(tmp_path: Pat
 
     async def add() -> None:
         store = open_key_store(url)
-        await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
+        await open_key_records(store).change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
         await store.close()
 
     asyncio.run(add())
@@ -425,9 +427,9 @@ def test_a_key_that_cannot_be_read_is_ignored() -> None:
 # --- the records ---
 
 
-def open_key_store(url: str) -> KeyStore:
+def open_key_store(url: str) -> Store:
     store = open_store(StoreSettings(url=url), {})
-    assert isinstance(store, KeyStore)
+    assert store is not None
     return store
 
 
@@ -439,7 +441,7 @@ def test_changes_at_the_same_time_are_all_kept(url: str) -> None:
         try:
             key = ClientKey(name="ana", sha256="ab" * 32)
             first = await asyncio.gather(
-                *(one.key_records.change("me", "new", key_edits.add_key(key)) for one in stores)
+                *(open_key_records(one).change("me", "new", key_edits.add_key(key)) for one in stores)
             )
             assert {type(one) for one in first} == {KeyEdit, KeyRefused}
             fields: list[dict[str, object]] = [
@@ -450,22 +452,22 @@ def test_changes_at_the_same_time_are_all_kept(url: str) -> None:
             ]
             edits = [key_edits.change_fields("ana", one) for one in fields]
             done = await asyncio.gather(
-                *(stores[number % 2].key_records.change("me", "limit", edit) for number, edit in enumerate(edits))
+                *(open_key_records(stores[number % 2]).change("me", "limit", edit) for number, edit in enumerate(edits))
             )
             assert all(isinstance(one, KeyEdit) for one in done)
-            found = await stores[0].key_records.load(None)
+            found = await open_key_records(stores[0]).load(None)
             assert isinstance(found, StoredKeyList)
             ((key,), _) = read_stored_keys(found.tables, ())
             assert (key.team, key.models, key.disabled, key.providers) == ("app", ("fast",), True, ("x",))
-            changes = await stores[1].key_records.list_changes()
+            changes = await open_key_records(stores[1]).list_changes()
             assert isinstance(changes, list)
             assert found.version == (changes[-1].number, changes[-1].at)
-            assert await stores[1].key_records.load(found.version) is None
-            since = await stores[1].key_records.load((changes[1].number, changes[1].at))
+            assert await open_key_records(stores[1]).load(found.version) is None
+            since = await open_key_records(stores[1]).load((changes[1].number, changes[1].at))
             assert isinstance(since, StoredKeyList)
             assert list(since.changes) == changes[2:]
             # A database that was restored from a backup, and changed since, can have the same number again.
-            assert isinstance(await stores[1].key_records.load((found.version[0], 1.0)), StoredKeyList)
+            assert isinstance(await open_key_records(stores[1]).load((found.version[0], 1.0)), StoredKeyList)
         finally:
             for store in stores:
                 await store.close()
@@ -487,10 +489,12 @@ def test_a_change_that_is_refused_leaves_no_trace(url: str, edit: Callable[..., 
     async def run() -> None:
         store = open_key_store(url)
         try:
-            await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32)))
-            before = await store.key_records.load(None)
-            assert isinstance(await store.key_records.change("me", "limit", edit), KeyRefused)
-            assert await store.key_records.load(None) == before
+            await open_key_records(store).change(
+                "me", "new", key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32))
+            )
+            before = await open_key_records(store).load(None)
+            assert isinstance(await open_key_records(store).change("me", "limit", edit), KeyRefused)
+            assert await open_key_records(store).load(None) == before
         finally:
             await store.close()
 
@@ -501,7 +505,7 @@ def test_a_store_that_is_down_is_a_value() -> None:
     async def run() -> None:
         store = open_key_store("postgresql://nobody@127.0.0.1:1/none")
         try:
-            records = store.key_records
+            records = open_key_records(store)
             edit = key_edits.add_key(ClientKey(name="ana", sha256="ab" * 32))
             for answer in (
                 await records.load(None),
@@ -671,7 +675,9 @@ def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S
 
     async def add() -> None:
         store = open_key_store(url)
-        await store.key_records.change("me", "new", key_edits.add_key(ClientKey(name="ana", sha256=hash_key(key))))
+        await open_key_records(store).change(
+            "me", "new", key_edits.add_key(ClientKey(name="ana", sha256=hash_key(key)))
+        )
         await store.close()
 
     asyncio.run(add())

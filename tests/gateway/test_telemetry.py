@@ -11,10 +11,10 @@ import sys
 import pytest
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.redact import MAX_BODY, REDACTED, printable_text, redact
+from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.redact import MAX_BODY, REDACTED, printable_text, redact
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 
@@ -345,7 +345,7 @@ def test_a_closed_stderr_does_not_break_requests(monkeypatch: pytest.MonkeyPatch
 
 SCRIPT = """
 import sys
-from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 telemetry = Telemetry(ServerSettings(log_format="text", log_level="info", log_bodies=False))

@@ -29,9 +29,10 @@ from gateway.raw_exchange import (
 )
 from gateway.test_provider_changes import elements
 from toolwire.conformance.peers import PEERS
-from toolwire.gateway.mcp.servers import exposed_tool_name
-from toolwire.gateway.pipeline import error_replies, relay
-from toolwire.gateway.server.client_request import ClientRequest
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.features.mcp.servers import exposed_tool_name
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.pipeline import relay
 from toolwire.protocols import find_codec
 from waits import PATIENCE, wait_until
 

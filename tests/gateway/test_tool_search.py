@@ -22,7 +22,7 @@ from gateway.provider import PROTOCOLS, Provider, Received, Script, ScriptedAnsw
 from gateway.raw_exchange import ask, path_of, request_of
 from gateway.test_prefixes import HEAD
 from material import WHOLE_OR_STREAM, parametrize_pairwise
-from toolwire.gateway.server import large_work
+from toolwire.gateway.http import large_work
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.tool_index import ToolIndex

@@ -16,7 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.config.config import ServerSettings
+from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, is_tracing_requested, make_tracer
 

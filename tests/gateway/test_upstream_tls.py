@@ -15,9 +15,9 @@ import pytest
 import trustme
 
 from gateway.misbehaving_providers import LOOPS, OK, PATH, Peer, asked, client, drained, on_loop, provider, refused
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import HttpResponse
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.http.client import HttpResponse
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.settings.address import Address
 
 Test = Callable[[Coroutine[Any, Any, None]], None]
 LIMIT = 1 << 20

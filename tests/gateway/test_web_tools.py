@@ -36,8 +36,8 @@ from toolwire.conformance.peers import PEERS, find_violations
 from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
 from toolwire.protocols import find_codec
 
 URL, TITLE, SAID, CITED = "https://example.com/paris", "Paris", "Höhe: Paris is large. More.", "Paris is large."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from toolwire.gateway.server.write_queue import WriteQueue
+from toolwire.gateway.http.write_queue import WriteQueue
 
 
 def told(faults: list[Any]) -> asyncio.AbstractEventLoop:

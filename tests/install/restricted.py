@@ -39,10 +39,10 @@ LACKING = {
 OF_EXTRAS = {
     "toolwire.gateway.store.postgres": "asyncpg",
     "toolwire.gateway.store.postgres_pool": "asyncpg",
-    "toolwire.gateway.usage.counters_postgres": "asyncpg",
-    "toolwire.gateway.usage.ledger_postgres": "asyncpg",
-    "toolwire.gateway.usage.counters_redis": "redis",
-    "toolwire.gateway.mcp.server_connection": "mcp",
+    "toolwire.gateway.features.limits.counters_postgres": "asyncpg",
+    "toolwire.gateway.features.costs.ledger_postgres": "asyncpg",
+    "toolwire.gateway.features.limits.counters_redis": "redis",
+    "toolwire.gateway.features.mcp.server_connection": "mcp",
     "toolwire.gateway.telemetry.spans": "opentelemetry",
 }
 """Modules that are loaded only if an extra is used."""

@@ -47,7 +47,7 @@ def rewrite(wheel: Path, folder: Path, change: Callable[[str, bytes], bytes | No
 
 
 @pytest.mark.parametrize(
-    "name", ["toolwire/py.typed", "toolwire/gateway/config/providers.toml", "toolwire/cli/__init__.py"]
+    "name", ["toolwire/py.typed", "toolwire/gateway/settings/providers.toml", "toolwire/cli/__init__.py"]
 )
 def test_a_file_that_is_left_out_is_found(
     package: ModuleType, built: tuple[Path, Path], tmp_path: Path, name: str

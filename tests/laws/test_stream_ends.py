@@ -18,7 +18,7 @@ from material import NAMES, SAMPLES
 from toolwire.conformance.peers import PEERS
 from toolwire.conformance.peers.peer import SseFrame, read_frames
 from toolwire.core.ir import Failure
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

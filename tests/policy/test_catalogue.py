@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
-from toolwire.gateway.config.policies import AgentTool, CatalogueTool, load_catalogue
-from toolwire.gateway.pipeline.headers import load_agents
+from toolwire.gateway.settings.policies import AgentTool, CatalogueTool, load_catalogue
+from toolwire.gateway.telemetry.agents import load_agents
 
 TOOLS = load_catalogue().tools
 ROWS = [(name, row) for name, entry in TOOLS.items() for row in entry.known]

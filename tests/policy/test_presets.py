@@ -13,7 +13,7 @@ from toolwire.core.events import fold
 from toolwire.core.ir import Call, Request, Result, Role, Text, Tool, Turn
 from toolwire.core.json_values import decode, expect_object
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.policies import AgentTool, Parameter, load_catalogue, preset_rules
+from toolwire.gateway.settings.policies import AgentTool, Parameter, load_catalogue, preset_rules
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

@@ -15,7 +15,7 @@ from toolwire.core import ids
 from toolwire.core.codec import Codec, Constraints
 from toolwire.core.ir import Call, Request, Result, Text, Turn
 from toolwire.core.losses import LOSS_CODES, Ledger
-from toolwire.gateway.config.providers import known_servers
+from toolwire.gateway.settings.providers import known_servers
 from toolwire.protocols import CODECS, find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
 from toolwire.core.json_values import Malformed
-from toolwire.gateway.responses_state.response_objects import peek_request
-from toolwire.gateway.server.inner_keys import check_inner_keys
-from toolwire.gateway.server.request_body import check_body_keys, has_repeated_key, peek_body
+from toolwire.gateway.exchange.inner_keys import check_inner_keys
+from toolwire.gateway.exchange.request_body import check_body_keys, has_repeated_key, peek_body
+from toolwire.gateway.features.responses.response_objects import peek_request
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forked_commands import run_command
-from toolwire.gateway.config.load import load_config
-from toolwire.gateway.config.problems import ConfigError
+from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.settings.problems import ConfigError
 
 GOOD = hashlib.sha256(b"tw-a-long-and-random-key-0123456789").hexdigest()
 

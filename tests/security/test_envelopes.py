@@ -33,15 +33,15 @@ from toolwire.core.envelopes import (
     read_envelope,
     write_envelope,
 )
-from toolwire.gateway.config.config import Config, ServerSettings, StoreSettings
-from toolwire.gateway.store import envelope_keys
-from toolwire.gateway.store.envelope_keys import (
+from toolwire.gateway.features.signatures import envelope_keys
+from toolwire.gateway.features.signatures.envelope_keys import (
     UNSIGNED_UNTIL,
     SharedKey,
     load_envelope_keys,
     make_process_keys,
     uses_shared_key,
 )
+from toolwire.gateway.settings.config import Config, ServerSettings, StoreSettings
 from toolwire.gateway.store.postgres import PostgresStore
 from toolwire.gateway.store.store import BodyCipher, StoreDown
 from waits import PATIENCE
@@ -224,8 +224,8 @@ def _config(store: str, server: ServerSettings | None = None, **settings: Any) -
 def test_the_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     config = _config(f"sqlite://{tmp_path / 'new' / 'store.db'}")
     program = (
-        "import sys, time\nfrom toolwire.gateway.config.config import Config, StoreSettings\n"
-        "from toolwire.gateway.store.envelope_keys import load_envelope_keys\n"
+        "import sys, time\nfrom toolwire.gateway.settings.config import Config, StoreSettings\n"
+        "from toolwire.gateway.features.signatures.envelope_keys import load_envelope_keys\n"
         "print(load_envelope_keys(Config(store=StoreSettings(url=sys.argv[1])), {}, 0.0).keys[0].hex())"
     )
     command = [sys.executable, "-c", program, config.store.url]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, ask, call, stage, whole
-from toolwire.gateway.pipeline.headers import HeaderTable
+from toolwire.gateway.http.headers import HeaderTable
 from waits import PATIENCE
 
 ACCOUNT_HEADERS = {

@@ -13,7 +13,7 @@ import pytest
 from gateway.one_loop import GatewayInLoop, gateway_in_loop, post
 from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, begun, stream_steps, whole
 from gateway.raw_server import become, run, turn
-from toolwire.gateway.upstream.connection import PHASE_IDLE, STREAM_READ
+from toolwire.gateway.http.connection import PHASE_IDLE, STREAM_READ
 
 READERS = 6
 MAX_HELD = 150_000

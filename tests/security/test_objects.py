@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import path_of, request_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, guarded, send_raw
-from toolwire.gateway.pipeline.provider_objects import References, read_references
+from toolwire.gateway.features.provider_objects.provider_objects import References, read_references
 
 GOOGLE = {"x_goog_api_client": "sdk"}
 CLAUDE = {"anthropic_version": "2023-06-01"}

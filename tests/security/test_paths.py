@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import error_of
 from security.recorded_provider import KEY_SETTINGS, POLICY, Guarded, as_key, chat_body, guarded, send_raw
-from toolwire.gateway.server.request_target import read_path, read_target
-from toolwire.gateway.server.routes import ProtocolDetector
+from toolwire.gateway.http.request_target import read_path, read_target
+from toolwire.gateway.surfaces.routes import ProtocolDetector
 
 
 @pytest.fixture(scope="module")

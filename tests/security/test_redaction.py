@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
 from security.plain_redaction import redact_plainly
-from toolwire.gateway.config.config import Config, Provider, Secret, ServerSettings, StoreSettings
-from toolwire.gateway.telemetry import redact as redact_module
-from toolwire.gateway.telemetry.record import ExchangeRecord
-from toolwire.gateway.telemetry.redact import (
+from toolwire.gateway import redact as redact_module
+from toolwire.gateway.redact import (
     REDACTED,
     KeyFilter,
     SecretFilter,
@@ -29,6 +27,8 @@ from toolwire.gateway.telemetry.redact import (
     redact_body,
     safe_name,
 )
+from toolwire.gateway.settings.config import Config, Provider, Secret, ServerSettings, StoreSettings
+from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE
 

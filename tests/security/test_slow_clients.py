@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gateway.raw_server import LOOPS, RawConnection, become, run, run_server, turn
-from toolwire.gateway.config.config import Timeouts
-from toolwire.gateway.server import server
-from toolwire.gateway.server.client_request import ClientRequest, HttpRequest
+from toolwire.gateway.http import server
+from toolwire.gateway.http.client_request import ClientRequest, HttpRequest
+from toolwire.gateway.settings.config import Timeouts
 
 ANSWER = b"x" * 1_000_000
 GET = b"GET /a HTTP/1.1\r\n\r\n"

@@ -28,14 +28,15 @@ from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
 from toolwire.core.sse import SseSplitter, split_after_frames
-from toolwire.gateway.console import detail, endpoints, rows, sessions
-from toolwire.gateway.console.detail import describe_exchange
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
-from toolwire.gateway.server.request_body import MAX_VALUES, decompress_body, has_too_many_values
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.exchange.request_body import MAX_VALUES, has_too_many_values
+from toolwire.gateway.http.client import Decompressor
+from toolwire.gateway.http.decompression import decompress_body
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.surfaces.console import detail, endpoints, rows, sessions
+from toolwire.gateway.surfaces.console.detail import describe_exchange
 from toolwire.gateway.telemetry.log import MAX_DESCRIBED, debug_lines
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, UpstreamCapture
-from toolwire.gateway.upstream.client import Decompressor
 from toolwire.protocols import CODECS
 from toolwire.schema.patterns import compile_pattern
 from toolwire.schema.repair import point_references

@@ -10,8 +10,8 @@ import pytest
 
 from toolwire import translate
 from toolwire.core.ir import Failure, Result, Text, Tool
-from toolwire.gateway.pipeline.error_replies import is_tool_refusal
-from toolwire.gateway.pipeline.route import codec_with_quirks
+from toolwire.gateway.exchange.error_replies import is_tool_refusal
+from toolwire.gateway.settings.router import codec_with_quirks
 from toolwire.protocols import find_codec
 from toolwire.tool_formats.prompts import find_prompt
 from toolwire.translation.exchange import Exchange

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config.trust import hash_program, is_trusted, lies_in_folder
+from toolwire.gateway.settings.trust import hash_program, is_trusted, lies_in_folder
 
 
 class MirroredFolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from toolwire.agents import AddedSettings, Agent, MirroredFolder
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.config.store import state_folder
+from toolwire.gateway.settings.store import state_folder
 
 PLACEHOLDER = re.compile(r"\{(\w+)(:quoted|:number)?\}")
 HOME_PLACEHOLDER = "{home}"

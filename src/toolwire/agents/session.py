@@ -29,7 +29,8 @@ from toolwire.agents.layout import (
 )
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.config.client_keys import (
+from toolwire.gateway.models.facts import find_facts
+from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NEW_KEY_COMMAND,
     OLD_CLIENT_KEY_VARIABLE,
@@ -37,13 +38,12 @@ from toolwire.gateway.config.client_keys import (
     find_key,
     make_key,
 )
-from toolwire.gateway.config.config import ClientKey, Config
-from toolwire.gateway.config.load import ConfigFile, read_opened_config
-from toolwire.gateway.config.model_rules import ROUTE_OPTION
-from toolwire.gateway.config.problems import ConfigError
-from toolwire.gateway.config.providers import LOOPBACK_NAME
-from toolwire.gateway.models.facts import find_facts
-from toolwire.gateway.pipeline.route import Router
+from toolwire.gateway.settings.config import ClientKey, Config
+from toolwire.gateway.settings.load import ConfigFile, read_opened_config
+from toolwire.gateway.settings.model_rules import ROUTE_OPTION
+from toolwire.gateway.settings.problems import ConfigError
+from toolwire.gateway.settings.providers import LOOPBACK_NAME
+from toolwire.gateway.settings.router import Router
 
 KEY_HINT = f"set {CLIENT_KEY_VARIABLE} to a key of this gateway; `{NEW_KEY_COMMAND}` makes one"
 PLACEHOLDER_KEY = "toolwire"

@@ -190,6 +190,6 @@ def unknown_protocol(name: str, option: str, known: Iterable[str]) -> CommandErr
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown word: what was probably meant, or what is possible."""
-    from toolwire.gateway.config import problems
+    from toolwire.gateway.settings import problems
 
     return problems.suggest_name(word, known)

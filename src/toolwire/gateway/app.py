@@ -19,47 +19,54 @@ from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.gateway.config.client_keys import list_key_changes, read_stored_keys
-from toolwire.gateway.config.config import Config, CounterSettings, StoreSettings
-from toolwire.gateway.config.limits import limits_of_keys
-from toolwire.gateway.config.live_config import LiveConfig, Reload
-from toolwire.gateway.config.load import ConfigFile, FileStamp, open_config_file
-from toolwire.gateway.config.problems import ReportLine
-from toolwire.gateway.config.shared_config import SharedConfig
-from toolwire.gateway.config.times import format_time
-from toolwire.gateway.console.endpoints import Console
-from toolwire.gateway.mcp.servers import McpServers, load_sdk
+from toolwire.gateway.exchange.caller import Caller
+from toolwire.gateway.exchange.error_replies import error_reply
+from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.exchange.provider_health import ProviderHealth
+from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
+from toolwire.gateway.features.costs.ledger import LedgerWriter, read_used, sweep_ledger
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.keys.access import AccessControl
+from toolwire.gateway.features.keys.key_records import KeyChange, KeyRecords, StoredKeyList
+from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.keys.stored_keys import StoredKeys
+from toolwire.gateway.features.limits.limits import Limits
+from toolwire.gateway.features.limits.open_counters import open_counters
+from toolwire.gateway.features.limits.reservations import ReservationProblem, Reservations
+from toolwire.gateway.features.mcp.servers import McpServers, load_sdk
+from toolwire.gateway.features.responses.service import ResponsesService
+from toolwire.gateway.features.signatures.envelope_keys import (
+    SharedKey,
+    load_envelope_keys,
+    make_process_keys,
+    uses_shared_key,
+)
+from toolwire.gateway.http.admission import Admission, Ticket, overload_failure
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
+from toolwire.gateway.http.large_work import DaemonThread
 from toolwire.gateway.models.catalogue import load_catalogue, load_known_models
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists
-from toolwire.gateway.pipeline.error_replies import error_reply
-from toolwire.gateway.pipeline.gateway_request import Runtime
-from toolwire.gateway.pipeline.headers import load_agents
 from toolwire.gateway.pipeline.pipeline import Pipeline
-from toolwire.gateway.pipeline.provider_health import ProviderHealth
-from toolwire.gateway.responses_state.service import ResponsesService
-from toolwire.gateway.server.access import Caller
-from toolwire.gateway.server.admission import Admission, Ticket, overload_failure
-from toolwire.gateway.server.client_request import AsgiRequest, ClientDisconnected, ClientRequest, Receive, Scope, Send
-from toolwire.gateway.server.large_work import DaemonThread
-from toolwire.gateway.server.routes import READY_PATH, ProtocolDetector, Routes, refuse_upgrade
+from toolwire.gateway.settings.address import is_loopback
+from toolwire.gateway.settings.client_keys import list_key_changes, read_stored_keys
+from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, StoreSettings
+from toolwire.gateway.settings.limits import limits_of_keys
+from toolwire.gateway.settings.live_config import LiveConfig, Reload
+from toolwire.gateway.settings.load import ConfigFile, FileStamp, open_config_file
+from toolwire.gateway.settings.problems import ReportLine
+from toolwire.gateway.settings.shared_config import SharedConfig
+from toolwire.gateway.settings.times import format_time
 from toolwire.gateway.store import open_store
-from toolwire.gateway.store.envelope_keys import SharedKey, load_envelope_keys, make_process_keys, uses_shared_key
-from toolwire.gateway.store.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.store.repository import StateRepository
-from toolwire.gateway.store.store import KeyStore, LocalStore, SecretStore, StoreDown
-from toolwire.gateway.store.stored_keys import StoredKeys
+from toolwire.gateway.store.store import LocalStore, SecretStore, StoreDown
+from toolwire.gateway.surfaces.console.endpoints import Console
+from toolwire.gateway.surfaces.routes import READY_PATH, ProtocolDetector, Routes, refuse_upgrade
+from toolwire.gateway.telemetry.agents import load_agents
+from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE, Metrics
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry, make_tracer
-from toolwire.gateway.upstream.address import is_loopback
-from toolwire.gateway.upstream.client import UpstreamClient
-from toolwire.gateway.usage.cache_watch import CacheWatch
-from toolwire.gateway.usage.costs import CallPricer
-from toolwire.gateway.usage.ledger import LedgerWriter, sweep_ledger
-from toolwire.gateway.usage.ledger_tables import open_ledger
-from toolwire.gateway.usage.limits import Limits
-from toolwire.gateway.usage.open_counters import open_counters
-from toolwire.gateway.usage.reservations import ReservationProblem, Reservations
 
 LogLevel = Literal["info", "warn", "error"]
 CONFIG_POLL_SECONDS = 1.0
@@ -278,13 +285,17 @@ class Gateway:
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
         )
-        runtime.access.is_waiting_for_keys = self._is_waiting_for_keys
+        access = AccessControl(config.server)
+        access.is_waiting_for_keys = self._is_waiting_for_keys
         runtime.find_listed_facts = self._model_lists.find_facts
-        runtime.find_current_access = lambda: self._current_routes(time.monotonic).runtime.access
+        runtime.refuse_running = self._refuse_running
         runtime.limits = self._open_limits(config)
-        self.console.configure(config, runtime, config.secrets)
+        self.console.configure(config, runtime, access, config.secrets)
         pipeline = Pipeline(runtime, service, self._mcp_servers, self.report_error)
-        return Routes(pipeline, self._protocol_detector, service, self._model_lists, self._describe_readiness)
+        return Routes(pipeline, access, self._protocol_detector, service, self._model_lists, self._describe_readiness)
+
+    def _refuse_running(self, key: ClientKey, now: float) -> Failure | None:
+        return self._current_routes(time.monotonic).access.refuse_running(key, now)
 
     def _add_stored_keys(self, config: Config) -> Config:
         """The configuration with the client keys of the store, if it wants them."""
@@ -381,7 +392,7 @@ class Gateway:
             self._store_settings = config.store
             store = open_store(config.store, os.environ)
             self._local_store = store if isinstance(store, LocalStore) else None
-            self._key_records = store.key_records if isinstance(store, KeyStore) else None
+            self._key_records = open_key_records(store)
             if isinstance(store, SecretStore):
                 self._shared_key = SharedKey(store, self._on_shared_key_loaded, self._on_shared_key_failed)
             repository = StateRepository(
@@ -415,8 +426,9 @@ class Gateway:
         if self._reservations is None or not config.limits:
             return None
         metrics, log_event = self._telemetry.metrics, self._telemetry.log_event
-        ledger = self._ledger.tables if self._ledger is not None and config.costs.enabled else None
-        return Limits(config.limits, config.providers, self._reservations, metrics, log_event, ledger)
+        ledger = self._ledger if config.costs.enabled else None
+        reader = partial(read_used, ledger.tables) if ledger is not None else None
+        return Limits(config.limits, config.providers, self._reservations, metrics, log_event, reader)
 
     def _on_counters_event(self, kind: ReservationProblem, what: str) -> None:
         if kind == "counters_available":

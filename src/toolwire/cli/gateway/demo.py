@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from toolwire.cli import EXIT_FAILED, terminal, usage
-from toolwire.core.json_values import Json
-from toolwire.core.losses import LOSS_CODES
-from toolwire.core.terminal_text import pad_text, shorten_text, text_width, wrap_text
-from toolwire.gateway.config.providers import DEMO_PROTOCOLS
-from toolwire.gateway.models.loopback.conversation import (
+from toolwire.cli.gateway.conversation import (
     PROMPT,
     PlayedConversation,
     RecordedExchange,
     planted_fields,
     start_demo_servers,
 )
+from toolwire.core.json_values import Json
+from toolwire.core.losses import LOSS_CODES
+from toolwire.core.terminal_text import pad_text, shorten_text, text_width, wrap_text
+from toolwire.gateway.settings.providers import DEMO_PROTOCOLS
 from toolwire.protocols import find_codec
 
 DEFAULT_PAIR = ("anthropic", "openai-chat")

@@ -12,7 +12,7 @@ from pathlib import Path
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import print_problems
 from toolwire.core.packages import install_hint
-from toolwire.gateway.config.importers import (
+from toolwire.gateway.settings.importers import (
     IMPORTERS,
     Imported,
     ImportProblem,
@@ -20,8 +20,8 @@ from toolwire.gateway.config.importers import (
     find_importer,
     parse_json,
 )
-from toolwire.gateway.config.importers.draft import Note
-from toolwire.gateway.config.load import find_problems
+from toolwire.gateway.settings.importers.draft import Note
+from toolwire.gateway.settings.load import find_problems
 
 HEADINGS = {
     "to do": ("added", "To do:"),

@@ -21,7 +21,10 @@ from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, print_problems
 from toolwire.cli.trust import open_file
 from toolwire.core.terminal_text import wrap_text
-from toolwire.gateway.config.client_keys import (
+from toolwire.gateway.features.keys import key_edits
+from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
+from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NAME_RULE,
     NEW_KEY_COMMAND,
@@ -33,16 +36,15 @@ from toolwire.gateway.config.client_keys import (
     read_stored_keys,
     write_key_table,
 )
-from toolwire.gateway.config.config import ClientKey, LimitAmounts
-from toolwire.gateway.config.key_file import FileKey, KeyFile, add_key, read_key_file
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, describe_amounts
-from toolwire.gateway.config.load import read_opened_config
-from toolwire.gateway.config.problems import ConfigError, suggest_name
-from toolwire.gateway.config.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
-from toolwire.gateway.config.trust import hash_text, is_trusted, remember_trust
-from toolwire.gateway.store import key_edits, open_store
-from toolwire.gateway.store.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
-from toolwire.gateway.store.store import KeyStore, StoreDown
+from toolwire.gateway.settings.config import ClientKey, LimitAmounts
+from toolwire.gateway.settings.key_file import FileKey, KeyFile, add_key, read_key_file
+from toolwire.gateway.settings.limits import AMOUNT_FIELDS, describe_amounts
+from toolwire.gateway.settings.load import read_opened_config
+from toolwire.gateway.settings.problems import ConfigError, suggest_name
+from toolwire.gateway.settings.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
+from toolwire.gateway.settings.trust import hash_text, is_trusted, remember_trust
+from toolwire.gateway.store import open_store
+from toolwire.gateway.store.store import StoreDown
 from toolwire.policy.rules import is_glob
 
 EXIT_CANNOT_WRITE = 1
@@ -311,12 +313,13 @@ def change_stored_key(file: KeyFile, args: argparse.Namespace, edit: EditKey) ->
 def use_records(file: KeyFile, ask: Callable[[KeyRecords], Coroutine[Any, Any, Value]]) -> Value:
     """Ask the store that the configuration names."""
     store = open_store(read_opened_config(file.opened, os.environ).store, os.environ)
-    if not isinstance(store, KeyStore):
+    records = open_key_records(store)
+    if store is None or records is None:
         raise CommandError("there is no store: `url` in [store] is `none`", "remove `url`")
 
     async def ask_and_close() -> Value:
         try:
-            return await ask(store.key_records)
+            return await ask(records)
         finally:
             await store.close()
 

@@ -16,13 +16,13 @@ from toolwire.cli import EXIT_FAILED, CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.models.facts import Fact, FactFinder, FactValue
 from toolwire.gateway.models.listing import ProviderList, ask_all
 from toolwire.gateway.models.merge import find_listed, merge_models
 from toolwire.gateway.models.prices import DECIMALS_OF_UNIT, PriceFinder, find_prices
-from toolwire.gateway.pipeline.route import Router, Target, is_pattern, matches_pattern
-from toolwire.gateway.upstream.client import UpstreamClient
+from toolwire.gateway.settings.config import Config, Provider
+from toolwire.gateway.settings.router import Router, Target, is_pattern, matches_pattern
 
 UNKNOWN = "–"
 FACT_TITLES = {

@@ -29,11 +29,11 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Json, Malformed, decode, expect_object, json_pointer
 from toolwire.core.losses import Ledger, Loss
-from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.policies import load_presets, preset_rules
-from toolwire.gateway.config.problems import suggest_name
-from toolwire.gateway.pipeline.headers import load_agents, recognise_agent
-from toolwire.gateway.pipeline.route import Router, Target, choose_codec
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.policies import load_presets, preset_rules
+from toolwire.gateway.settings.problems import suggest_name
+from toolwire.gateway.settings.router import Router, Target, choose_codec
+from toolwire.gateway.telemetry.agents import load_agents, recognise_agent
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
 from toolwire.protocols import CODECS

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from toolwire.agents.session import AgentSession, RunOptions, SessionError
     from toolwire.cli.gateway.check_config import refuse_config
     from toolwire.cli.trust import may_use_program, open_file, print_line
-    from toolwire.gateway.config.problems import ConfigError
+    from toolwire.gateway.settings.problems import ConfigError
 
     try:
         file = open_file(args.config)

@@ -17,15 +17,15 @@ from toolwire.agents import find_program, load_agents
 from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import encode
 from toolwire.core.terminal_text import shorten_text
-from toolwire.gateway.config.client_keys import (
+from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NEW_KEY_COMMAND,
     NEW_STORED_KEY_COMMAND,
     RUN_KEY_NAME,
 )
-from toolwire.gateway.config.config import Config, Provider
-from toolwire.gateway.config.load import config_file_places, open_config_file
-from toolwire.gateway.config.providers import KnownServer, known_servers
+from toolwire.gateway.settings.config import Config, Provider
+from toolwire.gateway.settings.load import config_file_places, open_config_file
+from toolwire.gateway.settings.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
 
 ANY_KEY, PLACEHOLDER_KEY = "any", "YOUR-KEY"
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from toolwire.cli.gateway.check_config import refuse_config
     from toolwire.cli.trust import name_file, open_file
-    from toolwire.gateway.config.problems import ConfigError
-    from toolwire.gateway.server import serve
+    from toolwire.gateway import serve
+    from toolwire.gateway.settings.problems import ConfigError
 
     given = {name: getattr(args, name) for name in ("host", "port", "workers", "log_format", "log_level")}
     settings = {name: value for name, value in given.items() if value is not None}

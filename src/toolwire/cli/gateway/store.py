@@ -17,14 +17,15 @@ import msgspec
 
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
-from toolwire.gateway.config.client_keys import read_stored_keys
-from toolwire.gateway.config.config import ClientKey, Config
-from toolwire.gateway.config.problems import suggest_name
+from toolwire.gateway.features.costs.ledger import sweep_ledger
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.settings.client_keys import read_stored_keys
+from toolwire.gateway.settings.config import ClientKey, Config
+from toolwire.gateway.settings.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
-from toolwire.gateway.store.store import Entry, KeyStore, Store, StoreDown, StoreStats, SweepResult
-from toolwire.gateway.usage.ledger import sweep_ledger
-from toolwire.gateway.usage.ledger_tables import open_ledger
+from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
 
 EXIT_DOWN = 1
 PROGRESS_STEP = 100
@@ -152,9 +153,10 @@ async def export_entries(store: Store, config: Config, args: argparse.Namespace)
 async def read_all_keys(store: Store, config: Config) -> tuple[ClientKey, ...]:
     """The client keys of the file, and those of the store."""
     keys = config.server.keys
-    if not config.server.store_keys or not isinstance(store, KeyStore):
+    records = open_key_records(store) if config.server.store_keys else None
+    if records is None:
         return keys
-    found = require_up(await store.key_records.load(None))
+    found = require_up(await records.load(None))
     return (*keys, *read_stored_keys(found.tables, keys)[0]) if found is not None else keys
 
 

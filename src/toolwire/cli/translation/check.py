@@ -13,8 +13,8 @@ from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.providers import known_servers
-from toolwire.gateway.pipeline.route import codec_with_quirks
+from toolwire.gateway.settings.providers import known_servers
+from toolwire.gateway.settings.router import codec_with_quirks
 from toolwire.policy.rules import tool_name
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange

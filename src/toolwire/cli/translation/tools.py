@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import Json
-from toolwire.gateway.config.policies import AgentTool, Catalogue, CatalogueTool, Parameter, load_catalogue
-from toolwire.gateway.config.problems import nearest_name
+from toolwire.gateway.settings.policies import AgentTool, Catalogue, CatalogueTool, Parameter, load_catalogue
+from toolwire.gateway.settings.problems import nearest_name
 
 NO_NAME = "–"
 

@@ -20,8 +20,8 @@ from msgspec import Raw, Struct
 
 from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.prices import Prices
-from toolwire.gateway.config.config import Provider
-from toolwire.gateway.config.providers import known_servers
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.providers import known_servers
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
 """The date at the end of a name, which the catalogue has with hyphens for some vendors and without for others."""

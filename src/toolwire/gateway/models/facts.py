@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from toolwire.core.codec import NO_FACTS, ModelFacts
-from toolwire.gateway.config.config import Config
 from toolwire.gateway.models.catalogue import load_catalogue
-from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.router import Router, Target, matches_pattern
 from toolwire.protocols import find_codec
 
 FactValue: TypeAlias = int | bool | tuple[str, ...] | None

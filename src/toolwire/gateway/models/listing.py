@@ -14,13 +14,13 @@ from msgspec import Struct
 from toolwire.core.codec import NO_FACTS, Codec, ModelFacts, ModelInfo, ModelPage
 from toolwire.core.ids import hex_digest
 from toolwire.core.json_values import Malformed, decode
-from toolwire.gateway.config.config import Provider
-from toolwire.gateway.pipeline.headers import HOPS_HEADER, fixed_headers
-from toolwire.gateway.pipeline.route import is_usable_name
-from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import HttpResponse, UpstreamClient
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.http.client import HttpResponse, UpstreamClient
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import HOPS_HEADER, fixed_headers
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import is_usable_name
 from toolwire.protocols import find_codec
 
 MAX_PAGE_BYTES = 16 * 1024 * 1024

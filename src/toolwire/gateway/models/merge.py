@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from toolwire.core.codec import ModelInfo
-from toolwire.gateway.config.config import ClientKey, Provider
 from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.models.listing import ProviderList
-from toolwire.gateway.pipeline.route import Router, Target, matches_pattern
+from toolwire.gateway.settings.config import ClientKey, Provider
+from toolwire.gateway.settings.router import Router, Target, matches_pattern
 
 
 def merge_models(router: Router, lists: Iterable[ProviderList]) -> tuple[ModelInfo, ...]:

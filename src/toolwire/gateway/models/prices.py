@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Usage
 from toolwire.core.prices import Prices, Rates
-from toolwire.gateway.config.config import Provider
 from toolwire.gateway.models.catalogue import DatedPrices, load_catalogue
-from toolwire.gateway.pipeline.route import matches_pattern
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import matches_pattern
 
 FROM_FILE, FROM_CATALOGUE = "file", "catalogue"
 MAX_COUNT = 2**53

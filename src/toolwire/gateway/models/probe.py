@@ -6,13 +6,13 @@ from __future__ import annotations
 from toolwire.core.ir import EMPTY_MAPPING, Request, Settings, Text, Turn
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.config.config import Config, Provider
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import fixed_headers
 from toolwire.gateway.models.listing import ListUnavailable, ask_models, error_text, read_body
-from toolwire.gateway.pipeline.headers import fixed_headers
-from toolwire.gateway.pipeline.route import Target, choose_codecs, is_pattern
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import UpstreamClient
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Config, Provider
+from toolwire.gateway.settings.router import Target, choose_codecs, is_pattern
 from toolwire.protocols import find_codec
 
 MAX_TOKENS = 16

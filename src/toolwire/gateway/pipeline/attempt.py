@@ -23,29 +23,28 @@ from toolwire.core.tokens import (
     is_believable,
     is_possible,
 )
-from toolwire.gateway.config.config import Provider
-from toolwire.gateway.models.loopback.model import answer_request
-from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.accounts import MAX_REST
-from toolwire.gateway.pipeline.gateway_request import (
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import (
     AnswerStream,
     AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
     PreparedRequest,
-    Reply,
     StartedStream,
     Upstream,
-    UpstreamResponse,
 )
-from toolwire.gateway.pipeline.headers import REQUEST_ID_HEADER, client_response_headers, upstream_request_headers
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.server.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.exchange.headers import client_response_headers, upstream_request_headers
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.features.accounts.accounts import MAX_REST
+from toolwire.gateway.features.cache_watch.cache_watch import MAX_BODY, MIN_BODY
+from toolwire.gateway.http.client import HttpResponse
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import REQUEST_ID_HEADER
+from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
+from toolwire.gateway.http.messages import Reply, UpstreamResponse
+from toolwire.gateway.models.loopback.model import answer_request
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, SentPrompt, UpstreamCapture
-from toolwire.gateway.upstream.client import HttpResponse
-from toolwire.gateway.upstream.connection import TransportError
-from toolwire.gateway.usage.cache_watch import MAX_BODY, MIN_BODY
-from toolwire.gateway.usage.limits import counts_use
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -71,7 +70,7 @@ async def attempt_request(
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
     if record.capture is not None and not prepared.is_passthrough:
         call.renamed_tools = prepared.exchange.renamed_tools
-    if call.stream and counts_use(record):
+    if call.stream and record.counts_use:
         _ask_for_usage(call, prepared)
     response = await send_call(call, upstream, prepared.body, max_seconds=max_seconds)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
@@ -314,7 +313,7 @@ async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: byt
     record = call.record
     call.runtime.telemetry.end_call(record, None)  # if it was not read
     last = record.call_usages[-1] if record.call_usages else None
-    if last is None or not counts_use(record):
+    if last is None or not record.counts_use:
         return
     if last.usage is not None and is_believable(last.usage.input) and is_believable(last.usage.output):
         return
@@ -525,7 +524,7 @@ async def ask_next_round(
 
 async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
     upstream, prepared.body = prepared.upstream, body
-    if call.stream and counts_use(call.record):
+    if call.stream and call.record.counts_use:
         _ask_for_usage(call, prepared)
     response = await send_call(call, upstream, prepared.body)
     if isinstance(response, TransportError):

@@ -14,30 +14,26 @@ from toolwire.core.codec import PassthroughEndpoint
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, decode, json_pointer
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_believable
-from toolwire.gateway.config.config import Provider
-from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.accounts import find_account, target_account
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.caller import drop_credentials
+from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
+from toolwire.gateway.exchange.headers import client_response_headers
+from toolwire.gateway.exchange.inner_keys import find_unjudged_tools, refuse_inner_models
+from toolwire.gateway.features.accounts.accounts import find_account, target_account
+from toolwire.gateway.features.provider_objects.named_model import NamedModel, read_named_model
+from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
+from toolwire.gateway.features.provider_objects.upload_sessions import UploadSession
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import PROVIDER_HEADER, request_id_headers
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.messages import Reply, UpstreamResponse
+from toolwire.gateway.http.request_target import find_steering_key
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_call, send_request
-from toolwire.gateway.pipeline.gateway_request import (
-    GatewayRequest,
-    PassthroughMatch,
-    Reply,
-    Upstream,
-    UpstreamResponse,
-)
-from toolwire.gateway.pipeline.headers import PROVIDER_HEADER, client_response_headers, request_id_headers
-from toolwire.gateway.pipeline.named_model import NamedModel, read_named_model
+from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
 from toolwire.gateway.pipeline.prepare import body_for_native_path
-from toolwire.gateway.pipeline.provider_objects import ProviderObjects
-from toolwire.gateway.pipeline.route import Target, keep_allowed, strip_collection
-from toolwire.gateway.pipeline.upload_sessions import UploadSession
-from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.inner_keys import find_unjudged_tools
-from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_target import find_steering_key
-from toolwire.gateway.upstream.connection import TransportError
-from toolwire.gateway.usage.forwarded_usage import TAIL_SIZE, find_usage
-from toolwire.gateway.usage.limits import counts_use
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target, keep_allowed, strip_collection
 
 PASSED_HEADERS = frozenset(
     {"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"}
@@ -223,7 +219,7 @@ def _make_upstream(
     if named.place == "path":
         start, end = match.model_span
         path = quote(match.path[:start] + target.model + match.path[end:], safe=_SAFE)
-    query = call.runtime.access.without_credential(request.query)
+    query = drop_credentials(request.query)
     headers = {**upstream.headers, "content-type": named.content_type}
     return replace(upstream, path=f"{path}?{query}" if query else path, headers=headers)
 
@@ -276,7 +272,7 @@ async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failu
     if key is None or not key.is_restricted or named.place not in ("body", "path"):
         return None
     body, has_outer = named.body, named.place == "body" and bool(named.name)
-    return await run_by_size(len(body), lambda: router.refuse_inner_models(body, named.name, key, has_outer))
+    return await run_by_size(len(body), lambda: refuse_inner_models(router, body, named.name, key, has_outer))
 
 
 async def _refuse_unjudged_tools(call: GatewayRequest, endpoint: PassthroughEndpoint, body: bytes) -> Failure | None:
@@ -331,7 +327,7 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
     usage = find_usage(end[-TAIL_SIZE:])
     record.usage = usage if usage is not None and is_believable(usage.input) else None
     call.runtime.telemetry.end_call(record, record.usage)
-    if record.usage is None and counts_use(record):
+    if record.usage is None and record.counts_use:
         record.call_usages[-1].least = Usage(estimate_body_tokens(call.body), visible_tokens)
 
 
@@ -353,7 +349,7 @@ async def _relay_response(
     record.status = response.status
     await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
     end, size, frames = b"", 0, 0
-    has_text = endpoint.cost == "tokens" and counts_use(record)
+    has_text = endpoint.cost == "tokens" and record.counts_use
     try:
         while True:
             data = await response.read_chunk()

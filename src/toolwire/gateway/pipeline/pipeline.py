@@ -15,17 +15,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Malformed, decode, expect_object, replace_lone_halves
-from toolwire.gateway.config.config import Provider
-from toolwire.gateway.mcp.servers import McpClient, McpServers
-from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.accounts import (
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import (
+    AttemptAnswer,
+    AttemptFailed,
+    GatewayRequest,
+    Runtime,
+    StartedStream,
+    StreamReplay,
+    TranslatedRequest,
+)
+from toolwire.gateway.exchange.hooks import StreamOutput
+from toolwire.gateway.exchange.inner_keys import refuse_inner_models
+from toolwire.gateway.exchange.provider_health import ALL_MODELS
+from toolwire.gateway.exchange.request_body import (
+    MAX_VALUES,
+    PLAIN_KEYS,
+    Peek,
+    has_too_many_values,
+    peek_body,
+    refuse_keys,
+)
+from toolwire.gateway.exchange.session import find_session, session_header
+from toolwire.gateway.features.accounts.accounts import (
     ACCOUNT_FAILURES,
     MAX_REST,
     WHOLE_ACCOUNT_FAILURES,
@@ -34,40 +52,24 @@ from toolwire.gateway.pipeline.accounts import (
     rank_accounts,
     target_account,
 )
+from toolwire.gateway.features.image_descriptions.describe_images import ImageDescriber
+from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
+from toolwire.gateway.features.mcp.servers import McpClient, McpServers
+from toolwire.gateway.features.provider_objects.provider_objects import ProviderObjects
+from toolwire.gateway.features.responses.service import ResponsesService
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.pipeline.attempt import attempt_request, retry_after_pause
-from toolwire.gateway.pipeline.describe_images import ImageDescriber
-from toolwire.gateway.pipeline.gateway_request import (
-    AttemptAnswer,
-    AttemptFailed,
-    GatewayRequest,
-    Reply,
-    Runtime,
-    StreamReplay,
-    TranslatedRequest,
-)
-from toolwire.gateway.pipeline.headers import recognise_agent
+from toolwire.gateway.pipeline.passthrough import forward_native
 from toolwire.gateway.pipeline.prepare import prepare_request
-from toolwire.gateway.pipeline.provider_health import ALL_MODELS
-from toolwire.gateway.pipeline.provider_objects import ProviderObjects
-from toolwire.gateway.pipeline.relay import relay_answer
-from toolwire.gateway.pipeline.route import MAX_MODEL_NAME, Target, codec_with_quirks
-from toolwire.gateway.pipeline.session import find_session, session_header
-from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_body import (
-    MAX_VALUES,
-    PLAIN_KEYS,
-    Peek,
-    has_too_many_values,
-    peek_body,
-    refuse_keys,
-)
+from toolwire.gateway.pipeline.relay import relay_answer, relay_stream
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import MAX_MODEL_NAME, Target, codec_with_quirks
 from toolwire.gateway.store.repository import ExchangeSignatures, owner_of
+from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.gateway.telemetry.record import ExchangeCapture
 from toolwire.protocols import CODECS
-
-if TYPE_CHECKING:  # it uses the pipeline itself, for summaries and background responses
-    from toolwire.gateway.responses_state.service import ResponsesService
 
 
 class Pipeline:
@@ -103,7 +105,7 @@ class Pipeline:
         )
         """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
         self._image_describer = (
-            ImageDescriber(runtime, service.descriptions, self.request_answer)
+            ImageDescriber(runtime, DescriptionRepository(service.repository), self.request_answer)
             if runtime.config.describes_images
             else None
         )
@@ -153,8 +155,8 @@ class Pipeline:
             return error_replies.gateway_error(call, refused)
         key = call.caller.key
         if key is not None and key.is_restricted:
-            refuse = self.runtime.router.refuse_inner_models
-            inner = await run_by_size(len(body), lambda: refuse(body, call.model, key, bool(peek.model)))
+            refuse = partial(refuse_inner_models, self.runtime.router, body, call.model, key, bool(peek.model))
+            inner = await run_by_size(len(body), refuse)
             if inner is not None:
                 return error_replies.gateway_error(call, inner)
         if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
@@ -385,6 +387,14 @@ class Pipeline:
         if holds_for_model:
             self.runtime.health.record_token_limit(target.provider.name, target.model, token_limit)
         return await self._try_target(call, target, token_limit)
+
+    # --- for features that send requests of their own ---
+
+    async def relay_stream(self, call: GatewayRequest, started: StartedStream, output: StreamOutput) -> None:
+        await relay_stream(call, started, output)
+
+    async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None:
+        return await forward_native(call, target, path)
 
     # --- stored state, and tools that the gateway runs ---
 

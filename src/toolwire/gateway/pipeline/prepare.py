@@ -11,9 +11,8 @@ from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.json_values import Malformed, decode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.pipeline import error_replies
-from toolwire.gateway.pipeline.context_window import refuse_overflow
-from toolwire.gateway.pipeline.gateway_request import (
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import (
     AttemptFailed,
     GatewayRequest,
     PassthroughRequest,
@@ -21,10 +20,11 @@ from toolwire.gateway.pipeline.gateway_request import (
     TranslatedRequest,
     Upstream,
 )
-from toolwire.gateway.pipeline.headers import recognise_agent
-from toolwire.gateway.server.inner_keys import check_inner_keys
-from toolwire.gateway.server.large_work import run_by_size
-from toolwire.gateway.server.request_body import has_repeated_key, replace_model
+from toolwire.gateway.exchange.inner_keys import check_inner_keys
+from toolwire.gateway.exchange.request_body import has_repeated_key, replace_model
+from toolwire.gateway.features.context_window.context_window import refuse_overflow
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Rule, RuleSubject
 from toolwire.tool_formats.families import OFF
 from toolwire.translation.exchange import Exchange

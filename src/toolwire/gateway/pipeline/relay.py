@@ -5,33 +5,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from toolwire.core.codec import FramingConverter
 from toolwire.core.ir import Failure
-from toolwire.gateway.pipeline import error_replies
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import (
+    AnswerStream,
+    AttemptAnswer,
+    GatewayRequest,
+    StartedStream,
+    StreamInterrupted,
+    StreamReplay,
+)
+from toolwire.gateway.exchange.headers import COST_HEADER, attempts_header
+from toolwire.gateway.exchange.hooks import StreamOutput
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.connection import ChunkSink, TransportError
+from toolwire.gateway.http.headers import request_id_headers
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.models.amounts import cost_header
 from toolwire.gateway.pipeline.attempt import (
     ask_next_round,
     end_stream_call,
     run_leftover_tool_calls,
 )
-from toolwire.gateway.pipeline.gateway_request import (
-    AnswerStream,
-    AttemptAnswer,
-    GatewayRequest,
-    Reply,
-    StartedStream,
-    StreamInterrupted,
-    StreamReplay,
-)
-from toolwire.gateway.pipeline.headers import COST_HEADER, attempts_header, request_id_headers
-from toolwire.gateway.pipeline.passthrough_stream import PassthroughStream
-from toolwire.gateway.server.client_request import ClientRequest
-from toolwire.gateway.upstream.connection import ChunkSink, TransportError
-from toolwire.gateway.usage.amounts import cost_header
-from toolwire.gateway.usage.limits import counts_use
 from toolwire.translation.streaming import StreamTranslation
 
 USAGE_SECONDS = 1.0
@@ -79,7 +80,7 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     if call.record.capture is not None:
         response, budget = call.record.capture.client_response, call.runtime.telemetry.recent
         output.write_nowait = response.copy_writes(output.write_nowait, call.clock, budget)
-    if not call.runtime.cancels_on_disconnect or not counts_use(call.record):
+    if not call.runtime.cancels_on_disconnect or not call.record.counts_use:
         await relay_stream(call, started, output)
         return
     usage_wait = UsageWait(request)
@@ -151,18 +152,6 @@ class UsageWait:
         self._timer.cancel()
 
 
-class OutputStream(Protocol):
-    """Where a stream is written to: the client, or the store for a background response."""
-
-    def write_nowait(self, data: bytes) -> bool: ...
-
-    async def drain(self) -> None: ...
-
-    async def end(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ClientStream:
     """The client's side of a stream: framed as it wants it, with heartbeats in silences."""
 
@@ -218,7 +207,7 @@ class ClientStream:
 
 
 async def relay_stream(
-    call: GatewayRequest, started: StartedStream, output: OutputStream, usage_wait: UsageWait | None = None
+    call: GatewayRequest, started: StartedStream, output: StreamOutput, usage_wait: UsageWait | None = None
 ) -> None:
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
@@ -290,14 +279,14 @@ def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | No
 
 
 def _make_writer(
-    call: GatewayRequest, gate: EndGate | None, stream: AnswerStream, output: OutputStream
+    call: GatewayRequest, gate: EndGate | None, stream: AnswerStream, output: StreamOutput
 ) -> Callable[[bytes], bool]:
     write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
     drop = call.client_codec.http.drop_usage_chunks if call.drops_usage else None
     return write if drop is None else lambda data: write(drop(data))
 
 
-def _write_through_gate(gate: EndGate, stream: AnswerStream, output: OutputStream) -> Callable[[bytes], bool]:
+def _write_through_gate(gate: EndGate, stream: AnswerStream, output: StreamOutput) -> Callable[[bytes], bool]:
     def write(data: bytes) -> bool:
         if not gate.needs_all_data and not stream.finishes:
             return output.write_nowait(data)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolwire.gateway.config import store as store_config
-from toolwire.gateway.config.config import StoreSettings
+from toolwire.gateway.settings import store as store_config
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import BodyCipher, Store
 

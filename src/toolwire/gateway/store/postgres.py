@@ -10,10 +10,8 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from toolwire.gateway.store.key_records import PostgresKeyRecords
 from toolwire.gateway.store.postgres_pool import (
     CONNECTION_ERRORS,
-    KEYS_LOCK,
     STORE_ERRORS,
     SWEEP_LOCK,
     NothingWritten,
@@ -176,9 +174,8 @@ class PostgresStore:
         cipher: BodyCipher = NO_CIPHER,
         **pool_options: Unpack[PoolOptions],
     ) -> None:
-        self._ttl, self._max_bytes, self._clock, self._cipher = ttl, max_bytes, clock, cipher
+        self._ttl, self._max_bytes, self.clock, self._cipher = ttl, max_bytes, clock, cipher
         self.pool = PostgresPool(url, **pool_options)
-        self.key_records = PostgresKeyRecords(self.pool, clock, KEYS_LOCK)
         self._size = -1
         """The size of all entries when it was measured last, less what was removed since; -1 if it was not measured."""
         self._unmeasured = 0
@@ -188,7 +185,7 @@ class PostgresStore:
     # --- operations ---
 
     async def get(self, owner: str, kind: str, ids: Sequence[str]) -> Entries:
-        entries = await self._fetch_entries(_GET, owner, kind, list(map(_id_digest, ids)), self._clock())
+        entries = await self._fetch_entries(_GET, owner, kind, list(map(_id_digest, ids)), self.clock())
         if isinstance(entries, StoreDown):
             return entries
         found = {entry.id: entry for entry in entries}
@@ -215,7 +212,7 @@ class PostgresStore:
                 is_written = await write(connection)
                 if is_written:
                     await connection.execute(
-                        _APPEND, *self._write_columns(_deduplicate_entries(appended).values(), self._clock())
+                        _APPEND, *self._write_columns(_deduplicate_entries(appended).values(), self.clock())
                     )
             except CONNECTION_ERRORS as error:
                 raise NothingWritten from error
@@ -232,7 +229,7 @@ class PostgresStore:
         if not entries:
             return True
         # Sorted by name, so that two writers of the same entries cannot deadlock.
-        now, by_name = self._clock(), sorted(_deduplicate_entries(entries).items())
+        now, by_name = self.clock(), sorted(_deduplicate_entries(entries).items())
         columns = self._write_columns((entry for _, entry in by_name), now)
         if not required_marks:
             await connection.execute(_PUT, *columns)
@@ -242,7 +239,7 @@ class PostgresStore:
         return bool(await connection.fetchval(_PUT_WHERE, *columns, *name, list(required_marks), now))
 
     async def add(self, entry: Entry) -> bool | StoreDown:
-        now = self._clock()
+        now = self.clock()
         columns = self._write_columns(self._cipher.encrypt_all([entry]), now)
         # Not repeated: the second attempt would find what the first one wrote.
         added = await self.pool.run_work(
@@ -251,23 +248,23 @@ class PostgresStore:
         return added if isinstance(added, StoreDown) else bool(added)
 
     async def get_chain(self, owner: str, kind: str, id: str, limit: int, max_bytes: int = UNLIMITED) -> Entries:
-        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self._clock(), limit, max_bytes)
+        return await self._fetch_entries(_CHAIN, owner, kind, _id_digest(id), self.clock(), limit, max_bytes)
 
     async def get_children(
         self, owner: str, kind: str, parent: str, after: int | None = None, max_bytes: int = UNLIMITED
     ) -> Entries:
         digest = _id_digest(parent)
-        return await self._fetch_entries(_CHILDREN, owner, kind, digest, self._clock(), after, max_bytes)
+        return await self._fetch_entries(_CHILDREN, owner, kind, digest, self.clock(), after, max_bytes)
 
     async def delete(self, owner: str, kind: str, ids: Sequence[str]) -> int | StoreDown:
         digests = list(map(_id_digest, ids))
         # Not repeated: the second attempt would count zero entries.
         return await self.pool.run_work(
-            lambda connection: connection.fetchval(_DELETE, owner, kind, digests, self._clock()), is_idempotent=False
+            lambda connection: connection.fetchval(_DELETE, owner, kind, digests, self.clock()), is_idempotent=False
         )
 
     async def touch(self, owner: str, kind: str, ids: Sequence[str], expires: float) -> StoreDown | None:
-        now, digests = self._clock(), list(map(_id_digest, ids))
+        now, digests = self.clock(), list(map(_id_digest, ids))
         values = (owner, kind, digests, expiry_time(expires, now, self._ttl), now)
         done = await self.pool.run_work(lambda connection: connection.execute(_TOUCH, *values), is_idempotent=True)
         return done if isinstance(done, StoreDown) else None
@@ -324,7 +321,7 @@ class PostgresStore:
 
     async def sweep(self) -> SweepResult | StoreDown:
         """Remove expired entries, then the oldest if the store is too large. One gateway sweeps at a time."""
-        now = self._clock()
+        now = self.clock()
 
         expired = await self._remove_in_batches(lambda connection: connection.fetch(_DELETE_EXPIRED, now, _SWEEP_BATCH))
         if isinstance(expired, StoreDown):
@@ -400,7 +397,7 @@ class PostgresStore:
 
     async def stats(self) -> StoreStats | StoreDown:
         async def work(connection: PostgresConnection) -> StoreStats:
-            now = self._clock()
+            now = self.clock()
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 kinds = await connection.fetch(_COUNT_BY_KIND, now)
                 totals = await connection.fetchrow(_TOTALS, now)
@@ -422,7 +419,7 @@ class PostgresStore:
                 self.pool.open_connection() as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
-                cursor = await connection.cursor(_EXPORT, self._clock(), owner)
+                cursor = await connection.cursor(_EXPORT, self.clock(), owner)
                 while page := await cursor.fetch(_EXPORT_PAGE, timeout=_LONG_TIMEOUT):
                     for row in page:
                         yield self._cipher.decrypt(_read_entry(row))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure
-from toolwire.gateway.config.config import ClientKey, StoreSettings
+from toolwire.gateway.settings.config import ClientKey, StoreSettings
 from toolwire.gateway.store.store import STORE_DISABLED, Entries, Entry, Store, StoreDown, SweepResult
 
 Value = TypeVar("Value")

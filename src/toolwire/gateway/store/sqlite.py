@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolwire.gateway.store.key_records import SqliteKeyRecords
 from toolwire.gateway.store.sqlite_worker import DEADLINE, ERROR_TEXTS, LONG_DEADLINE, MIGRATIONS, PRAGMAS, SqliteWorker
 from toolwire.gateway.store.store import (
     NO_CIPHER,
@@ -81,7 +80,6 @@ class SqliteStore:
         self._path, self._ttl, self._max_bytes, self._cipher = path, ttl, max_bytes, cipher
         self._schema_version = len(migrations)
         self.worker = SqliteWorker(path, clock, pragmas, migrations)
-        self.key_records = SqliteKeyRecords(self.worker)
         self._trim_task: asyncio.Task[int | StoreDown] | None = None
 
     # --- operations ---

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.config.times import format_time
-from toolwire.gateway.server.large_work import DaemonThread
+from toolwire.gateway.http.large_work import DaemonThread
+from toolwire.gateway.settings.times import format_time
 from toolwire.gateway.store.store import StoreDown
 
 APPLICATION_ID = 0x74776B70
@@ -61,7 +61,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             name TEXT NOT NULL, detail TEXT NOT NULL
         )""",
     ),
-    # The ledger of costs (`usage/ledger.py`): a row for each call of a provider, and their sums by hour.
+    # The ledger of costs (`features/costs/ledger.py`): a row for each call of a provider, and their sums by hour.
     (
         """CREATE TABLE usage_rows (
             number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at REAL NOT NULL,

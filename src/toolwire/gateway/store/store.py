@@ -16,8 +16,6 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from toolwire.gateway.store.key_records import KeyRecords
-
 
 class Entry(Struct, frozen=True, kw_only=True):
     """One stored record. Owner, kind and id together are its name; an owner cannot see the entries of another."""
@@ -172,14 +170,6 @@ class SecretStore(Store, Protocol):
     async def load_secret(self, name: str, new: bytes) -> bytes | StoreDown:
         """The secret with this name; if there is none yet, `new` becomes it. All gateways get the same one. It never
         expires, and exports do not contain it."""
-
-
-@runtime_checkable
-class KeyStore(Store, Protocol):
-    """A store that also has client keys."""
-
-    @property
-    def key_records(self) -> KeyRecords: ...
 
 
 @runtime_checkable

@@ -23,8 +23,9 @@ from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.core.terminal_text import add_colour
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, ExchangeRecord
-from toolwire.gateway.telemetry.redact import (
+from toolwire.gateway.http.stderr import STDERR
+from toolwire.gateway.models.amounts import write_amount
+from toolwire.gateway.redact import (
     MAX_NAME,
     SecretFilter,
     hide_secrets,
@@ -34,7 +35,7 @@ from toolwire.gateway.telemetry.redact import (
     safe_name,
     shorten_agent,
 )
-from toolwire.gateway.telemetry.stderr import STDERR
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import (
     UNLIMITED,
     event_line,
@@ -43,7 +44,6 @@ from toolwire.gateway.telemetry.text_lines import (
     quote_value,
     write_pairs,
 )
-from toolwire.gateway.usage.amounts import write_amount
 from toolwire.protocols import CODECS
 
 

@@ -21,8 +21,8 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
+from toolwire.gateway.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
-from toolwire.gateway.telemetry.redact import printable_text
 
 _CAN_SHARE = find_spec("fcntl") is not None
 """Not on Windows, which has only one worker."""

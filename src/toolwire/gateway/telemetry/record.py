@@ -12,12 +12,13 @@ import msgspec
 
 from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Usage
 from toolwire.core.losses import Ledger
-from toolwire.gateway.telemetry.redact import hide_secrets
-from toolwire.gateway.upstream.connection import TransportError
-from toolwire.gateway.usage.amounts import add_known
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.models.amounts import add_known
+from toolwire.gateway.redact import hide_secrets
 
-if TYPE_CHECKING:
-    from toolwire.gateway.pipeline.gateway_request import UpstreamResponse
+if TYPE_CHECKING:  # an optional extra
+    from opentelemetry.trace import Span
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is captured."""
@@ -264,7 +265,7 @@ class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
 
 
 class SentPrompt(msgspec.Struct, gc=False, eq=False, array_like=True):
-    """A request to a provider, for the watch of the prompt cache (`usage/cache_watch.py`)."""
+    """A request to a provider, for the watch of the prompt cache (`features/cache_watch/cache_watch.py`)."""
 
     call: CallUsage
     protocol: str
@@ -293,6 +294,17 @@ class CacheReport(msgspec.Struct, gc=False, eq=False, array_like=True):
     """What the missed tokens cost more than if they had been read, in USD; None if it is not known."""
 
 
+class Holding(Protocol):
+    """What a request holds until its exchange ends, such as a reservation of its limits."""
+
+    @property
+    def counts_use(self) -> bool:
+        """Must somebody know what the provider has counted?"""
+
+    def settle(self, record: ExchangeRecord) -> None:
+        """The exchange has ended."""
+
+
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
     """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
     header, and no key except in `secrets` and what was captured."""
@@ -316,7 +328,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     subagent: str = ""
     """The sub-agent that asks, where the agent says it."""
     session: str = ""
-    """The conversation that the request is a turn of, as a digest (`pipeline/session.py`)."""
+    """The conversation that the request is a turn of, as a digest (`exchange/session.py`)."""
     client_protocol: str = ""
     provider_protocol: str = ""
     provider: str = ""
@@ -353,8 +365,8 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """What each call of a provider has used, also those whose answers the client did not get."""
     open_call: CallUsage | None = None
     """The call of a provider that has not ended yet."""
-    reservation: object = None
-    """What the request holds of its limits until it ends (`usage.limits.Reservation`)."""
+    reservation: Holding | None = None
+    """What the request holds of its limits until it ends."""
     is_priced: bool = False
     """Were prices looked up for its calls?"""
     sent_prompts: tuple[SentPrompt, ...] = ()
@@ -385,10 +397,15 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """Set only if `Telemetry.wants_capture`."""
     number: int = 0
     """Its number among the recent exchanges of the process; 0 if it is not kept."""
-    span: object = None
-    """For the tracer."""
+    span: Span | None = None
+    """Of the tracer, if there is one."""
     secrets: tuple[str, ...] = ()
     """The keys that the client has sent: nothing that operators see may show them."""
+
+    @property
+    def counts_use(self) -> bool:
+        """Is there a limit that must know what the provider has counted?"""
+        return self.reservation is not None and self.reservation.counts_use
 
     @property
     def cost(self) -> Decimal | None:

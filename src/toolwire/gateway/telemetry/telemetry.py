@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from toolwire.core.ir import Usage
 from toolwire.core.packages import describe_missing_package
-from toolwire.gateway.console.recent import RecentExchanges
+from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
-from toolwire.gateway.telemetry.stderr import STDERR
-from toolwire.gateway.usage.limits import settle_reservation
 
 if TYPE_CHECKING:
-    from toolwire.gateway.config.config import ConsoleSettings, ServerSettings
+    from toolwire.gateway.settings.config import ConsoleSettings, ServerSettings
+    from toolwire.gateway.telemetry.call_prices import CallPricer
     from toolwire.gateway.telemetry.spans import SpanTracer
-    from toolwire.gateway.usage.costs import CallPricer
-    from toolwire.gateway.usage.ledger import LedgerWriter
 
 
 def is_tracing_requested(environ: Mapping[str, str]) -> bool:
@@ -82,6 +80,15 @@ def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: boo
     return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
+class CallSink(Protocol):
+    """Learns of every call of a provider that may cost something."""
+
+    def start_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
+    def end_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
+    def drop_call(self, call: CallUsage) -> None:
+        """It has used nothing."""
+
+
 class Telemetry:
     """Start a record for every request, fill it in, and finish it exactly once, however the request ends."""
 
@@ -98,13 +105,13 @@ class Telemetry:
         self.wants_capture = False
         """Should callers capture the traffic of a request? For the console and for the debug log."""
         self.watch_cache: Callable[[ExchangeRecord], CacheReport | None] | None = None
-        """Compares the prompts of an exchange with those before it (`usage/cache_watch.py`); None if that is off. Then
+        """Compares the prompts of an exchange with those before it (`features/cache_watch/`); None if that is off. Then
         callers need not keep them."""
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
-        self.ledger: LedgerWriter | None = None
+        self.ledger: CallSink | None = None
         """Stores what they have used and cost; None if there is no store, or nobody wants it."""
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -192,7 +199,7 @@ class Telemetry:
         if record.open_call is not None:  # its client has left while the provider worked
             self.end_call(record, None)
         if record.reservation is not None:
-            settle_reservation(record)
+            record.reservation.settle(record)
         if record.secrets:
             record.hide_secrets()
         self._finished_records.append(record)

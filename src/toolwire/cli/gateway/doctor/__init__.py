@@ -26,10 +26,10 @@ from toolwire.cli.gateway.doctor.installation import (
 from toolwire.cli.gateway.doctor.network import check_any_provider, check_port, check_provider
 from toolwire.cli.gateway.doctor.services import check_counters, check_limits, check_mcp_servers, check_store
 from toolwire.cli.trust import open_file
-from toolwire.gateway.config.config import Config
-from toolwire.gateway.config.load import config_file_places, read_opened_config
-from toolwire.gateway.config.problems import ConfigError, Problem, report_problems
-from toolwire.gateway.telemetry.redact import SecretFilter
+from toolwire.gateway.redact import SecretFilter
+from toolwire.gateway.settings.config import Config
+from toolwire.gateway.settings.load import config_file_places, read_opened_config
+from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 
 DEFAULT_SECONDS = 30.0
 MAX_SECONDS = 3600.0

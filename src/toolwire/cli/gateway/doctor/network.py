@@ -12,15 +12,15 @@ from toolwire import __version__
 from toolwire.agents.gateway import server_origin
 from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
 from toolwire.cli.gateway.serve import sdk_servers
-from toolwire.gateway.config.config import Config, Provider, ServerSettings
-from toolwire.gateway.config.load import parse_listen_address
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.connect import read_proxy
+from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.models.probe import ProbeResult, probe_provider
-from toolwire.gateway.server.routes import VERSION_HEADER
-from toolwire.gateway.server.serve import open_socket
-from toolwire.gateway.upstream.address import Address
-from toolwire.gateway.upstream.client import UpstreamClient
-from toolwire.gateway.upstream.connect import read_proxy
-from toolwire.gateway.upstream.connection import TransportError
+from toolwire.gateway.serve import open_socket
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import Config, Provider, ServerSettings
+from toolwire.gateway.settings.load import parse_listen_address
+from toolwire.gateway.surfaces.routes import VERSION_HEADER
 
 REFUSED_KEY = ("401", "403")
 PORT_SECONDS = 5.0

@@ -17,11 +17,7 @@ import msgspec
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.gateway.store import EXIT_DOWN
-from toolwire.gateway.config.problems import suggest_name
-from toolwire.gateway.store import open_store
-from toolwire.gateway.store.store import Store, StoreDown
-from toolwire.gateway.usage.amounts import format_dollars, from_units, write_amount
-from toolwire.gateway.usage.ledger import (
+from toolwire.gateway.features.costs.ledger import (
     DIMENSIONS,
     GROUPS,
     ROW_GROUPS,
@@ -30,7 +26,11 @@ from toolwire.gateway.usage.ledger import (
     UsageSum,
     fold_months,
 )
-from toolwire.gateway.usage.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.models.amounts import format_dollars, from_units, write_amount
+from toolwire.gateway.settings.problems import suggest_name
+from toolwire.gateway.store import open_store
+from toolwire.gateway.store.store import Store, StoreDown
 
 DEFAULT_SINCE = "30d"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

@@ -18,17 +18,17 @@ from toolwire.cli.gateway.check_config import add_config_argument, load_or_repor
 from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.rate_limits import write_duration
-from toolwire.gateway.config.config import Config, Limit
-from toolwire.gateway.config.limits import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
-from toolwire.gateway.config.store import NO_STORE, find_url, sqlite_path, store_url
+from toolwire.gateway.features.limits.counters import Counters, CounterUse
+from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
+from toolwire.gateway.features.limits.limits import COUNTS_PER_DOLLAR
+from toolwire.gateway.features.limits.open_counters import open_counters
+from toolwire.gateway.models.amounts import format_dollars, write_amount
+from toolwire.gateway.settings.config import Config, Limit
+from toolwire.gateway.settings.limits import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
+from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.usage.amounts import format_dollars, write_amount
-from toolwire.gateway.usage.costs import describe_unpriced, find_unpriced_models
-from toolwire.gateway.usage.counters import Counters, CounterUse
-from toolwire.gateway.usage.counters_sqlite import SqliteCounters
-from toolwire.gateway.usage.limits import COUNTS_PER_DOLLAR
-from toolwire.gateway.usage.open_counters import open_counters
+from toolwire.gateway.telemetry.call_prices import describe_unpriced, find_unpriced_models
 
 
 class LimitUse(Struct, frozen=True):

@@ -42,8 +42,8 @@ from toolwire.core.ir import (
 )
 from toolwire.core.json_values import Malformed, decode, encode, encode_text, expect_object
 from toolwire.core.losses import Ledger
+from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.models.loopback.tool_calls import PlannedCall, find_values, make_arguments, make_value, plan_calls
-from toolwire.gateway.upstream.connection import ChunkSink, TransportError
 from toolwire.schema.keywords import short_json
 
 MODEL_NAME = "loopback"

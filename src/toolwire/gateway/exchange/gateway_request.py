@@ -1,0 +1,451 @@
+"""What the steps of the pipeline work on: `Runtime`, which one configuration gives to every request, and the values
+that they hand to each other: the client's request, the prepared request for a provider, and the answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import ClassVar, TypeAlias, TypeVar, final
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.core import ids
+from toolwire.core.codec import NO_FACTS, Codec, EndpointMatch, ModelFacts, PassthroughEndpoint
+from toolwire.core.envelopes import EnvelopeKeys
+from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.core.losses import Ledger
+from toolwire.core.method_cache import cache_method
+from toolwire.gateway.exchange.caller import Caller
+from toolwire.gateway.exchange.hooks import (
+    AnswerRecorder,
+    GatewayTools,
+    ImageDescriber,
+    KeyClaim,
+    Limiter,
+    SignatureStore,
+)
+from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.exchange.provider_health import ProviderHealth
+from toolwire.gateway.exchange.request_body import Peek, declares_tools, peek_body
+from toolwire.gateway.http.admission import Admission, Ticket
+from toolwire.gateway.http.client import UpstreamClient
+from toolwire.gateway.http.headers import (
+    Headers,
+    HeaderTable,
+    SharedHeaders,
+    fixed_headers,
+    provider_headers,
+)
+from toolwire.gateway.http.messages import HeadKey, Reply, UpstreamResponse
+from toolwire.gateway.models.facts import FactFinder
+from toolwire.gateway.settings.address import Address
+from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
+from toolwire.gateway.settings.router import Router, Target, choose_codecs
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.telemetry import Telemetry
+from toolwire.policy.rules import Policy
+from toolwire.protocols import CODECS
+from toolwire.tool_formats.families import AUTO, OFF, expected_formats
+from toolwire.tool_formats.prompt_table import PROMPTS
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import DEFAULT_DIRECT_TOOLS, Options
+from toolwire.translation.streaming import StreamTranslation
+
+_T = TypeVar("_T")
+_MAX_CACHED = 2048
+
+
+class Upstream(Struct, frozen=True, eq=False):
+    """One provider, for one model, in one protocol: its address, credentials and options."""
+
+    provider: Provider
+    codec: Codec
+    model: str
+    stream: bool
+    allows_passthrough: bool
+    """May a request of its protocol pass through? Not with quirks, or an output limit to fill in."""
+    address: Address | None
+    """None for the embedded model."""
+    address_label: str
+    """Host and port, for errors and the log."""
+    path: str
+    headers: Mapping[str, str]
+    reply_headers: SharedHeaders
+    """The headers of every reply to a client that is about it."""
+    options: Options
+    """The options of its translations that are the same for every request."""
+    state_options: Options
+    """The same for requests with a signature store."""
+    needs_credential_check: bool
+    """The key is missing, or comes from the client."""
+    hidden_keys: tuple[str, ...]
+    """Its own keys, which are removed from what it sends."""
+    max_tools: int | None
+    """How many tools the model takes; None for any number."""
+    repairs_only_calls: bool
+    """Are answers repaired only if the request offers tools? So it is unless the operator has chosen a format."""
+    prompt_if_refused: str
+    """If the provider refuses tools: how they are written into the prompt, as `Options.tool_prompt`; "" for not."""
+    image_model: str
+    """The model that describes images to this one; "" where images are sent."""
+    set_window: int | None
+    """The context window, if the operator has set it."""
+    set_output_limit: int | None
+    """The most output tokens of the model, if the operator has set them."""
+    known_output_limit: int | None
+    """The most output tokens of the model, as far as anything but the provider's list knows them."""
+
+
+class Runtime:
+    """What requests need of one configuration, and of the process. A new configuration gets a new runtime; requests
+    that have started keep theirs."""
+
+    def __init__(
+        self,
+        config: Config,
+        client: UpstreamClient,
+        health: ProviderHealth,
+        telemetry: Telemetry,
+        gateway_id: str,
+        admission: Admission,
+        envelope_keys: EnvelopeKeys | None = None,
+    ) -> None:
+        self.config, self.gateway_id, self.admission = config, gateway_id, admission
+        self.client, self.health, self.telemetry = client, health, telemetry
+        self.limits: Limiter | None = None
+        self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
+        self.router = Router(config)
+        self.find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS
+        """What the list of a provider says about a model, if the list is there."""
+        self._facts = FactFinder(self.router)
+        self.refuse_running: Callable[[ClientKey, float], Failure | None] = lambda key, now: None
+        """Why a request that began with this key may not go on, by the newest configuration; None if it may."""
+        self.policy = Policy(config.policy)
+        self.forwarded_headers = {
+            codec.name: HeaderTable(codec.http.forwarded_headers, False) for codec in CODECS.values()
+        }
+        self.own_account_headers = {codec.name: HeaderTable(codec.http.forwarded_headers) for codec in CODECS.values()}
+        """The headers of a client whose own credential is forwarded."""
+        self.returned_headers = {codec.name: HeaderTable(codec.http.returned_headers) for codec in CODECS.values()}
+        speakers = Counter(
+            protocol
+            for provider in config.providers.values()
+            for account in provider.each_account
+            if not provider.embedded and not account.is_key_missing
+            for protocol in provider.protocols
+        )
+        self._stamped_protocols = frozenset(
+            name for name, count in speakers.items() if count > 1 and CODECS[name].constraints.seal_slots
+        )
+        """Protocols that more than one account speaks: a seal is valid only for its maker, so it must name it."""
+        self.set_envelope_keys(envelope_keys)
+        self.has_accounts = any(provider.accounts for provider in config.providers.values())
+        """Has any provider several accounts?"""
+        self.upstream_for = cache_method(self._build_upstream, _MAX_CACHED)
+        self._upstream_pair = cache_method(self._build_upstream_pair, _MAX_CACHED)
+        self.resolved_heads: WeakKeyDictionary[HeadKey, ResolvedHead] = WeakKeyDictionary()
+        """What the heads of open connections say. It is here, because an idle connection may outlive a configuration,
+        and must not keep it alive."""
+
+    def set_envelope_keys(self, keys: EnvelopeKeys | None) -> None:
+        """The key in a store that several gateways share is loaded after the runtime was made."""
+        self._envelope_keys = keys
+        self._envelope_keys_by_owner = {"": keys}
+
+    def envelope_keys_of(self, key: ClientKey | None) -> EnvelopeKeys | None:
+        """The keys for the envelopes of a client."""
+        owner = key.name if key is not None else ""
+        if owner not in self._envelope_keys_by_owner and self._envelope_keys is not None:
+            self._envelope_keys_by_owner[owner] = replace(self._envelope_keys, owner=owner)
+        return self._envelope_keys_by_owner.get(owner)
+
+    def find_output_limit(self, upstream: Upstream) -> int | None:
+        """The most output tokens of a model."""
+        if upstream.set_output_limit is not None:
+            return upstream.set_output_limit
+        listed = self.find_listed_facts(upstream.provider.name, upstream.model)
+        return listed.max_output_tokens or upstream.known_output_limit
+
+    def choose_upstream(
+        self, client_codec: Codec, target: Target, stream: bool, has_tools: Callable[[], bool]
+    ) -> Upstream:
+        """The upstream for a request. Some providers want another protocol for requests with tools."""
+        with_tools, without = self._upstream_pair(client_codec, target, stream)
+        # Mostly it is the same one, and the body need not be searched for tools.
+        return with_tools if with_tools is without or has_tools() else without
+
+    def _build_upstream_pair(self, client_codec: Codec, target: Target, stream: bool) -> tuple[Upstream, Upstream]:
+        with_tools, without = choose_codecs(target, client_codec)
+        return self.upstream_for(target, with_tools, stream), self.upstream_for(target, without, stream)
+
+    def _build_upstream(self, target: Target, codec: Codec, stream: bool) -> Upstream:
+        provider, model = target.provider, target.model
+        limit = target.max_output_tokens
+        name = target.calls.name if isinstance(target.calls, ModelRule) else model
+        facts = self._facts.find_set_facts(name, target)
+        direct_tools = _first_set(target.calls.direct_tools, provider.calls.direct_tools)
+        chosen_format = _first_set(target.calls.tool_format, provider.calls.tool_format)
+        tool_format = chosen_format or provider.default_tool_format or (AUTO if expected_formats(model) else OFF)
+        repair_calls = _first_set(target.calls.repair_calls, provider.calls.repair_calls)
+        tools = _first_set(target.calls.tools, provider.calls.tools) or "auto"
+        tool_prompt = tool_format if tool_format in PROMPTS else AUTO
+        image_model = _first_set(target.calls.describe_images, provider.calls.describe_images) or ""
+        options = Options(
+            model=model,
+            stream=stream,
+            binary_results=self.config.translate.binary_results,
+            cache_breakpoints=self.config.translate.cache_breakpoints,
+            max_output_tokens=limit,
+            max_bytes=self.config.server.max_body,
+            maker=f"{codec.name}/{provider.name}/{ids.hex_digest(provider.api_key.reveal(), 8)}",
+            stamp_seals=codec.name in self._stamped_protocols and not provider.embedded,
+            tool_search=_first_set(target.calls.tool_search, provider.calls.tool_search) or "off",
+            direct_tools=DEFAULT_DIRECT_TOOLS if direct_tools is None else direct_tools,
+            tool_format=tool_format,
+            repair_calls=tool_format != OFF if repair_calls is None else repair_calls,
+            on_bad_call=_first_set(target.calls.on_bad_call, provider.calls.on_bad_call) or "keep",
+            tool_prompt=tool_prompt if tools == "prompted" else "",
+        )
+        if provider.embedded:
+            address, label, path, headers = None, "", "", {}
+        else:
+            proxy = provider.proxies.get(codec.name, "")
+            address = Address.parse(provider.base_urls[codec.name], proxy, provider.ca_file)
+            label, path = address.label, codec.http.request_path(model, stream)
+            headers = fixed_headers(provider, codec)
+        return Upstream(
+            provider=provider,
+            codec=codec,
+            model=model,
+            stream=stream,
+            allows_passthrough=CODECS[codec.name] is codec and limit is None,
+            address=address,
+            address_label=label,
+            path=path,
+            headers=headers,
+            reply_headers=provider_headers(provider),
+            options=options,
+            state_options=replace(options, has_memory=True),
+            needs_credential_check=provider.is_key_missing or provider.forward_auth,
+            hidden_keys=provider.secrets,
+            max_tools=codec.constraints.max_tools(model),
+            repairs_only_calls=chosen_format is None,
+            prompt_if_refused=tool_prompt if tools == "auto" else "",
+            image_model="" if image_model == "off" else image_model,
+            set_window=facts.context_window,
+            set_output_limit=facts.max_output_tokens,
+            known_output_limit=self._facts.find_target_facts(name, target, NO_FACTS).max_output_tokens,
+        )
+
+
+def _first_set(first: _T | None, second: _T | None) -> _T | None:
+    """What the model's rule says, or else the provider."""
+    return second if first is None else first
+
+
+# --- the values that the steps hand to each other ---
+
+
+UpstreamHeaders: TypeAlias = dict[Upstream, tuple[Headers, Headers]]
+
+
+class PassthroughMatch(Struct, frozen=True):
+    """An endpoint that is only forwarded, as a path names it."""
+
+    endpoint: PassthroughEndpoint
+    path: str
+    ids: tuple[str, ...] = ()
+    """The ids in the path."""
+    model_span: tuple[int, int] = (0, 0)
+    """Where the model is in the path."""
+
+    @property
+    def model(self) -> str:
+        start, end = self.model_span
+        return self.path[start:end]
+
+
+class ResolvedHead(Struct, frozen=True, eq=False):
+    """What the head of a request says under one configuration. Equal heads on one connection share it."""
+
+    codec: Codec
+    endpoint: EndpointMatch | None
+    """None for a path that is not an endpoint of a protocol."""
+    passthrough: PassthroughMatch | None
+    """Set for a path that is only forwarded."""
+    caller: Caller | Failure
+    valid_until: float
+    """Unix time from which on the client's key must be checked again."""
+    key_name: str
+    team: str
+    """The team of the client's key."""
+    agent: str
+    """The agent that the user agent names, or else its first product."""
+    subagent: str
+    request_id: str
+    """The client's own id of the request, if it sent a usable one."""
+    path: str
+    user_agent: str
+    """These two, as they are recorded: without the client's keys."""
+    secrets: tuple[str, ...]
+    """The keys that the client has sent."""
+    upstream_headers: UpstreamHeaders
+    """The headers that upstreams got for it: those that depend on the body, and all."""
+
+
+class GatewayRequest(Struct, eq=False):
+    """A client's HTTP request, as all steps of the pipeline see it. Variables of this type are called `call`, because
+    `request` is the request in the internal form or on the connection."""
+
+    runtime: Runtime
+    client_codec: Codec
+    caller: Caller
+    record: ExchangeRecord
+    headers: Mapping[str, str]
+    """The client's headers, in lower case."""
+    clock: Callable[[], float]
+    upstream_headers: UpstreamHeaders
+    now: float
+    """Unix time of the start."""
+    body: bytes = b""
+    peek: Peek = Peek()
+    model: str = ""
+    stream: bool = False
+    framing: str = ""
+    id_seed: str = ""
+    """The seed for ids in its answer; "" for its request id."""
+    recorder: AnswerRecorder | None = None
+    """Stores its answer, so that a later request can refer to it (Responses API)."""
+    idempotency_claim: KeyClaim | None = None
+    """Set while a request with an idempotency key is done; its key is released at the end."""
+    signature_store: SignatureStore | None = None
+    """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
+    gateway_tools: GatewayTools | None = None
+    """Tools of MCP servers, which the gateway runs itself."""
+    image_describer: ImageDescriber | None = None
+    """Describes images for models that cannot see; None where they are sent as they are."""
+    image_model: str = ""
+    """The model that describes them, for the provider that is asked now."""
+    has_lone_surrogates: bool = False
+    """The body has half of a surrogate pair, which the translation replaces."""
+    watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
+    """Notes the objects that its answer creates at the provider."""
+    pinned_accounts: Mapping[str, str] = EMPTY_MAPPING
+    """By provider: the account that has the objects which the request uses."""
+    ticket: Ticket | None = None
+    """Its share of the memory budget."""
+    drops_usage: bool = False
+    """The gateway has asked for token counts in the stream, and the client has not: it does not get them."""
+    strip_seals: bool = False
+    """Leave the seals out: the provider has refused one."""
+    max_attempt_seconds: float = math.inf
+    """How long an attempt may wait for the first byte, because another provider can be asked."""
+    model_output_limit: int | None = None
+    """The most output tokens that the model can give, where its provider has said so."""
+    prompts_tools: bool = False
+    """Write the tools into the prompt: the provider has refused them."""
+    renamed_tools: Mapping[str, str] = EMPTY_MAPPING
+    """The client's name of each tool that the provider knows by another name; set if its traffic is captured."""
+    expect_hidden_calls: bool = False
+    """Earlier answers may have had tool calls that the client did not see."""
+
+    def load_body(self, body: bytes) -> bool:
+        """Take this body in place of the client's; False if it cannot be read."""
+        peek = peek_body(body)
+        if peek is None:
+            return False
+        self.body, self.peek = body, peek
+        self.model, self.stream = peek.model, bool(peek.stream)
+        self.record.requested_model = self.model
+        return True
+
+    def refuse_ended_key(self) -> Failure | None:
+        """Why nothing more may be sent for this request: its key was disabled, removed or has expired since it began.
+        None if it may."""
+        key = self.caller.key
+        return self.runtime.refuse_running(key, time.time()) if key is not None else None
+
+    def has_tools(self) -> bool:
+        return declares_tools(self.peek, self.body)
+
+
+@final
+class AttemptFailed(Struct, frozen=True):
+    """An attempt without an answer: why, what the client gets if it is the last one, and whether to go on."""
+
+    failure: Failure
+    reply: Reply
+    can_retry: bool = False
+    """The same provider may answer in a moment."""
+    can_fall_back: bool = False
+
+
+AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
+"""A stream on its way to the client."""
+
+
+@final
+class TranslatedRequest(Struct, eq=False):
+    """A request as a provider gets it, with the translation that its response needs."""
+
+    upstream: Upstream
+    body: bytes
+    exchange: Exchange
+    ledger: Ledger | None
+    loss_codes: tuple[str, ...]
+    """Codes of what its translation lost or changed."""
+    is_passthrough: ClassVar[bool] = False
+    """The client's own bytes, and the response passes through, too."""
+
+
+@final
+class PassthroughRequest(Struct, eq=False):
+    """A request that needs no translation."""
+
+    upstream: Upstream
+    body: bytes
+    call: GatewayRequest
+    make_exchange: Callable[[GatewayRequest, Upstream], Exchange]
+    cached_exchange: Exchange | None = None
+    is_passthrough: ClassVar[bool] = True
+    ledger: ClassVar[Ledger | None] = None
+    loss_codes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def exchange(self) -> Exchange:
+        """Needed only for errors, and for a response that is a stream where none was asked for, or the other way."""
+        if self.cached_exchange is None:
+            self.cached_exchange = self.make_exchange(self.call, self.upstream)
+        return self.cached_exchange
+
+
+PreparedRequest: TypeAlias = TranslatedRequest | PassthroughRequest
+
+
+class StartedStream(Struct, eq=False):
+    """A stream that has begun: the output so far, and the response that the rest comes from."""
+
+    request: PreparedRequest
+    response: UpstreamResponse
+    stream: AnswerStream
+    headers: Mapping[str, str]
+    pending_output: list[bytes] = []
+    response_ended: bool = False
+
+
+AttemptAnswer: TypeAlias = Reply | StartedStream | AttemptFailed
+"""What one attempt, or several, came to."""
+
+
+class StreamReplay(Struct, frozen=True):
+    """The stream of a response that is stored, or made in the background."""
+
+    frames: AsyncIterator[bytes]
+
+
+class StreamInterrupted(Exception):
+    """A replayed stream cannot go on now. Its reader must see that it is incomplete, and may come back."""

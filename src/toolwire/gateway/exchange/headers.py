@@ -1,0 +1,71 @@
+"""HTTP headers of one exchange: those sent to its provider, and those returned to its client (`x-toolwire-provider`,
+`x-toolwire-losses`). What needs no request is in `http/headers.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from toolwire.gateway.http.headers import HOPS_HEADER, REQUEST_ID_HEADER, Headers
+
+if TYPE_CHECKING:
+    from toolwire.gateway.exchange.gateway_request import GatewayRequest, Upstream
+
+LOSSES_HEADER = "x-toolwire-losses"
+ATTEMPTS_HEADER = "x-toolwire-attempts"
+COST_HEADER = "x-toolwire-cost"
+"""What a whole answer costs in USD; only with `[costs] header`."""
+_MAX_CACHED_UPSTREAMS = 16
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+def upstream_request_headers(call: GatewayRequest, upstream: Upstream, body: bytes) -> Headers:
+    """The headers of a request to a provider, except those that are new in every request. Of the client's own headers
+    only those that its protocol defines are forwarded."""
+    codec, runtime = upstream.codec, call.runtime
+    same_protocol = codec.name == call.client_codec.name
+    needed = codec.http.extra_headers(upstream.model, body, call.headers if same_protocol else _NO_HEADERS)
+    cached = call.upstream_headers.get(upstream)
+    if cached is not None and cached[0] == needed:
+        return cached[1]
+    if len(call.upstream_headers) >= _MAX_CACHED_UPSTREAMS:
+        call.upstream_headers.clear()
+    tables = runtime.own_account_headers if upstream.provider.forward_auth else runtime.forwarded_headers
+    headers = tables[codec.name].select(call.headers) if same_protocol else {}
+    headers |= {**dict(needed), **upstream.headers}
+    if upstream.provider.forward_auth:
+        name, value = codec.http.write_credential(call.caller.provider_credential)
+        headers[name] = value
+    hops = call.headers.get(HOPS_HEADER)
+    headers[HOPS_HEADER] = f"{hops},{runtime.gateway_id}" if hops else runtime.gateway_id
+    headers.pop(REQUEST_ID_HEADER, None)
+    call.upstream_headers[upstream] = (needed, tuple(headers.items()))
+    return call.upstream_headers[upstream][1]
+
+
+def client_response_headers(
+    call: GatewayRequest, upstream: Upstream, upstream_headers: Mapping[str, str], loss_codes: tuple[str, ...]
+) -> Mapping[str, str]:
+    """The provider's headers that a client gets, its name, and the losses of the translation."""
+    codec, client = upstream.codec, call.client_codec
+    if codec.name == client.name:
+        headers: Mapping[str, str] = call.runtime.returned_headers[codec.name].select(upstream_headers)
+    else:
+        limits = codec.http.read_rate_limits(upstream_headers, call.now)
+        headers = client.http.write_rate_limits(limits, call.now) if limits else _NO_HEADERS
+    if loss_codes:
+        headers = {**headers, LOSSES_HEADER: _write_losses_header(loss_codes)}
+    # The gateway's own come last: another Toolwire as provider names its provider.
+    return {**headers, **upstream.reply_headers} if headers else upstream.reply_headers
+
+
+@lru_cache(maxsize=128)
+def _write_losses_header(loss_codes: tuple[str, ...]) -> str:
+    return f"{len(loss_codes)}; codes={','.join(dict.fromkeys(loss_codes))}"
+
+
+def attempts_header(attempts: list[tuple[str, str, float]]) -> Mapping[str, str]:
+    if len(attempts) < 2:
+        return _NO_HEADERS
+    return {ATTEMPTS_HEADER: ", ".join(f"{provider}={outcome}" for provider, outcome, _ in attempts)}

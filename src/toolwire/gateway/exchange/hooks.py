@@ -1,0 +1,163 @@
+"""What the pipeline asks of the features, as interfaces: it knows these, and no feature."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, final
+
+from msgspec import Struct
+
+from toolwire.core.codec import Codec, RateLimit
+from toolwire.core.ir import Call, Failure, Media, Result, Tool
+from toolwire.core.json_values import Json, Object
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.translation.request_steps.images import ImageDescription
+
+if TYPE_CHECKING:
+    from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, StartedStream
+
+
+@final
+class Refusal(Struct, frozen=True):
+    """Why a feature does not let a request pass."""
+
+    failure: Failure
+    rate_limits: tuple[RateLimit, ...] = ()
+    """The limits that refused, for the headers of the client's dialect."""
+    can_retry: bool = True
+    """Is it worth trying again soon?"""
+    depends_on_target: bool = False
+    """Would another provider or model be allowed?"""
+
+
+class Limiter(Protocol):
+    """Reserves what a request will probably use, before it is sent."""
+
+    async def reserve(
+        self,
+        record: ExchangeRecord,
+        provider: Provider,
+        model: str,
+        codec: Codec,
+        body: bytes,
+        max_output: int | None = None,
+    ) -> Refusal | None: ...
+
+    async def reserve_request(self, record: ExchangeRecord, provider: Provider, model: str) -> Refusal | None:
+        """The same for a request that uses nothing which limits count, except that it is one."""
+
+    def is_reserved(self, record: ExchangeRecord, provider: Provider, model: str, size: int) -> bool:
+        """Has the request, whose body has this size, reserved what it needs of this provider?"""
+
+    def refuse_uncounted(
+        self, record: ExchangeRecord, provider: Provider, model: str, uses_tokens: bool
+    ) -> Failure | None:
+        """A failure if a request that does not say what it costs could pass a limit."""
+
+
+class UsedAmounts(Protocol):
+    """What one group of calls has used."""
+
+    @property
+    def group(self) -> tuple[str | int, ...]: ...
+    @property
+    def input(self) -> int: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def cost(self) -> int:
+        """In 10⁻¹² USD."""
+
+
+ReadUsed: TypeAlias = Callable[[tuple[str, ...], int, int], Awaitable[Sequence[UsedAmounts] | StoreDown]]
+"""Reads what was used between two times, by these dimensions: a budget goes on where its counter was lost."""
+
+
+class StreamTap(Protocol):
+    """Reads a stream that goes to the client, and holds back its end."""
+
+    @property
+    def response(self) -> Object | None:
+        """The whole response, once its end has come."""
+
+    def feed(self, data: bytes) -> bytes: ...
+    def close(self) -> bytes: ...
+    def release(self, changes: Mapping[str, Json]) -> bytes:
+        """The end that was held back, with these fields changed."""
+
+
+class AnswerRecorder(Protocol):
+    """Stores an answer, so that a later request can refer to it."""
+
+    def open_tap(self) -> StreamTap: ...
+    async def save_reply(self, reply: Reply) -> Reply:
+        """Store a whole answer; returns it as the client gets it."""
+
+    async def save_response(self, response: Object) -> Mapping[str, Json]:
+        """Store a response that was streamed; returns the fields to change in it."""
+
+
+class SignatureStore(Protocol):
+    """Keeps the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
+
+    has_failed: bool
+    """Could a signature not be stored?"""
+
+    async def load_signatures(self, ids: Sequence[str]) -> Mapping[str, bytes] | Failure: ...
+    async def save_signatures(self, signatures: Mapping[str, bytes]) -> None: ...
+
+
+class GatewayTools(Protocol):
+    """Tools that the gateway runs itself."""
+
+    tools: tuple[Tool, ...]
+    substitutes: Mapping[str, Tool]
+    """The substitutes for provider tools, by the provider tool's name."""
+    max_rounds: int
+    """Further calls are refused after this number of rounds."""
+
+    def call_visibility(self, name: str) -> str: ...
+    async def run_calls(self, calls: Sequence[Call]) -> tuple[Result, ...]: ...
+
+
+class ImageDescriber(Protocol):
+    """Describes images for models that cannot see."""
+
+    async def describe_images(
+        self, call: GatewayRequest, model: str, images: Sequence[Media]
+    ) -> Mapping[str, ImageDescription]: ...
+
+    async def describe_results(
+        self, call: GatewayRequest, model: str, results: tuple[Result, ...]
+    ) -> tuple[Result, ...]: ...
+
+
+class KeyClaim(Protocol):
+    """An idempotency key that a running request holds."""
+
+    def release(self) -> None: ...
+
+
+class StreamOutput(Protocol):
+    """Where a stream goes: to a client, or into the store."""
+
+    def write_nowait(self, data: bytes) -> bool: ...
+    async def drain(self) -> None: ...
+    async def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class RequestRunner(Protocol):
+    """The pipeline, for features that send requests of their own."""
+
+    def report_error(self, error: BaseException) -> None: ...
+    def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed: ...
+    async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None: ...
+    async def reserve_limits(self, call: GatewayRequest, target: Target) -> AttemptFailed | None: ...
+    async def request_answer(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptAnswer: ...
+    async def relay_stream(self, call: GatewayRequest, started: StartedStream, output: StreamOutput) -> None: ...
+    async def forward_native(self, call: GatewayRequest, target: Target, path: str) -> Reply | None: ...

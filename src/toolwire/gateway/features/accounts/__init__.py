@@ -1,0 +1,1 @@
+"""Several accounts of one provider."""

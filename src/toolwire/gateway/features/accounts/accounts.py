@@ -1,0 +1,80 @@
+"""Several accounts of one provider: which of them a session is sent to.
+
+A session stays on one account, because prompt caches and signatures are bound to it. The account is found by weighted
+rendezvous hashing of the session, so that gateways which know nothing of each other choose the same one, and an account
+that is added takes over its share of the sessions and moves no others. An account that rests is left out; a session
+that had to move stays where it went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from toolwire.gateway.exchange.provider_health import ProviderHealth
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target
+
+ACCOUNT_FAILURES = frozenset({"rate", "quota", "billing", "authentication", "permission"})
+"""Failures that are about the account: another one of the same provider may answer at once."""
+WHOLE_ACCOUNT_FAILURES = frozenset({"quota", "billing", "authentication"})
+"""Those that hold for all models of the account."""
+MAX_REST = 24 * 3600.0
+"""Seconds that an account rests at most, whatever its provider says."""
+
+
+def score_account(session: str, account: Provider) -> float:
+    """How much a session belongs to an account. Its share of the highest scores is its share of the weights."""
+    digest = blake2b(f"{account.label}\0{session}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    fraction = (int.from_bytes(digest) + 0.5) / 2**64  # never 0 and never 1
+    return -account.weight / math.log(fraction)
+
+
+def rank_accounts(accounts: Sequence[Provider], session: str) -> list[Provider]:
+    """The accounts of a provider in the order in which a session is sent to them. Those without a key are left out,
+    unless there are no others."""
+    usable = [account for account in accounts if not account.is_key_missing] or list(accounts)
+    return sorted(usable, key=lambda account: -score_account(session, account))
+
+
+def list_awake_accounts(
+    provider: Provider, session: str, model: str, health: ProviderHealth, now: float
+) -> list[Provider]:
+    """The accounts that a session can be sent to now, the best one first; none if all rest. A session that had to move
+    stays where it went."""
+    awake = [
+        account
+        for account in rank_accounts(provider.accounts, session)
+        if not health.is_resting(account.label, model, now)
+    ]
+    moved_to = health.moved_sessions.get((provider.name, session))
+    if moved_to is not None:
+        awake.sort(key=lambda account: account.account != moved_to)  # the others keep their order
+    return awake
+
+
+def find_first_to_wake(provider: Provider, session: str, model: str, health: ProviderHealth) -> Provider:
+    """If all accounts rest: the one that rests for the shortest time."""
+    ranked = rank_accounts(provider.accounts, session)
+    return min(ranked, key=lambda account: health.rests_until(account.label, model))
+
+
+def choose_account(provider: Provider, session: str, model: str, health: ProviderHealth, now: float) -> Provider:
+    """The one account for a request that is sent only once; the provider itself if it has no others."""
+    if not provider.accounts:
+        return provider
+    awake = list_awake_accounts(provider, session, model, health, now)
+    return awake[0] if awake else find_first_to_wake(provider, session, model, health)
+
+
+def target_account(target: Target, session: str, health: ProviderHealth, now: float) -> Target:
+    """The target with the account for a request that is sent only once."""
+    chosen = choose_account(target.provider, session, target.model, health, now)
+    return target if chosen is target.provider else replace(target, provider=chosen)
+
+
+def find_account(provider: Provider, name: str) -> Provider | None:
+    return next((account for account in provider.accounts if account.account == name), None)

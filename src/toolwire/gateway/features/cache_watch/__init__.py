@@ -1,0 +1,1 @@
+"""The prompt cache: what it should have given, and why it did not."""

@@ -1,0 +1,1 @@
+"""Prompts that cannot fit are refused early."""

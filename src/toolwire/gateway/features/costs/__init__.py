@@ -1,0 +1,1 @@
+"""What calls of providers have used and cost, kept in the store."""

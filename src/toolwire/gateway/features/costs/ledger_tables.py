@@ -1,0 +1,20 @@
+"""Opens the ledger of a store."""
+
+from __future__ import annotations
+
+from toolwire.gateway.features.costs.ledger import LedgerTables
+from toolwire.gateway.features.costs.ledger_sqlite import SqliteLedger
+from toolwire.gateway.store.sqlite import SqliteStore
+from toolwire.gateway.store.store import Store
+
+
+def open_ledger(store: Store | None) -> LedgerTables | None:
+    """The ledger in a store; None without one."""
+    if store is None:
+        return None
+    if isinstance(store, SqliteStore):
+        return SqliteLedger(store.worker)
+    from toolwire.gateway.features.costs.ledger_postgres import PostgresLedger  # noqa: PLC0415
+    from toolwire.gateway.store.postgres import PostgresStore  # noqa: PLC0415  asyncpg is an optional extra
+
+    return PostgresLedger(store.pool) if isinstance(store, PostgresStore) else None

@@ -1,0 +1,1 @@
+"""Images described by another model, for models that cannot see."""

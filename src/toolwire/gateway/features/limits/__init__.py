@@ -1,0 +1,1 @@
+"""Limits of requests, tokens and dollars, and the counters that hold them."""

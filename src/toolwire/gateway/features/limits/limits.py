@@ -1,0 +1,632 @@
+"""The limits of one configuration: which apply to a request, what it reserves of them, and what it has used.
+
+Who a request counts for comes from its key alone. Only `agent` is what the client says of itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache, partial
+from time import monotonic
+from typing import Literal, TypeAlias, final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolwire.core.codec import Codec, RateLimit
+from toolwire.core.ids import hex_digest
+from toolwire.core.ir import Failure, Usage
+from toolwire.core.json_values import replace_lone_halves
+from toolwire.core.method_cache import cache_method
+from toolwire.core.rate_limits import write_timestamp
+from toolwire.core.tokens import estimate_request_tokens, is_possible
+from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
+from toolwire.gateway.exchange.request_body import USUAL_KEYS, letters_of, list_members
+from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
+from toolwire.gateway.features.limits.reservations import Reservations
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.models.amounts import format_dollars, from_units
+from toolwire.gateway.models.prices import estimate_cost
+from toolwire.gateway.settings.config import Limit, Provider
+from toolwire.gateway.settings.limits import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, describe_amount
+from toolwire.gateway.store.store import StoreDown
+from toolwire.gateway.telemetry.call_prices import CallPricer
+from toolwire.gateway.telemetry.metrics import Metrics
+from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.policy.rules import matches_globs
+
+COUNTS_PER_DOLLAR = 1_000_000_000
+"""Counters count billionths of a dollar: the numbers of Redis scripts are exact only up to 2^53, so not finer ones."""
+MAX_RESERVED_OUTPUT = 4096
+"""Output tokens that a request reserves at most. Clients ask for as many as the model can give, and few use them."""
+DEFAULT_RESERVED_OUTPUT = 1024
+"""For requests that set no limit."""
+TOKEN_STEP = 64
+PRICE_SECONDS = 3600
+"""Estimates are rounded up to so many tokens, and priced once for so many seconds, so that they can be cached."""
+MAX_SETTLED = 2**48
+"""Providers can count nonsense, and counters have an end."""
+PARALLEL_RETRY_AFTER = 2.0
+"""Seconds. Nobody knows when a running request ends."""
+PARALLEL_SHOWN_SECONDS = 60.0
+"""How long the metrics show how many requests ran at the same time when one was last started."""
+STORE_RETRY_AFTER = 2.0
+MAX_WAIT = 60.0
+"""Seconds. A client that has to wait longer should tell its user instead of trying again."""
+MAX_QUIET_SECONDS = 3600.0
+"""A soft limit that is passed is logged once in its window, but at least so often."""
+USE_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith(("tokens", "dollars")))
+"""The amounts of a limit that a provider has to count."""
+INNER_OPERATIONS = frozenset({"describe_image"})
+"""Requests that the gateway makes itself while it serves one of a client: they use tokens, but are not requests."""
+_MAX_CACHED = 4096
+_MAX_GROUP = 100
+"""Characters of a group in the name of a counter; a longer one is a digest there."""
+_MAX_NOTED = 10_000
+_MAX_NUMBER_LENGTH = 64
+"""Bytes of a number in a request. No server takes a longer one."""
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
+
+Measure = Literal["requests", "tokens", "dollars", "parallel_requests"]
+
+
+class LimitRule(Struct, frozen=True, eq=False):
+    """One amount of a limit, for one group of requests."""
+
+    limit: Limit
+    field: str
+    """Its key in the file, such as `tokens_per_day`."""
+    measure: Measure
+    unit: Unit
+    counter: str
+    group: str
+    """The values of `per`, for people."""
+    maximum: int
+    """In the units of the counter."""
+    depends_on_target: bool
+    """Does it matter which provider and model are asked?"""
+    gauge: int
+    """Its cell in the metrics."""
+    hard_maximum: int
+    """The same as `maximum`, or -1 for a soft limit."""
+    find_used: Callable[[int, int], Awaitable[int | StoreDown]] | None = None
+    """Finds in the ledger what was used between two times; None if the ledger cannot say."""
+
+    @property
+    def needs_price(self) -> bool:
+        """Are models without a known price refused?"""
+        return self.measure == "dollars" and self.limit.on_unknown_price == "closed" and not self.limit.soft
+
+    @property
+    def is_closed(self) -> bool:
+        """Are requests refused while the counters cannot be reached?"""
+        default = "closed" if self.measure == "dollars" else "open"
+        return not self.limit.soft and (self.limit.on_store_down or default) == "closed"
+
+
+class RuleSet(Struct, frozen=True, eq=False):
+    """All rules that apply to a request."""
+
+    rules: tuple[LimitRule, ...]
+    counts_tokens: bool
+    counts_dollars: bool
+    counts_use: bool
+    plain_charges: tuple[Charge, ...] = ()
+    """The charges, if they are the same for every request: none of tokens and dollars."""
+    plain_amounts: tuple[int, ...] = ()
+    """What every request settles then."""
+
+
+Amounts: TypeAlias = Mapping[str, int]
+"""What a request will probably use, by measure, in the units of the counters."""
+
+
+@final
+class Reservation(Struct, eq=False, gc=False):
+    """What a running request holds of its limits."""
+
+    id: str
+    rules: RuleSet
+    limits: Limits
+    estimate: Amounts
+    first_call: int
+    """The calls of providers before this one are settled already."""
+    provider: Provider
+    model: str
+    size: int
+    """Bytes of the body that was judged."""
+
+    @property
+    def counts_use(self) -> bool:
+        return self.rules.counts_use
+
+    def settle(self, record: ExchangeRecord) -> None:
+        """The exchange has ended."""
+        self.limits.settle(record, self, requests=1)
+
+    def holds(self, rules: RuleSet, provider: Provider, model: str, size: int) -> bool:
+        """Is it enough for this request? Not if stored turns were added to it, or if it costs other prices."""
+        if self.rules is not rules or (rules.counts_use and size > self.size):
+            return False
+        return not rules.counts_dollars or (self.provider.name == provider.name and self.model == model)
+
+
+class Limits:
+    """The limits of one configuration, with the counters of the process."""
+
+    def __init__(
+        self,
+        limits: Sequence[Limit],
+        providers: Mapping[str, Provider],
+        reservations: Reservations,
+        metrics: Metrics,
+        log_event: Callable[..., None],
+        read_used: ReadUsed | None = None,
+    ) -> None:
+        self._limits, self._pricer = limits, CallPricer(providers)
+        self._reservations, self._metrics, self._log_event = reservations, metrics, log_event
+        self._read_used = read_used
+        self._find_rules = cache_method(self._build_rules, _MAX_CACHED)
+        self._estimate_cost = lru_cache(_MAX_CACHED)(_estimate_dollars)
+        self._rules_by_counters: dict[tuple[str, ...], RuleSet] = {}
+        """Requests with the same counters have the same rules, whichever provider they go to."""
+        self._warned_until: dict[str, float] = {}
+        """Counters of soft limits that were logged, and until when that is enough."""
+        self._unpriced_models: set[tuple[str, str]] = set()
+        """Models without a price that were logged."""
+
+    async def reserve(
+        self,
+        record: ExchangeRecord,
+        provider: Provider,
+        model: str,
+        codec: Codec,
+        body: bytes,
+        max_output: int | None = None,
+    ) -> Refusal | None:
+        """Reserve what a request to this provider will probably use. The record keeps it until the exchange ends. A
+        refusal if a limit does not allow it. The body is one of the codec's protocol; `max_output` is the most output
+        tokens that the operator allows."""
+        is_inner = record.operation in INNER_OPERATIONS
+        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
+        held = record.reservation
+        if type(held) is Reservation:
+            if held.holds(rules, provider, model, len(body)):
+                return None  # another attempt at the same provider, or at one with the same limits
+            self.settle(record, held, requests=0)
+        if not rules.counts_use:
+            return await self._hold(record, rules, _ONE_REQUEST, provider, model, len(body))
+        tokens = await run_by_size(len(body), partial(_estimate_tokens, codec, body, max_output))
+        found = self._estimate_use(record, rules, provider, model, tokens)
+        if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
+            return found
+        return await self._hold(record, rules, found, provider, model, len(body))
+
+    async def reserve_request(self, record: ExchangeRecord, provider: Provider, model: str) -> Refusal | None:
+        """The same for a request that uses nothing which limits count, except that it is one."""
+        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, False, False)
+        return await self._hold(record, rules, _ONE_REQUEST, provider, model, 0)
+
+    async def _hold(
+        self, record: ExchangeRecord, rules: RuleSet, estimate: Amounts, provider: Provider, model: str, size: int
+    ) -> Refusal | None:
+        if not rules.rules:
+            return None
+        charges = rules.plain_charges or _make_charges(rules.rules, estimate)
+        result = await self._reservations.reserve(charges)
+        if type(result) is StoreDown:
+            return self._refuse_unreachable(rules.rules, result)
+        id, reserved = result
+        self._note_states(rules.rules, charges, reserved)
+        if reserved.refused:
+            return self._refuse(rules.rules, charges, reserved, record.started_at)
+        first_call = len(record.call_usages)
+        record.reservation = Reservation(id, rules, self, estimate, first_call, provider, model, size)
+        return None
+
+    @staticmethod
+    def is_reserved(record: ExchangeRecord, provider: Provider, model: str, size: int) -> bool:
+        """Has the request, whose body has this size, reserved what it needs of this provider?"""
+        held = record.reservation
+        return (
+            type(held) is Reservation
+            and held.provider is provider
+            and held.model == model
+            and held.holds(held.rules, provider, model, size)
+        )
+
+    def settle(self, record: ExchangeRecord, reservation: Reservation, requests: int) -> None:
+        """Count what the exchange has used since its reservation."""
+        record.reservation = None
+        rules = reservation.rules
+        if rules.plain_charges and requests:
+            self._reservations.settle(reservation.id, rules.plain_amounts)
+            return
+        calls = record.call_usages[reservation.first_call :]
+        used = {"requests": requests, "parallel_requests": 0}
+        if rules.counts_tokens:
+            used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
+        if rules.counts_dollars:
+            used["dollars"] = self._count_cost(record, calls, reservation.estimate)
+        amounts = [min(used[rule.measure], MAX_SETTLED) for rule in rules.rules]
+        self._reservations.settle(reservation.id, tuple(amounts))
+
+    def refuse_uncounted(
+        self, record: ExchangeRecord, provider: Provider, model: str, uses_tokens: bool
+    ) -> Failure | None:
+        """A failure if a request that does not say what it costs could pass a limit. It may use any model if none is
+        given."""
+        values = {"key": record.key_name, "team": record.team, "agent": record.agent, "provider": provider.name}
+        if model:
+            values["model"] = model.lower()
+        fields = USE_FIELDS if uses_tokens else MONEY_FIELDS
+        for limit in self._limits:
+            is_for_request = all(_matches(value, _read_globs(limit, name)) for name, value in values.items())
+            counted = next((field for field in fields if getattr(limit, field) is not None), None)
+            if is_for_request and counted is not None and not limit.soft:
+                self._metrics.count_limit_refusal(limit.name, counted)
+                what = f"the limit `{limit.name}` cannot be applied to this endpoint, which does not say what it uses"
+                hint = "ask for single answers, or the operator for a key without limits in tokens and dollars"
+                return Failure("permission", f"{what}; {hint}", 403)
+        return None
+
+    # --- which limits apply ---
+
+    def _build_rules(
+        self, key: str, team: str, agent: str, provider: str, model: str, is_inner: bool, counts_use: bool = True
+    ) -> RuleSet:
+        # Some providers take the names of models in any case (Azure).
+        values = {"key": key, "team": team, "agent": agent, "provider": provider, "model": model.lower()}
+        rules: list[LimitRule] = []
+        for limit in self._limits:
+            if not all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS):
+                continue
+            group = ", ".join(values[name] for name in limit.per)
+            chosen = {"provider", "model"}.intersection(limit.per)
+            for field in AMOUNT_FIELDS:
+                rule = self._build_rule(limit, field, group, bool(limit.provider or limit.model or chosen))
+                if rule is None or (is_inner if rule.measure in _ONE_REQUEST else not counts_use):
+                    continue
+                if all(rule.counter != other.counter for other in rules):  # two limits may have one name
+                    rules.append(rule)
+        if len(self._rules_by_counters) >= _MAX_CACHED:
+            self._rules_by_counters.clear()
+        return self._rules_by_counters.setdefault(tuple(rule.counter for rule in rules), _make_rule_set(tuple(rules)))
+
+    def _build_rule(self, limit: Limit, field: str, group: str, depends_on_target: bool) -> LimitRule | None:
+        amount = getattr(limit, field)
+        if amount is None:
+            return None
+        measure, _, unit = field.partition("_per_")
+        maximum = count_dollars(Decimal(str(amount))) if measure == "dollars" else int(amount)
+        name = f"{limit.name}/{field}"
+        if group:
+            is_plain = len(group) <= _MAX_GROUP and group.isprintable()
+            name += f"/{group if is_plain else hex_digest(group, 32)}"
+        gauge = self._metrics.add_limit(limit.name, field, group, amount)
+        hard = -1 if limit.soft else maximum
+        find_used = None
+        if self._read_used is not None and measure in LEDGER_NUMBERS and unit in LEDGER_UNITS:
+            find_used = partial(_sum_used, self._read_used, limit, group, measure)
+        return LimitRule(
+            limit,
+            field,
+            measure,  # type: ignore[arg-type]
+            unit or "none",  # type: ignore[arg-type]
+            name,
+            group,
+            maximum,
+            depends_on_target,
+            gauge,
+            hard,
+            find_used,
+        )
+
+    # --- estimates and counts ---
+
+    def _estimate_use(
+        self, record: ExchangeRecord, rules: RuleSet, provider: Provider, model: str, estimated: tuple[int, int]
+    ) -> Amounts | Refusal:
+        input_tokens, output_tokens = estimated
+        tokens = input_tokens + output_tokens
+        if not rules.counts_dollars:
+            return {"requests": 1, "parallel_requests": 1, "tokens": tokens}
+        # Rounded, so that the same small requests need not be priced again and again.
+        input_tokens, output_tokens = _round_up(input_tokens), _round_up(output_tokens)
+        hour = record.started_at // PRICE_SECONDS * PRICE_SECONDS
+        cost = self._estimate_cost(provider, model, input_tokens, output_tokens, hour)
+        if cost is None:
+            closed = next((rule for rule in rules.rules if rule.needs_price), None)
+            if closed is not None:
+                self._metrics.count_limit_refusal(closed.limit.name, closed.field)
+                return _refuse_unpriced(closed, provider, model)
+            self._note_unpriced(provider.name, model)
+        return {"requests": 1, "parallel_requests": 1, "tokens": tokens, "dollars": cost or 0}
+
+    def _count_cost(self, record: ExchangeRecord, calls: Sequence[CallUsage], estimate: Amounts) -> int:
+        return sum(self._count_call_cost(call, record.started_at, estimate["dollars"]) for call in calls)
+
+    def _count_call_cost(self, call: CallUsage, at: float, estimated: int) -> int:
+        # A gateway that does not look up costs otherwise ([costs]) does it here.
+        cost = self._find_cost(call, call.usage, at) if call.cost is None else call.cost
+        cost = cost if call.usage is None or is_possible(call.usage) else None
+        if cost is None and call.usage is not None and not estimated:
+            self._note_unpriced(call.provider, call.model)
+        # If it is not known, nobody has said what was used, or it is so much that it cannot be.
+        told = estimated if cost is None else count_dollars(cost)
+        return told if call.least is None else max(told, count_dollars(self._find_cost(call, call.least, at)))
+
+    def _find_cost(self, call: CallUsage, usage: Usage | None, at: float) -> Decimal | None:
+        priced = CallUsage(call.provider, call.model, usage=usage)
+        self._pricer.price_call(priced, at)
+        return priced.cost
+
+    # --- refusals ---
+
+    def _refuse(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved, now: float) -> Refusal:
+        refused = [(rules[index], charges[index].amount, reserved.states[index]) for index in reserved.refused]
+        for rule, _, _ in refused:
+            self._metrics.count_limit_refusal(rule.limit.name, rule.field)
+        # The client has to wait for the one that opens last.
+        rule, amount, state = max(refused, key=lambda row: (row[1] > row[0].maximum, _wait_seconds(row[0], row[2])))
+        is_too_large = amount > rule.maximum
+        wait = None if is_too_large else _wait_seconds(rule, state)
+        message = _describe_refusal(rule, amount, state, now)
+        return Refusal(
+            Failure("rate", message, 429, retry_after=wait),
+            tuple(_rate_limit(rule, state) for rule, _, state in refused if rule.measure in ("requests", "tokens")),
+            can_retry=wait is not None and wait <= MAX_WAIT,
+            depends_on_target=all(rule.depends_on_target for rule, _, _ in refused),
+        )
+
+    def _refuse_unreachable(self, rules: Sequence[LimitRule], down: StoreDown) -> Refusal | None:
+        closed = next((rule for rule in rules if rule.is_closed or (down.is_busy and not rule.limit.soft)), None)
+        if closed is None:
+            return None
+        self._metrics.count_limit_refusal(closed.limit.name, closed.field)
+        why = "its counters are busy" if down.is_busy else "its counters cannot be reached"
+        what = f"the limit `{closed.limit.name}` cannot be checked, because {why}"
+        failure = Failure("overloaded", f"{what}; try again in a moment", 503, retry_after=STORE_RETRY_AFTER)
+        return Refusal(failure)
+
+    # --- logs and metrics ---
+
+    def _note_states(self, rules: Sequence[LimitRule], charges: Sequence[Charge], reserved: Reserved) -> None:
+        gauges, ends, now = self._metrics.values, self._metrics.limit_ends, monotonic()
+        for rule, charge, state in zip(rules, charges, reserved.states, strict=True):
+            taken = state.taken + (0 if reserved.refused else charge.amount)
+            gauges[rule.gauge] = taken / COUNTS_PER_DOLLAR if rule.measure == "dollars" else taken
+            ends[rule.gauge] = now + (PARALLEL_SHOWN_SECONDS if rule.unit == "none" else state.opens_after)
+            if taken > rule.maximum and rule.limit.soft:
+                self._warn_soft(rule, taken, state)
+
+    def _warn_soft(self, rule: LimitRule, taken: int, state: CounterState) -> None:
+        self._metrics.count_limit_warning(rule.limit.name, rule.field)
+        now = monotonic()
+        if now >= self._warned_until.get(rule.counter, 0.0):
+            if len(self._warned_until) >= _MAX_NOTED:
+                self._warned_until.clear()
+            self._warned_until[rule.counter] = now + min(state.opens_after, MAX_QUIET_SECONDS)
+            what = f"the soft limit {_describe_limit(rule)} is passed: {_describe_use(rule, taken)}"
+            self._log_event(
+                "limit_passed", level="warn", limit=rule.limit.name, amount=rule.field, group=rule.group, message=what
+            )
+
+    def _note_unpriced(self, provider: str, model: str) -> None:
+        if (provider, model) in self._unpriced_models:
+            return
+        if len(self._unpriced_models) >= _MAX_NOTED:
+            self._unpriced_models.clear()
+        self._unpriced_models.add((provider, model))
+        what = f"no price is known for `{provider}/{model}`, so limits in dollars do not count it"
+        hint = 'add [models.NAME.facts.prices], or remove on_unknown_price = "open" from the limit'
+        self._log_event("limit_unpriced", level="warn", provider=provider, model=model, message=what, hint=hint)
+
+
+_ONE_REQUEST: Amounts = {"requests": 1, "parallel_requests": 1}
+
+
+def _make_rule_set(rules: tuple[LimitRule, ...]) -> RuleSet:
+    measures = {rule.measure for rule in rules}
+    if measures <= _ONE_REQUEST.keys():
+        amounts = tuple(int(rule.measure == "requests") for rule in rules)
+        return RuleSet(rules, False, False, False, _make_charges(rules, _ONE_REQUEST), amounts)
+    return RuleSet(rules, "tokens" in measures, "dollars" in measures, True)
+
+
+def _make_charges(rules: tuple[LimitRule, ...], amounts: Amounts) -> tuple[Charge, ...]:
+    return tuple(
+        [Charge(rule.counter, rule.unit, amounts[rule.measure], rule.hard_maximum, rule.find_used) for rule in rules]
+    )
+
+
+LEDGER_NUMBERS: Mapping[str, tuple[str, ...]] = {"tokens": ("input", "output"), "dollars": ("cost",)}
+"""What of the ledger's sums each measure counts."""
+LEDGER_UNITS = frozenset({"hour", "day", "month"})
+"""The windows that begin with an hour, as the sums of the ledger do."""
+
+
+async def _sum_used(
+    read_used: ReadUsed, limit: Limit, group: str, measure: str, start: int, end: int
+) -> int | StoreDown:
+    """What the calls in the ledger have used of a limit, in the units of its counter. Calls of unknown usage are not in
+    it."""
+    sums = await read_used(SELECTORS, start, end)
+    if isinstance(sums, StoreDown):
+        return sums
+    total = 0
+    for one in sums:
+        values = dict(zip(SELECTORS, map(str, one.group), strict=True))
+        values["model"] = values["model"].lower()
+        is_selected = all(_matches(values[name], _read_globs(limit, name)) for name in SELECTORS)
+        if is_selected and ", ".join(values[name] for name in limit.per) == group:
+            total += sum(getattr(one, number) for number in LEDGER_NUMBERS[measure])
+    return min(count_dollars(from_units(total)) if measure == "dollars" else total, MAX_SETTLED)
+
+
+def _read_globs(limit: Limit, selector: str) -> tuple[str, ...]:
+    globs: tuple[str, ...] = getattr(limit, selector)
+    return tuple(glob.lower() for glob in globs) if selector == "model" else globs
+
+
+def _matches(value: str, globs: tuple[str, ...]) -> bool:
+    return not globs or (bool(value) and matches_globs(value, globs))
+
+
+# --- amounts ---
+
+
+def _round_up(tokens: int) -> int:
+    return -(-tokens // TOKEN_STEP) * TOKEN_STEP
+
+
+def _estimate_dollars(provider: Provider, model: str, input_tokens: int, output_tokens: int, at: float) -> int | None:
+    """In the units of the counters; None if no price is known."""
+    if provider.embedded:
+        return 0
+    cost = estimate_cost(provider, model, input_tokens, output_tokens, at)
+    return None if cost is None else count_dollars(cost)
+
+
+def count_dollars(amount: Decimal | None) -> int:
+    """In the units of the counters, rounded up. What is not known is not counted."""
+    return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
+
+
+def _estimate_tokens(codec: Codec, body: bytes, max_output: int | None) -> tuple[int, int]:
+    """The tokens that a request sends, and those that it will probably get."""
+    return estimate_request_tokens(codec, body), estimate_output(codec, body, max_output)
+
+
+class _OutputKeys(Struct, frozen=True):
+    """Keys of a protocol, by their letters: some servers take them in any case."""
+
+    limits: frozenset[str]
+    counts: frozenset[str]
+    settings: frozenset[str]
+    others: frozenset[str]
+    """Usual keys that are none of them."""
+
+
+@lru_cache(_MAX_CACHED)
+def _find_output_keys(codec: Codec) -> _OutputKeys:
+    http = codec.http
+    names = (http.output_limit_keys, http.answer_count_keys, http.settings_keys)
+    limits, counts, settings = (frozenset(map(letters_of, row)) for row in names)
+    others = frozenset(name for name in USUAL_KEYS if letters_of(name) not in limits | counts | settings)
+    return _OutputKeys(limits, counts, settings, others)
+
+
+def estimate_output(codec: Codec, body: bytes, max_output: int | None = None) -> int:
+    """How many output tokens a request will probably get: in each of its answers as many as it allows itself, and the
+    operator allows it. Where it says that in two ways the higher one counts, because servers differ in which they
+    take."""
+    keys = _find_output_keys(codec)
+    limit, answers = 0.0, 1
+    for name, value in _list_settings(body, keys):
+        letters = letters_of(name)
+        if letters in keys.limits:
+            limit = max(limit, _read_limit(value))
+        elif letters in keys.counts:
+            answers *= _count_answers(value)
+    limit = limit or (DEFAULT_RESERVED_OUTPUT if max_output is None else max_output)
+    each = math.ceil(min(limit, MAX_RESERVED_OUTPUT, math.inf if max_output is None else max_output))
+    return int(min(each * answers, MAX_SETTLED))
+
+
+def _list_settings(body: bytes, keys: _OutputKeys) -> list[tuple[str, Raw]]:
+    """The members of a request that may be such keys."""
+    try:
+        fields = _decode_fields(body)
+        found = [(name, fields[name]) for name in fields.keys() - keys.others]
+        if not keys.settings:
+            return found
+        holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
+        return [member for value in holders for member in list_members(value)]
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        mended = replace_lone_halves(body)  # as the translation does
+        return [] if mended is None else _list_settings(mended.encode(), keys)
+
+
+def _read_limit(value: Raw) -> float:
+    """A limit as the most lenient server may read it: 0 for null, and infinity for what does not limit anything."""
+    number = _read_number(value)
+    if number is None:
+        return 0.0
+    return number if number > 0 else math.inf
+
+
+def _count_answers(value: Raw) -> int:
+    """The answers that a number asks for, or a list of prompts. Whatever else it is, every provider refuses it."""
+    if bytes(value).startswith(b"["):
+        return max(1, sum(bytes(item).startswith((b'"', b"[")) for item in _decode_items(value)))
+    number = _read_number(value)
+    return math.ceil(number) if number is not None and 1 <= number < math.inf else 1
+
+
+def _read_number(value: Raw) -> float | None:
+    """A number, also if it is written as a text; None for null, NaN for anything else."""
+    text = bytes(value)
+    try:
+        number = msgspec.json.decode(text) if len(text) <= _MAX_NUMBER_LENGTH else math.nan
+        number = float(number) if isinstance(number, str) else number
+    except ValueError:  # also those of msgspec
+        return math.nan
+    if number is None:
+        return None
+    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else math.nan
+
+
+def _count_call_tokens(call: CallUsage, estimated: int) -> int:
+    usage, least = call.usage, call.least
+    told = usage.input + usage.output if usage is not None and is_possible(usage) else estimated
+    return max(told, 0 if least is None else least.input + least.output)
+
+
+# --- texts ---
+
+
+def _wait_seconds(rule: LimitRule, state: CounterState) -> float:
+    return PARALLEL_RETRY_AFTER if rule.unit == "none" else math.ceil(max(1.0, state.opens_after))
+
+
+def _file_amount(rule: LimitRule, amount: int) -> float:
+    return amount / COUNTS_PER_DOLLAR if rule.measure == "dollars" else float(amount)
+
+
+def _describe_limit(rule: LimitRule) -> str:
+    of_group = f" for `{rule.group}`" if rule.group else ""
+    return f"`{rule.limit.name}`{of_group}, {describe_amount(rule.field, _file_amount(rule, rule.maximum))},"
+
+
+def _describe_use(rule: LimitRule, amount: int) -> str:
+    if rule.measure == "dollars":
+        return format_dollars(Decimal(amount) / COUNTS_PER_DOLLAR)
+    return f"{amount:,} {rule.measure.replace('_', ' ')}"
+
+
+def _describe_refusal(rule: LimitRule, amount: int, state: CounterState, now: float) -> str:
+    limit = _describe_limit(rule)
+    needs = _describe_use(rule, amount)
+    if amount > rule.maximum:
+        return f"this request alone needs about {needs}, more than the limit {limit} allows; make it smaller"
+    if rule.unit == "none":
+        return f"the limit {limit} is reached; it opens when one of these requests ends"
+    opens = write_timestamp(now + state.opens_after)
+    used = _describe_use(rule, state.taken)
+    more = f"; this request needs about {needs} more" if rule.measure != "requests" else ""
+    return f"the limit {limit} is reached: {used} are used or reserved{more}. It opens at {opens}"
+
+
+def _rate_limit(rule: LimitRule, state: CounterState) -> RateLimit:
+    return RateLimit(rule.measure, rule.maximum, max(0, rule.maximum - state.taken), state.opens_after)
+
+
+def _refuse_unpriced(rule: LimitRule, provider: Provider, model: str) -> Refusal:
+    what = f"no price is known for `{provider.name}/{model}`, and the limit `{rule.limit.name}` refuses such models"
+    hint = "the operator of this gateway can add its prices ([models.NAME.facts.prices]), or set on_unknown_price"
+    failure = Failure("permission", f"{what}; {hint}", 403)
+    return Refusal(failure, can_retry=False, depends_on_target=True)

@@ -1,0 +1,1 @@
+"""Objects that providers store for their accounts, and which key has created them."""

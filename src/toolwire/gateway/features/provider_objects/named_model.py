@@ -1,0 +1,211 @@
+"""The model that a forwarded request names: in its body, in a multipart form, or in its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from toolwire.core.ir import Failure
+from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
+from toolwire.gateway.exchange.gateway_request import PassthroughMatch
+from toolwire.gateway.exchange.request_body import (
+    MAX_VALUES,
+    CheckedKeys,
+    find_steering_fields,
+    has_repeated_key,
+    has_too_many_values,
+    letters_of,
+    peek_body,
+    refuse_keys,
+    replace_model,
+)
+from toolwire.gateway.settings.config import ClientKey
+
+JSON_TYPE = "application/json"
+"""Sent with every JSON body: another charset would make other keys of the same bytes."""
+
+
+class NamedModel(Struct, frozen=True, kw_only=True):
+    """The model of a request and the body that names it."""
+
+    name: str = ""
+    place: Literal["", "body", "form", "path"] = ""
+    body: bytes = b""
+    content_type: str = JSON_TYPE
+    keys: CheckedKeys = CheckedKeys()
+    value_span: tuple[int, int] = (0, 0)
+    """Where a form has the name."""
+
+    def refuse_steering(self, key: ClientKey | None, has_policy: bool) -> Failure | None:
+        return refuse_keys(self.keys, key, has_policy)
+
+    def rewrite_body(self, model: str) -> bytes:
+        """The body with the provider's name of the model."""
+        if not self.name or self.name == model:
+            return self.body
+        if self.place == "body":
+            return replace_model(self.body, model)
+        if self.place == "form":
+            start, end = self.value_span
+            return self.body[:start] + model.encode() + self.body[end:]
+        return _rename_in_body(self.body, model)
+
+
+def read_named_model(match: PassthroughMatch, content_type: str, body: bytes) -> NamedModel | Failure:
+    """The model that a request names, "" if it names none. A failure if that is not certain."""
+    place = match.endpoint.model_place
+    kind = content_type.partition(";")[0].strip().lower()
+    if not place:
+        return NamedModel(body=body, content_type=JSON_TYPE if "json" in kind or not kind else content_type)
+    if place == "form" and kind == "multipart/form-data":
+        return _read_form(content_type, body)
+    if has_too_many_values(body):
+        return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
+    peek = peek_body(body)
+    if peek is None:
+        return Failure("invalid", "the body must be a JSON object, with a string as `model`", 400)
+    if peek.keys.problem:
+        return Failure("invalid", peek.keys.problem, 400, "", peek.keys.key)
+    if place != "path":
+        return NamedModel(name=peek.model, place="body", body=body, keys=peek.keys)
+    models = _models_in_body(body)
+    if models and has_repeated_key(body):
+        return Failure("invalid", "an object in the body has a key twice, and servers differ in which they take", 400)
+    different = next((name for name in models if _strip_collection(name) != match.model), None)
+    if different is not None:
+        what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
+        return Failure("invalid", what, 400, "", "model")
+    return NamedModel(name=match.model, place="path", body=body, keys=peek.keys)
+
+
+# --- a model in the path, and again in the body (Gemini) ---
+
+
+def _strip_collection(name: str) -> str:
+    return (
+        name.rpartition("/models/")[2]
+        if name.startswith(("publishers/", "projects/"))
+        else name.removeprefix("models/")
+    )
+
+
+def _decode_object(body: bytes) -> Object:
+    try:
+        return expect_object(decode(body), None)
+    except Malformed:
+        return {}
+
+
+def _objects_with_model(body: Object) -> Iterator[Object]:
+    requests = body.get("requests")
+    inner = requests if isinstance(requests, list) else (requests,)  # Google takes one object for a list of one
+    for node in (body, *inner):
+        if isinstance(node, dict) and "model" in node:
+            yield node
+
+
+def _models_in_body(body: bytes) -> list[str]:
+    """The models that the body names, for itself and for each of its `requests`."""
+    if b"model" not in body and b"\\u" not in body:
+        return []
+    return [str(node["model"]) for node in _objects_with_model(_decode_object(body))]
+
+
+def _rename_in_body(body: bytes, model: str) -> bytes:
+    if not _models_in_body(body):
+        return body
+    whole = _decode_object(body)
+    for node in _objects_with_model(whole):
+        node["model"] = f"models/{model}" if str(node["model"]).startswith("models/") else model
+    return encode(whole)
+
+
+# --- a model in a multipart form ---
+
+_BOUNDARY = re.compile(
+    r"""multipart/form-data\s*;\s*boundary=(?:"([^"\\\s]{1,70})"|([^";,\\\s]{1,70}))\s*""", re.IGNORECASE
+)
+_DISPOSITION = re.compile(
+    rb'form-data\s*;\s*name="([^"\\\r\n]*)"(?:\s*;\s*filename="[^"\r\n]*")?(?:\s*;\s*filename\*=[^;"\r\n]*)?',
+    re.IGNORECASE,
+)
+NOT_A_FORM = "the body is not the multipart form that its content-type says, or it could be read in more than one way"
+
+
+def read_form_names(content_type: str, body: bytes) -> list[str] | None:
+    """The names of all fields of a multipart form; None if it could be read in more than one way."""
+    names = [name for name, _, _ in _read_parts(body, content_type)]
+    return [name.decode("utf-8", "replace") for name in names if name is not None] if None not in names else None
+
+
+def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
+    spans: list[tuple[int, int]] = []
+    names: list[str] = []
+    for name, start, end in _read_parts(body, content_type):
+        if name is None:
+            return Failure("invalid", NOT_A_FORM, 400)
+        names.append(name.decode("utf-8", "replace"))
+        if letters_of(names[-1]) == "model":
+            if name != b"model" or spans:
+                return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
+            spans.append((start, end))
+    if not spans:
+        return NamedModel(place="form", body=body, content_type=content_type, keys=find_steering_fields(names))
+    start, end = spans[0]
+    try:
+        name_of_model = body[start:end].decode()
+    except UnicodeDecodeError:
+        return Failure("invalid", "`model` must be text", 400, "", "model")
+    keys = find_steering_fields(names)
+    return NamedModel(
+        name=name_of_model, place="form", body=body, content_type=content_type, keys=keys, value_span=spans[0]
+    )
+
+
+def _read_parts(body: bytes, content_type: str) -> Iterator[tuple[bytes | None, int, int]]:
+    """The name and the span of each part; None as a name if the form is not exactly one."""
+    boundary = _BOUNDARY.fullmatch(content_type.strip())
+    delimiter = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1") if boundary is not None else b""
+    # The first delimiter has no line break before it.
+    if not delimiter or not body.startswith(delimiter[2:] + b"\r\n"):
+        yield None, 0, 0
+        return
+    at = len(delimiter)
+    while True:
+        head_end = body.find(b"\r\n\r\n", at - 2)
+        next_at = body.find(delimiter, at)
+        if head_end < 0 or next_at < head_end + 4:
+            yield None, 0, 0
+            return
+        yield _part_name(body[at:head_end]), head_end + 4, next_at
+        after = body[next_at + len(delimiter) : next_at + len(delimiter) + 2]
+        at = next_at + len(delimiter) + 2
+        if after == b"--" and body[at:] in (b"", b"\r\n"):
+            return
+        if after != b"\r\n":
+            yield None, 0, 0
+            return
+
+
+def _part_name(head: bytes) -> bytes | None:
+    """The name of a part from its headers, if there is no doubt about it."""
+    names: list[bytes] = []
+    for line in head.split(b"\r\n"):
+        header, colon, value = line.partition(b":")
+        if not line or not colon or b"\n" in line or b"\r" in line or header != header.strip():
+            return None
+        lower = header.lower()
+        if lower == b"content-disposition":
+            found = _DISPOSITION.fullmatch(value.strip())
+            if found is None:
+                return None
+            names.append(found[1])
+        elif lower == b"content-transfer-encoding":
+            if value.strip().lower() not in (b"binary", b"8bit", b"7bit"):
+                return None
+        elif lower not in (b"content-type", b"content-length"):
+            return None
+    return names[0] if len(names) == 1 else None

@@ -1,0 +1,418 @@
+"""Objects that providers store for their accounts (files, batches, vector stores …), and which key has created them.
+
+All client keys share a provider's account, so the provider cannot tell their objects apart. The gateway notes in its
+store who created an object, and lets nobody else reach or use it. If a provider has several accounts, it also notes
+which of them has the object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from toolwire.core.ir import Failure
+from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
+from toolwire.gateway.exchange.request_body import has_repeated_key, letters_of
+from toolwire.gateway.features.accounts.accounts import choose_account, find_account, rank_accounts
+from toolwire.gateway.features.provider_objects.answer_objects import WatchedResponse
+from toolwire.gateway.features.provider_objects.named_model import NOT_A_FORM, read_form_names
+from toolwire.gateway.features.provider_objects.upload_sessions import UPLOAD_PREFIX, UploadSessions
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target
+from toolwire.gateway.store.repository import OBJECT, StateRepository, owner_of, store_unavailable_failure
+from toolwire.gateway.store.store import Entry, StoreDown
+
+SHARING_HINT = "the operator can share all objects among all keys with `shared_objects = true` in [server]"
+
+
+class References(Struct, frozen=True):
+    """Objects that a request names. A container may have been made by another provider of the conversation."""
+
+    objects: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    """Answers that the provider holds, to continue from."""
+
+
+class ProviderObjects:
+    """Who has created which object. Names are those that the provider gives: `file-abc`, or `files/abc` (Gemini)."""
+
+    def __init__(self, repository: StateRepository, runtime: Runtime) -> None:
+        self._repository = repository
+        server = runtime.config.server
+        self._has_guard = server.needs_keys and not server.shared_objects
+        self.uploads = UploadSessions(runtime, repository)
+
+    def guards(self, provider: Provider) -> bool:
+        """Do keys share this provider's account? With `forward_auth` each client uses its own."""
+        return self._has_guard and not provider.forward_auth and not provider.embedded
+
+    def notes(self, provider: Provider) -> bool:
+        """Is it noted who has created the objects of this provider, and in which account?"""
+        return self.guards(provider) or (bool(provider.account) and self._repository.is_enabled)
+
+    async def refuse_endpoint(
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider
+    ) -> Failure | None:
+        """Why a key may not use an endpoint for objects; None if it may."""
+        endpoint = match.endpoint
+        if not endpoint.objects or not self.guards(provider):
+            return None
+        what = "" if self._repository.is_enabled else "the gateway has no store to note who created what ([store])"
+        if endpoint.objects == "list":
+            what = "the list shows what all keys of this gateway have stored in the provider's account"
+        elif endpoint.reads_files:
+            what = "it runs requests from a file, and these can use objects of other keys"
+        if what:
+            return Failure("permission", f"{endpoint.path} is closed: {what}; {SHARING_HINT}", 403)
+        if endpoint.objects == "use":
+            names = object_names(call, match)
+            owners = await self._find_owners(provider, names)
+            if isinstance(owners, Failure):
+                return owners
+            if owner_of(call.caller.key) not in owners.values():
+                what = f"this key has not created `{names[0][:200]}` through this gateway; {SHARING_HINT}"
+                return Failure("not_found", what, 404)
+        down = await self._repository.check_reachable()
+        return store_unavailable_failure(down) if isinstance(down, StoreDown) else None
+
+    async def refuse_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> Failure | None:
+        """Why a request may not use the objects that it names; None if it may. Then it is bound to the accounts that
+        have them."""
+        guarded = [target.provider for target in targets if self.guards(target.provider)]
+        pools = [target.provider for target in targets if target.provider.accounts]
+        if not guarded and not pools:
+            return None
+        http, find = call.client_codec.http, call.body.find
+        present = [marker for marker in http.object_markers if find(marker) >= 0]
+        for marker in http.creation_markers:
+            if marker in present or (marker not in http.object_markers and find(marker) >= 0):
+                call.watch_objects = partial(self._watch_response, call)
+        if not present and not _has_escaped_letter(call.body):
+            return None
+        found = await run_by_size(len(call.body), lambda: read_references(call.body))
+        if isinstance(found, Failure):
+            return found if guarded else None
+        for provider in dict.fromkeys(guarded):
+            refused = await self._refuse_names(call, provider, found, is_first=provider is targets[0].provider)
+            if refused is not None:
+                return refused
+        for provider in dict.fromkeys(pools):
+            account = await self._find_account(provider, found.objects + found.containers + found.turns)
+            if account is not None:
+                call.pinned_accounts = {**call.pinned_accounts, provider.name: account.account}
+        return None
+
+    async def refuse_translated(self, call: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
+        """The same for a body that was written for the provider: a URL of the client can be the name of an object
+        there, where objects have names."""
+        http = upstream.codec.http
+        if not http.objects_have_names or not self.guards(upstream.provider):
+            return None
+        if not any(body.find(marker) >= 0 for marker in http.object_markers):
+            return None
+        found = await run_by_size(len(body), lambda: read_references(body, is_translated=True))
+        if isinstance(found, Failure):
+            return found
+        return await self._refuse_names(call, upstream.provider, found, is_first=True)
+
+    async def refuse_body(
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
+    ) -> Failure | None:
+        """The same for the body of a forwarded request."""
+        if not body or not self.guards(provider):
+            return None
+        if content_type.lower().startswith("multipart/form-data"):
+            return _refuse_form(content_type, body)
+        if match.path.startswith(UPLOAD_PREFIX):
+            return None  # the bytes of a file
+        found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
+        if isinstance(found, Failure):
+            return found
+        return await self._refuse_names(call, provider, found, is_first=True)
+
+    async def _refuse_names(
+        self, call: GatewayRequest, provider: Provider, found: References, is_first: bool
+    ) -> Failure | None:
+        names = found.objects + found.containers + found.turns
+        if not names:
+            return None
+        owners: Mapping[str, str] | Failure = {}
+        if self._repository.is_enabled:
+            owners = await self._find_owners(provider, names)
+            if found.containers and not isinstance(owners, Failure):
+                owners = await self._add_container_owners(call, found.containers, owners)
+        if isinstance(owners, Failure):
+            return owners
+        owner = owner_of(call.caller.key)
+        # Ids mean nothing to other providers, so at fallbacks an unknown one is not refused.
+        unknown = set(names) - owners.keys() if is_first else set()
+        foreign = [name for name in names if name in unknown or owners.get(name, owner) != owner]
+        if not foreign:
+            return None
+        if foreign[0] in found.turns:
+            what = f"`{foreign[0][:200]}` is not an answer that this key got through this gateway"
+            hint = "send the whole conversation"
+            return Failure("invalid", f"{what}; {hint}", 400, "previous_response_not_found")
+        what = f"this key has not created `{foreign[0][:200]}` through this gateway"
+        return Failure("permission", f"{what}; {SHARING_HINT}", 403)
+
+    async def _add_container_owners(
+        self, call: GatewayRequest, names: tuple[str, ...], owners: Mapping[str, str]
+    ) -> Mapping[str, str] | Failure:
+        """Owners at all providers: a conversation that has changed its provider still names the container."""
+        for provider in call.runtime.config.providers.values():
+            more = await self._find_owners(provider, names)
+            if isinstance(more, Failure):
+                return more
+            owners = {**more, **owners}
+        return owners
+
+    async def _find_owners(self, provider: Provider, names: tuple[str, ...]) -> Mapping[str, str] | Failure:
+        entries = await self._repository.get("", OBJECT, [_entry_id(provider, name) for name in names])
+        if isinstance(entries, StoreDown):
+            return store_unavailable_failure(entries)
+        await self._repository.extend_expiring("", OBJECT, [(entry.id, entry.expires) for entry in entries])
+        owners = {entry.id: _read_note(entry)[0] for entry in entries}
+        return {name: owners[id] for name in names if (id := _entry_id(provider, name)) in owners}
+
+    # --- accounts ---
+
+    async def choose_account(
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
+    ) -> Provider:
+        """The account for a forwarded request: the one that has the objects which it names. For other objects all
+        requests of one client go to the same account; what needs no objects is spread over all."""
+        if not provider.accounts:
+            return provider
+        names = object_names(call, match)
+        if body and "json" in content_type:
+            found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
+            names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
+        account = await self._find_account(provider, names) if names else None
+        if account is not None:
+            return account
+        if match.endpoint.objects or names:
+            return rank_accounts(provider.accounts, owner_of(call.caller.key))[0]
+        health, seed = call.runtime.health, call.record.request_id
+        return choose_account(provider, seed, call.record.model, health, call.clock())
+
+    async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
+        """The account that has one of these objects, as far as that was noted."""
+        entries = await self._repository.get("", OBJECT, [_entry_id(provider, name) for name in names])
+        noted = [_read_note(entry)[1] for entry in entries] if not isinstance(entries, StoreDown) else []
+        accounts = (find_account(provider, name) for name in noted if name)
+        return next((account for account in accounts if account is not None), None)
+
+    async def note_created(
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, data: bytes
+    ) -> Failure | None:
+        """Note who created the objects that a response names."""
+        return await self._note_owner(call, provider, created_names(call, match, data))
+
+    def _watch_response(self, call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> UpstreamResponse:
+        """The answer of a provider, with a look at the objects that it creates. Clients of other protocols cannot see
+        their ids."""
+        provider = upstream.provider
+        is_seen = upstream.codec.name == call.client_codec.name and self.notes(provider)
+        if not is_seen or not self._repository.is_enabled:
+            return response
+
+        async def note_names(names: tuple[str, ...]) -> None:
+            # The answer is paid for: if the store is down, the client gets it, and the objects belong to nobody.
+            await self._note_owner(call, provider, names)
+
+        return WatchedResponse(response, upstream.codec.http, note_names)
+
+    async def _note_owner(self, call: GatewayRequest, provider: Provider, names: tuple[str, ...]) -> Failure | None:
+        owners = await self._find_owners(provider, names)
+        if isinstance(owners, Failure):
+            return owners
+        note = _write_note(owner_of(call.caller.key), provider.account)
+        new = [name for name in names if name not in owners]  # what has an owner keeps it
+        entries = [Entry(owner="", kind=OBJECT, id=_entry_id(provider, name), body=note) for name in new]
+        result = await self._repository.put(*entries) if entries else True
+        return store_unavailable_failure(result) if isinstance(result, StoreDown) else None
+
+    async def note_deleted(self, call: GatewayRequest, match: PassthroughMatch, provider: Provider) -> None:
+        if len(match.ids) == 1 and match.path.endswith(match.ids[0]):
+            names = object_names(call, match)
+            await self._repository.delete("", OBJECT, *(_entry_id(provider, name) for name in names))
+
+
+def _entry_id(provider: Provider, name: str) -> str:
+    return f"{provider.name}/{name}"
+
+
+def _write_note(owner: str, account: str) -> bytes:
+    """What is stored about an object: who has created it, and in which account if there are several."""
+    return f"{owner}\n{account}".encode() if account else owner.encode()
+
+
+def _read_note(entry: Entry) -> tuple[str, str]:
+    """The owner of an object, and its account."""
+    owner, _, account = entry.body.decode().partition("\n")
+    return owner, account
+
+
+# --- names in paths and responses ---
+
+_RESOURCE = re.compile(r"(?:/upload|/download)?/v[0-9][a-z0-9]*/(.+?)(?::[A-Za-z]+)?")
+
+
+def object_names(call: GatewayRequest, match: PassthroughMatch) -> tuple[str, ...]:
+    """The object that a path is about and, with names, the one that it belongs to."""
+    if not call.client_codec.http.objects_have_names:
+        return match.ids[:1]
+    resource = _RESOURCE.fullmatch(match.path)
+    name = resource[1] if resource is not None else match.path
+    return tuple(dict.fromkeys((name, "/".join(name.split("/")[:2]))))
+
+
+def created_names(call: GatewayRequest, match: PassthroughMatch, data: bytes) -> tuple[str, ...]:
+    """The objects that the response to a request has created. Only keys that the provider fills in are read."""
+    try:
+        body = decode(data)
+    except Malformed:
+        return ()
+    if not isinstance(body, dict):
+        return ()
+    file = body.get("file")
+    if not call.client_codec.http.objects_have_names:
+        found = [body.get(key) for key in ("id", "output_file_id", "error_file_id", "thread_id")]
+        found += [file.get("id")] if isinstance(file, dict) else []
+        return tuple(name for name in found if isinstance(name, str) and name)
+    collection = match.path.rpartition("/")[2]
+    id = body.get("id")
+    found = [body.get("name"), file.get("name") if isinstance(file, dict) else None]
+    found += [f"{collection}/{id}"] if isinstance(id, str) and "name" not in body else []
+    return tuple(name for name in found if isinstance(name, str) and name)
+
+
+# --- names in requests ---
+
+_is_escaped_letter = re.compile(rb"\\u00[4-7]").search
+_OPAQUE_KEYS = frozenset(
+    """arguments args parameters input_schema schema parametersJsonSchema response metadata results""".split()
+)
+"""What a user's own tools take and give, and what a search has found: a `file_id` in it is not used again."""
+_ANSWER_TYPES = ("_citation", "file_path", "_call", "_output", "_result")
+"""How the types of what providers have answered end. The files that they name are not read again."""
+_NAME_KEYS = frozenset(
+    "fileids vectorstoreids cachedcontent filesearchstorename filesearchstorenames datastore ragcorpus".split()
+)
+"""Keys whose value is the name of an object, or a list of names. All keys here are letters in lower case."""
+_FORWARDED_NAME_KEYS = _NAME_KEYS | frozenset(
+    """inputfileid trainingfile validationfile assistantid threadid vectorstoreid uploadid
+    previousinteractionid""".split()
+)
+_FILE_NAME_KEYS = frozenset({"fileName", "file_name"})
+"""Gemini's keys for the file that a store imports. `filename` is what a client calls its own file."""
+_ID_HOLDERS = frozenset("prompt audio voice characters".split())
+"""Keys of what OpenAI names by an `id` inside: stored prompts, spoken answers, custom voices, characters of videos."""
+_FORM_KEYS = _FORWARDED_NAME_KEYS | {"fileid"}
+_FORM_WORD = re.compile(r"[^\[\].]+")
+_GEMINI_FILE = re.compile(
+    r"(?:https?://(?:[^/?#]*googleapis[^?#]*|[^?#]*/v[0-9][a-z0-9]*)/)?(files/[A-Za-z0-9_-]+)/?(?:[:?#].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _has_escaped_letter(body: bytes) -> bool:
+    """Can a key be written with escapes?"""
+    return body.find(b"\\u00") >= 0 and _is_escaped_letter(body) is not None
+
+
+def _refuse_form(content_type: str, body: bytes) -> Failure | None:
+    names = read_form_names(content_type, body)
+    if names is None:
+        return Failure("invalid", NOT_A_FORM, 400)
+    found = next(
+        (name for name in names if any(letters_of(word) in _FORM_KEYS for word in _FORM_WORD.findall(name))), ""
+    )
+    what = f"`{found[:80]}` in a form cannot be checked; send it in a JSON body"
+    return Failure("invalid", what, 400, "", found[:80]) if found else None
+
+
+def read_references(body: bytes, is_forwarded: bool = False, is_translated: bool = False) -> References | Failure:
+    """The objects that a request names, in its messages and in the tools that the provider runs. A translated body was
+    written here."""
+    try:
+        whole = decode(body, max_bytes=len(body))
+    except Malformed as bad:
+        return Failure("invalid", str(bad), 400, param=bad.path)
+    if not is_translated and has_repeated_key(body):
+        what = "an object in the body has a key twice, so it is not certain which objects of the provider it uses"
+        return Failure("invalid", what, 400)
+    objects: dict[str, None] = {}
+    containers: dict[str, None] = {}
+    turns: dict[str, None] = {}
+    for key, value, node in _members(whole):
+        form = key if key.isalpha() and key.isascii() and key.islower() else letters_of(key)
+        if form in ("container", "containerid"):
+            container = value.get("id") if isinstance(value, dict) else value
+            if isinstance(container, str) and container not in ("", "auto"):
+                containers[container] = None
+        elif form == "previousmessageid" and isinstance(value, str):
+            turns[value] = None
+        else:
+            names = _FILE_NAME_KEYS if is_forwarded else frozenset()
+            objects |= dict.fromkeys(_names_in_member("fileid" if key in names else form, value, node, is_forwarded))
+    return References(tuple(objects), tuple(containers), tuple(turns))
+
+
+def _members(root: Json) -> Iterator[tuple[str, Json, Object]]:
+    """All members of all objects that may name an object of the provider."""
+    pending: list[Json] = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                yield key, value, node
+                is_opaque = key in _OPAQUE_KEYS or (key == "input" and isinstance(value, dict))
+                is_opaque = is_opaque and "instances" not in node  # Vertex: `parameters` can name a bucket
+                if not is_opaque and isinstance(value, (dict, list)):
+                    pending.append(value)
+
+
+def _names_in_member(form: str, value: Json, node: Object, is_forwarded: bool) -> Iterator[str]:
+    """The names in one member; `form` is the letters of its key."""
+    if form in (_FORWARDED_NAME_KEYS if is_forwarded else _NAME_KEYS):
+        names = value if isinstance(value, list) else [value]
+        yield from (name for name in names if isinstance(name, str) and name)
+    elif form in _ID_HOLDERS:
+        holders = value if isinstance(value, list) else [value]
+        ids = (holder.get("id") for holder in holders if isinstance(holder, dict))
+        yield from (id for id in ids if isinstance(id, str) and id)
+    elif not isinstance(value, str) or not value:
+        return
+    elif form == "fileid":
+        kind = node.get("type")
+        if is_forwarded or not (isinstance(kind, str) and kind.endswith(_ANSWER_TYPES)):
+            yield _name_in_uri(value) or value
+    elif form == "skillid":
+        if value.startswith("skill_"):  # others are the vendors' own
+            yield value
+    elif form == "fileuri" or (is_forwarded and form.endswith("uri")):
+        yield from filter(None, [_name_in_uri(value)])
+    elif form == "id" and node.get("type") == "image_generation_call" and not node.get("result"):
+        yield value  # OpenAI takes the image that it has stored
+
+
+def _name_in_uri(value: str) -> str:
+    """The name of the object that a URI is about: a file at Google, or one in a bucket of the account. "" for a page of
+    the web and for data."""
+    text = unquote(value.strip())
+    scheme = text[:8].lower()
+    found = _GEMINI_FILE.fullmatch(text)
+    if found is not None:
+        return found[1]
+    return text if scheme.startswith("gs:") or ("://" not in text and not scheme.startswith("data:")) else ""

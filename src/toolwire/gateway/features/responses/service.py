@@ -1,0 +1,286 @@
+"""Prepares Responses requests that use state: loads what they refer to, and stores their responses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Set
+from copy import copy
+from urllib.parse import parse_qsl
+
+from toolwire.core.codec import Codec
+from toolwire.core.ids import derive_id
+from toolwire.core.ir import Failure
+from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
+from toolwire.gateway.exchange.hooks import RequestRunner
+from toolwire.gateway.exchange.request_body import Peek
+from toolwire.gateway.exchange.session import find_session
+from toolwire.gateway.features.responses.background import (
+    INTERNAL_ERROR,
+    BackgroundJob,
+    BackgroundJobs,
+    JobCoroutine,
+    follow_remote_job,
+    run_background_request,
+    store_failed,
+)
+from toolwire.gateway.features.responses.endpoints import OperationContext, StateOperation, match_operation
+from toolwire.gateway.features.responses.history import (
+    STATELESS_HINT,
+    allows_upstream_state,
+    answer_with_compaction,
+    compacts_upstream,
+    expand_request,
+    history_too_large_failure,
+    is_native_target,
+    is_not_stored_here,
+    load_history,
+    replace_body,
+)
+from toolwire.gateway.features.responses.idempotency import (
+    HEADER,
+    FinishedRequest,
+    IdempotencyClaim,
+    claim_key,
+    replay_answer,
+)
+from toolwire.gateway.features.responses.recorder import StatelessRecorder, StoringRecorder, read_stored_response
+from toolwire.gateway.features.responses.response_objects import (
+    StateOptions,
+    is_stateless,
+    not_found_failure,
+    peek_request,
+    read_items_to_store,
+    read_state_options,
+    write_pending_response,
+    write_response_stream,
+)
+from toolwire.gateway.http.headers import JSON_HEADERS
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.settings.router import Target
+from toolwire.gateway.store.repository import (
+    RESPONSE,
+    SignatureRepository,
+    StateRepository,
+    no_store_failure,
+    owner_of,
+    store_unavailable_failure,
+)
+from toolwire.gateway.store.store import Entry, StoreDown
+from toolwire.protocols.openai_responses import CODEC
+from toolwire.protocols.openai_responses.http import PATH
+from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
+
+
+class ResponsesService:
+    """The Responses state of one gateway process. Without a store, requests that need one are refused or left to the
+    provider."""
+
+    def __init__(self, repository: StateRepository) -> None:
+        self.repository = repository
+        self.signatures = SignatureRepository(repository)
+        self.jobs = BackgroundJobs(repository)
+
+    async def finish_jobs(self, seconds: float | None) -> None:
+        """Wait for background responses as for streams."""
+        await self.jobs.close(seconds)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.repository.close()
+
+    @staticmethod
+    def serves(codec: Codec) -> bool:
+        """Do clients of this protocol have state here?"""
+        return codec is CODEC
+
+    def peek_body(self, codec: Codec, body: bytes) -> Peek | None:
+        """The quick look at a body that also tells whether the request needs state; None for other protocols."""
+        return peek_request(body) if self.serves(codec) else None
+
+    def may_need_state(self, call: GatewayRequest) -> bool:
+        return self.serves(call.client_codec) and not is_stateless(call.peek)
+
+    def match_operation(self, codec: Codec, method: str, path: str) -> StateOperation | None:
+        """The operation on stored things that a request asks for, if it does."""
+        return match_operation(method, path) if self.serves(codec) else None
+
+    def make_context(
+        self, pipeline: RequestRunner, call: GatewayRequest, operation: StateOperation, query: str
+    ) -> OperationContext:
+        owner, fields = owner_of(call.caller.key), dict(parse_qsl(query, keep_blank_values=True))
+        return OperationContext(self.repository, self.jobs, pipeline, call, operation, owner, fields)
+
+    # --- requests for an answer ---
+
+    async def prepare_stateful_request(
+        self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
+    ) -> Reply | AttemptFailed | StreamReplay | None:
+        """Load what a request refers to and arrange that its response is stored. None: continue with the request as
+        usual."""
+        body = _read_body(call)
+        if body is None:
+            return None  # the codec reads the body next, and says what is wrong with it
+        options = read_state_options(body)
+        if isinstance(options, Failure):
+            return error_replies.gateway_error(call, options)
+        if not (options.store or options.refers_to_stored or options.compaction):
+            return None
+        call.id_seed = secrets.token_hex(12)
+        claimed = await self._claim_key(call, owner_of(call.caller.key), options, body)
+        if claimed is not None and not isinstance(claimed, IdempotencyClaim):
+            return claimed
+        call.idempotency_claim = claimed
+        return await self._prepare_claimed_request(call, targets, pipeline, options, body, claimed)
+
+    async def _prepare_claimed_request(
+        self,
+        call: GatewayRequest,
+        targets: tuple[Target, ...],
+        pipeline: RequestRunner,
+        options: StateOptions,
+        body: Object,
+        claim: IdempotencyClaim | None,
+    ) -> Reply | AttemptFailed | StreamReplay | None:
+        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+        history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
+        if isinstance(history, Failure):
+            return _refuse_missing(call, targets, history)
+        own_body = expand_request(body, [], history.new_references)
+        recorder = await self._make_recorder(call, targets, options, own_body, history.response_ids, claim)
+        if recorder is None or isinstance(recorder, AttemptFailed):
+            return recorder
+        if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
+            return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
+        if options.refers_to_stored or options.background:
+            replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+            call.record.session = find_session(call)  # now the start of the conversation is known
+            if len(call.body) > max_bytes:
+                return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
+        if options.background and isinstance(recorder, StoringRecorder):
+            return await self._start_background_job(call, targets, pipeline, recorder, body, claim)
+        call.recorder = recorder
+        return None
+
+    async def _claim_key(
+        self, call: GatewayRequest, owner: str, options: StateOptions, body: Object
+    ) -> IdempotencyClaim | Reply | AttemptFailed | StreamReplay | None:
+        """Claim the request's idempotency key, if it has one and stores something. If the request was done already, its
+        answer."""
+        key = call.headers.get(HEADER, "")
+        if not key or not self.repository.is_enabled or not (options.store or options.conversation):
+            return None
+        claim = await claim_key(self.repository, owner, key, PATH, body)
+        if isinstance(claim, IdempotencyClaim):
+            return claim
+        if not isinstance(claim, FinishedRequest):
+            failure = store_unavailable_failure(claim) if isinstance(claim, StoreDown) else claim
+            return error_replies.gateway_error(call, failure)
+        answer = claim.answer
+        if answer is None:
+            entry = await self.repository.get_one(owner, RESPONSE, claim.response_id)
+            if not isinstance(entry, Entry):
+                missing = not_found_failure("response", claim.response_id)
+                failure = store_unavailable_failure(entry) if isinstance(entry, StoreDown) else missing
+                return error_replies.gateway_error(call, failure)
+            stored = read_stored_response(entry)
+            if stored.background and call.stream:
+                job = self.jobs.get(owner, entry.id)
+                follower = follow_remote_job(self.repository, entry, -1) if job is None else job.follow_stream(-1)
+                return StreamReplay(follower)
+            answer = stored.response
+        reply = replay_answer(answer)
+        if not call.stream:
+            return reply
+        headers = {**reply.headers, "content-type": call.client_codec.http.stream_content_type}
+        return Reply(200, headers, write_response_stream(answer))
+
+    async def _make_recorder(
+        self,
+        call: GatewayRequest,
+        targets: tuple[Target, ...],
+        options: StateOptions,
+        own_body: Object,
+        taken_ids: Set[str],
+        claim: IdempotencyClaim | None,
+    ) -> StoringRecorder | StatelessRecorder | AttemptFailed | None:
+        """What stores the response; None if the provider does, for a gateway without a store and without keys.
+        `own_body` has no history. `taken_ids` are those of the responses before it."""
+        if self.repository.is_enabled:
+            down = await self.repository.check_reachable() if options.store else None
+            if down is not None:
+                return error_replies.gateway_error(call, store_unavailable_failure(down, _stateless_hint(options)))
+            items = read_items_to_store(own_body, call.id_seed)
+            own_id = derive_id("resp_", call.id_seed)
+            preassigned = (own_id, int(call.now)) if options.background else ("", 0)
+            owner = owner_of(call.caller.key)
+            return StoringRecorder(self.repository, owner, options, items, preassigned, own_id, taken_ids, claim)
+        if is_native_target(call, targets) and allows_upstream_state(call):
+            return None
+        if options.background:
+            return error_replies.gateway_error(call, no_store_failure(400))
+        return StatelessRecorder()
+
+    async def _start_background_job(
+        self,
+        call: GatewayRequest,
+        targets: tuple[Target, ...],
+        pipeline: RequestRunner,
+        recorder: StoringRecorder,
+        body: Object,
+        claim: IdempotencyClaim | None,
+    ) -> Reply | AttemptFailed | StreamReplay:
+        queued, running = (
+            {**write_pending_response(body, int(call.now), status), **recorder.overrides}
+            for status in UNFINISHED_STATUSES
+        )
+        job = BackgroundJob(self.repository, recorder, queued, running)
+        result = await job.store_queued()
+        if isinstance(result, StoreDown):
+            return error_replies.gateway_error(call, store_unavailable_failure(result))
+        if claim is not None:
+            await self.repository.put(claim.finished_entry(job.id))
+        job_call = copy(call)
+        job_call.stream, job_call.recorder = True, None
+
+        def fail_job(error: BaseException) -> JobCoroutine:
+            pipeline.report_error(error)
+            return store_failed(job, INTERNAL_ERROR)
+
+        work = run_background_request(pipeline, job_call, targets, recorder, job)
+        self.jobs.run_job(recorder.owner, job, work, fail_job)
+        return StreamReplay(job.follow_stream(-1)) if call.stream else Reply(200, JSON_HEADERS, encode(queued))
+
+    # --- requests for a token count ---
+
+    async def expand_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
+        """Put what a request refers to into its body, without storing anything."""
+        body = _read_body(call) if self.serves(call.client_codec) else None
+        options = read_state_options(body) if body is not None else None
+        if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
+            return None
+        owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
+        history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
+        if isinstance(history, Failure):
+            return _refuse_missing(call, targets, history)
+        replace_body(call, expand_request(body, history.items, history.referenced))
+        return None
+
+
+def _stateless_hint(options: StateOptions) -> str:
+    return "" if options.background else STATELESS_HINT
+
+
+def _read_body(call: GatewayRequest) -> Object | None:
+    try:
+        return expect_object(decode(call.body, max_bytes=len(call.body)), None)
+    except Malformed:
+        return None
+
+
+def _refuse_missing(call: GatewayRequest, targets: tuple[Target, ...], failure: Failure) -> AttemptFailed | None:
+    """Refuse a request that refers to something unknown; None if the provider may know it."""
+    if is_not_stored_here(failure) and is_native_target(call, targets) and allows_upstream_state(call):
+        return None
+    return error_replies.gateway_error(call, failure)

@@ -1,0 +1,1 @@
+"""Keys that sign what clients carry for other providers."""

@@ -1,0 +1,623 @@
+"""One HTTP/1.1 connection to a provider, one request at a time: phases, timeouts, back-pressure and keep-alive.
+
+A caller waits on one future. It is resolved when what the caller waits for has arrived, or can no longer arrive. The
+deadline is a number that one timer per connection checks, so a request needs no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Literal, cast, final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from msgspec import Struct
+
+from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
+from toolwire.gateway.http.write_queue import WriteQueue
+from toolwire.gateway.settings.config import Timeouts
+
+PHASE_IDLE, PHASE_DONE, PHASE_HEAD, PHASE_BODY = range(4)
+"""No request, answer complete, waiting for the head of the answer, receiving its body."""
+WAIT_FOR_HEAD, WAIT_FOR_WRITABLE = -1, -2
+"""What a caller can wait for besides a number of bytes. WAIT_FOR_WRITABLE ends with the head, too."""
+NEVER = math.inf
+IDLE_CHECKS = 8
+"""Checks per idle timeout (`Timeouts.between_bytes`) while a stream is forwarded: a silent stream fails up to an eighth
+of the timeout late."""
+DEADLINE_LOOKS = 32
+"""Iterations of the event loop, each of which reads all sockets, before a deadline that has passed counts. A handshake
+takes several."""
+MAX_HEAD = 128 * 1024
+"""Bytes of a head, and of anything else that is not body (interim answers, chunk extensions, trailers)."""
+STREAM_READ, BODY_READ = 16 * 1024, 128 * 1024
+"""The most bytes that one read takes, of a stream and of a body that is read whole. What is read of a stream is
+translated and written at once, so this limits what a client that reads slowly can pile up."""
+MAX_BUFFERED = 16 * 1024
+"""With so many unread bytes, the socket is not read until they are taken."""
+FREE_ANSWER = 1024 * 1024
+"""Bytes of memory for an answer that the budget does not count: most answers are small."""
+MAX_PIECES = 64
+"""If one read brings more pieces of a body (tiny chunks), they are joined: each object costs more than a few bytes."""
+MAX_JOINED_BODY = 16 * 1024
+"""A request body of up to this size is copied behind its head, for a single write."""
+WRITE_SLICE = 256 * 1024
+"""Longer request bodies are sent in slices of this size, each after the previous one has left."""
+MAX_IDLE_CONNECTIONS = 64
+MAX_IDLE_SECONDS = 55.0
+"""Many servers close a connection after a minute of silence."""
+ChunkSink = Callable[[bytes], bool]
+"""Takes bytes; False if no more should come for now."""
+
+
+TransportErrorKind = Literal[
+    "dns", "refused", "unreachable", "tls", "connect-timeout", "first-byte-timeout", "idle-timeout",
+    "answer-timeout",
+    "connection-closed", "stale-connection", "protocol", "proxy", "out-of-descriptors", "out-of-memory",
+]  # fmt: skip
+
+
+@final
+class TransportError(Struct, frozen=True):
+    """Why there is no answer, or no complete one, and what to check. `detail` never contains a secret."""
+
+    kind: TransportErrorKind
+    detail: str
+
+
+def out_of_memory(peer: str) -> TransportError:
+    message = f"the gateway has no memory for the answer of {peer}; ask for less, or raise server.max_memory"
+    return TransportError("out-of-memory", message)
+
+
+class _HeaderNames(dict[bytes, str]):
+    """Header names in lower case. There are few, so each is converted once."""
+
+    def __missing__(self, name: bytes) -> str:
+        if len(self) > 1000:
+            self.clear()
+        return self.setdefault(name, name.decode("latin-1").lower())
+
+
+_header_names = _HeaderNames()
+
+
+class StopParsing(Exception):
+    """Stops the parser: the bytes that follow are not part of this answer."""
+
+
+class ReadBuffers:
+    """The memory that all connections of one event loop read into: what is read is parsed and copied at once. And the
+    budget for answers that are read whole."""
+
+    __slots__ = ("body", "budget", "stream")
+
+    def __init__(self, budget: MemoryBudget | None) -> None:
+        self.budget = budget
+        self.stream = memoryview(bytearray(STREAM_READ))
+        self.body = memoryview(bytearray(BODY_READ))
+
+
+class _SelectPoller:
+    """`select.poll` for one descriptor, on Windows, which lacks it."""
+
+    def register(self, descriptor: int, _events: int) -> None:
+        self._descriptor = descriptor
+
+    def poll(self, _milliseconds: int) -> list[int]:
+        return select.select([self._descriptor], [], [], 0)[0]
+
+
+POLLIN = getattr(select, "POLLIN", 1)
+make_poller = getattr(select, "poll", _SelectPoller)
+
+
+class UpstreamConnection(asyncio.BufferedProtocol):
+    """Adds and removes itself from its pool's collections, `idle` and `all_connections`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_all_connections",
+        "_answer_ends",
+        "_buffer",
+        "_bytes_without_body",
+        "_deadline",
+        "_has_clean_end",
+        "_idle",
+        "_is_reading_paused",
+        "_is_writable",
+        "_loop",
+        "_parser",
+        "_partial_headers",
+        "_poller",
+        "_read_buffers",
+        "_received_since_check", "_reserved",
+        "_sink",
+        "_timer",
+        "_timer_at",
+        "_tls_object",
+        "_transport",
+        "_waiter",
+        "_wanted_bytes",
+        "_write_queue",
+        "buffered_size",
+        "chunks",
+        "error",
+        "has_received",
+        "headers",
+        "is_head_request",
+        "is_lost",
+        "keep_alive",
+        "last_received",
+        "on_body",
+        "peer",
+        "phase",
+        "status",
+        "timeouts",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        peer: str,
+        timeouts: Timeouts,
+        write_queue: WriteQueue,
+        read_buffers: ReadBuffers,
+        idle: list[UpstreamConnection],
+        all_connections: set[UpstreamConnection],
+    ) -> None:
+        self.peer = peer
+        self.timeouts, self._write_queue = timeouts, write_queue
+        """Of the request that is sent, or was sent last."""
+        self._read_buffers, self._buffer = read_buffers, read_buffers.stream
+        self._reserved = 0
+        """Bytes of the memory budget, for a body that is read whole."""
+        self._idle, self._all_connections = idle, all_connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._poller = make_poller()
+        self._tls_object: ssl.SSLObject | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._wanted_bytes = 0
+        self._deadline = self._timer_at = self._answer_ends = NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._sink: ChunkSink | None = None
+        """Set only while a body is received and nothing of it is buffered."""
+        self._received_since_check = False
+        """Has the sink been given bytes since the timer last checked? Saves reading the clock for each chunk."""
+        self._is_reading_paused = False
+        self._is_writable = self._has_clean_end = self.keep_alive = True
+        self._bytes_without_body = 0
+        self._partial_headers: dict[str, str] = {}
+        """Headers until the head is complete; then trailers, which are ignored."""
+        self.phase = PHASE_IDLE
+        self.error: TransportError | None = None
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.last_received = 0.0
+        """The loop's time when the last bytes arrived."""
+        self.chunks: list[bytes] = []
+        """The part of the body that has arrived and was not taken yet."""
+        self.on_body = self.chunks.append
+        self._parser = HttpResponseParser(self)  # looks its callbacks up here, on_body among them
+        self.buffered_size = 0
+        """At least the size of `chunks`; the exact size is computed only if it matters."""
+        self.is_head_request = self.has_received = self.is_lost = False
+
+    # --- for the client ---------------------------------------------------------------------------------------------
+
+    def is_usable(self) -> bool:
+        """May an idle connection take a request? Not if there is something to read: mostly that is the provider's end
+        of it, which the event loop has not seen yet."""
+        return not (self.is_lost or self._transport.is_closing() or self._poller.poll(0))
+
+    def send_request(self, head: bytes, body: bytes, is_head_request: bool) -> Awaitable[None]:
+        """Send a request and wait for the head of the answer or an error. Call `give_up` if the wait is cancelled."""
+        self.phase = PHASE_HEAD
+        self.has_received = False
+        self.is_head_request = is_head_request
+        self._partial_headers = {}
+        self._bytes_without_body = 0
+        self._answer_ends = self._loop.time() + (self.timeouts.whole_answer or NEVER)
+        if self.is_lost or self._transport.is_closing():
+            message = f"{self.peer} closed the connection before the request was sent"
+            self._loop.call_soon(self.fail, TransportError("connection-closed", message))
+        elif len(body) <= MAX_JOINED_BODY:
+            # Written at the end of the loop's iteration, together with other connections' writes.
+            self._write_queue.add(self._write_if_open, head + body)
+        elif len(body) <= WRITE_SLICE:
+            self._transport.write(head)
+            self._transport.write(body)
+        else:
+            return self._write_long_body(head, memoryview(body))
+        return self._make_waiter(WAIT_FOR_HEAD, self.timeouts.first_byte)
+
+    def _write_if_open(self, data: bytes) -> None:
+        if not self.is_lost and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def _write_long_body(self, head: bytes, body: memoryview) -> None:
+        """Send a long body as fast as the provider reads it, and stop if it answers before the end."""
+        self._transport.write(head)
+        for start in range(0, len(body), WRITE_SLICE):
+            self._transport.write(body[start : start + WRITE_SLICE])
+            while not self._is_writable and self.phase == PHASE_HEAD and self.error is None:
+                await self._wait(WAIT_FOR_WRITABLE, self.timeouts.first_byte)
+            if self.phase != PHASE_HEAD or self.error is not None or self._transport.is_closing():
+                self.keep_alive = False
+                break
+        if self.phase == PHASE_HEAD and self.error is None:
+            await self._wait(WAIT_FOR_HEAD, self.timeouts.first_byte)
+
+    async def wait_for_data(self, seconds: float | None = None) -> bool:
+        """Wait for bytes of the body, its end or an error, for at most `seconds`; False if nothing came."""
+        if not self.chunks and self.phase == PHASE_BODY and self.error is None:
+            timer = None if seconds is None else self._loop.call_later(max(0.0, seconds), self._wake)
+            try:
+                await self._wait(0, self.timeouts.between_bytes)
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return bool(self.chunks) or self.phase != PHASE_BODY or self.error is not None
+
+    async def pour_into(self, sink: ChunkSink) -> None:
+        """Pass bytes to the sink as they arrive, until the body ends, an error occurs, or the sink returns False."""
+        if self.chunks and not sink(self.take_chunks()):
+            return
+        if self.phase == PHASE_BODY and self.error is None:
+            self._sink = sink
+            await self._wait(0, self.timeouts.between_bytes)
+            self._sink = None
+            if self.chunks:
+                sink(self.take_chunks())
+
+    async def wait_for_body(self, limit: int) -> None:
+        """Wait for the whole body, for more than `limit` bytes of it, or for an error."""
+        if self.phase == PHASE_BODY and self.error is None and not self.has_more_than(limit):
+            await self._wait(limit, self.timeouts.between_bytes)
+
+    def has_more_than(self, limit: int) -> bool:
+        if self.buffered_size > limit:
+            self.buffered_size = sum(map(len, self.chunks))
+        return self.buffered_size > limit
+
+    def take_chunks(self) -> bytes:
+        data = b"".join(self.chunks)
+        self.chunks.clear()
+        self.buffered_size = 0
+        if self._reserved:
+            self._release_memory()
+        if self._is_reading_paused:
+            self._resume_reading()
+        return data
+
+    def release(self) -> None:
+        """Return to the pool if the answer is complete and the connection can be reused; otherwise close it."""
+        if self.phase != PHASE_DONE or not self.keep_alive:
+            self.drop()
+            return
+        if self.chunks or self._is_reading_paused:
+            self.take_chunks()
+        self.phase = PHASE_IDLE
+        self._idle.append(self)
+        if len(self._idle) > MAX_IDLE_CONNECTIONS:
+            self._idle.pop(0).drop()
+
+    def release_threadsafe(self) -> None:
+        """Release after the answer was garbage-collected, which can happen in any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.release)
+
+    def drop(self) -> None:
+        """Close at once, so that the provider notices and stops."""
+        self.fail(TransportError("connection-closed", f"the gateway closed the connection to {self.peer}"))
+
+    def fail(self, error: TransportError) -> None:
+        if self.error is None and self.phase >= PHASE_HEAD:
+            self.error = error
+        self._sink = None
+        self.keep_alive = False
+        if self._reserved:
+            self._release_memory()
+        if not self.is_lost:
+            self._transport.abort()
+        self._wake()
+
+    def give_up(self) -> None:
+        """Close because the caller was cancelled while it waited."""
+        self._waiter = self._sink = None
+        self.drop()
+
+    # --- waiting and timeouts ---------------------------------------------------------------------------------------
+
+    def _make_waiter(self, wanted_bytes: int, seconds: float) -> asyncio.Future[None]:
+        """A future for the head and more than `wanted_bytes` of the body, its end, or an error; 0 seconds: no limit."""
+        self._wanted_bytes, self._received_since_check = wanted_bytes, False
+        if self._is_reading_paused:
+            self._resume_reading()
+        now = self._loop.time()
+        self._deadline = min(now + (seconds or NEVER), self._answer_ends)
+        delay = (
+            self._deadline - now if self._sink is None else min(self._deadline - now, seconds / IDLE_CHECKS or NEVER)
+        )
+        if delay <= 0:  # a provider that always sends something would never be silent until a timer runs
+            self._loop.call_soon(self._fail_late, self._answer_ends)
+        elif delay != NEVER and (self._timer is None or self._timer_at > now + delay):
+            self._set_timer(now, delay)
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
+
+    async def _wait(self, wanted_bytes: int, seconds: float) -> None:
+        try:
+            await self._make_waiter(wanted_bytes, seconds)
+        except (asyncio.CancelledError, GeneratorExit):
+            self.give_up()
+            raise
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        self._deadline = NEVER
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _set_timer(self, now: float, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = now + seconds
+        self._timer = self._loop.call_later(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Mostly the request that set the timer is over, and another may run."""
+        self._timer = None
+        if self._deadline != NEVER:
+            self._check_deadline(DEADLINE_LOOKS)
+
+    def _check_deadline(self, looks: int) -> None:
+        """Fail if the deadline has passed. If this process did not run for a while, the answer may be in the socket,
+        and timers come before sockets: so the loop reads them before a deadline counts, `looks` times."""
+        if self._deadline == NEVER or self._timer is not None:
+            return
+        now, idle_timeout = self._loop.time(), self.timeouts.between_bytes
+        if self.phase == PHASE_BODY:
+            if self._received_since_check:
+                self._received_since_check, self.last_received = False, now
+            self._deadline = min(max(self._deadline, self.last_received + idle_timeout), self._answer_ends)
+        left = self._deadline - now
+        if left > 0:
+            self._set_timer(now, left if self._sink is None else min(left, idle_timeout / IDLE_CHECKS or NEVER))
+        elif looks:
+            self._loop.call_soon(self._check_deadline, looks - 1)
+        elif now >= self._answer_ends:
+            self._fail_late(self._answer_ends)
+        elif self.phase == PHASE_HEAD:
+            message = f"{self.peer} did not start to answer within {self.timeouts.first_byte:g} seconds"
+            self.fail(TransportError("first-byte-timeout", message))
+        else:
+            message = f"{self.peer} sent nothing for {idle_timeout:g} seconds in the middle of its answer"
+            self.fail(TransportError("idle-timeout", message))
+
+    def _fail_late(self, answer_ends: float) -> None:
+        """The answer was not complete in time, unless another answer is read by now."""
+        if self._answer_ends == answer_ends and self.phase >= PHASE_HEAD:
+            message = f"{self.peer} did not finish its answer within {self.timeouts.whole_answer:g} seconds"
+            self.fail(TransportError("answer-timeout", message))
+
+    # --- callbacks of the event loop --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._tls_object = transport.get_extra_info("ssl_object")
+        self._has_clean_end = self._tls_object is None
+        self._poller.register(transport.get_extra_info("socket").fileno(), POLLIN)
+        self._all_connections.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffers = self._read_buffers
+        self._buffer = buffers.stream if self._wanted_bytes < BODY_READ else buffers.body
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._buffer[:nbytes]
+        sink = self._sink
+        if sink is None:
+            self._buffer_data(data)
+            return
+        # A chunk of a stream is forwarded at once; the sink writes it at the end of the loop's iteration.
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._fail_unparsable(error)
+            return
+        self._received_since_check = True
+        chunks = self.chunks
+        if not chunks:
+            if self.phase == PHASE_BODY:
+                self._count_without_body(len(data))
+            return
+        self._bytes_without_body = 0
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        try:
+            if not sink(body):
+                self._sink = None
+                if self.phase == PHASE_BODY:
+                    self._pause_reading()
+                self._wake()
+        except BaseException:
+            self.drop()
+            raise
+
+    def _buffer_data(self, data: memoryview) -> None:
+        phase, chunks = self.phase, self.chunks
+        if phase < PHASE_HEAD:  # bytes without a request: nothing that follows on this connection can be trusted
+            self.keep_alive = False
+            if phase == PHASE_IDLE:
+                self.drop()
+            return
+        self.has_received = True
+        count, size = len(chunks), len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._fail_unparsable(error)
+            return
+        if self.phase == phase and len(chunks) == count:
+            self._count_without_body(size)
+        elif phase == PHASE_HEAD and self._bytes_without_body + size > MAX_HEAD:
+            self._check_head_size()
+        else:
+            self._bytes_without_body = 0
+        self.last_received = self._loop.time()
+        self.buffered_size += size
+        if len(chunks) - count > MAX_PIECES:
+            chunks[count:] = [b"".join(chunks[count:])]
+        if self.buffered_size >= MAX_BUFFERED and not self._limit_buffer():
+            return
+        if self._waiter is not None and (
+            self.phase == PHASE_DONE or (self.phase == PHASE_BODY and self.has_more_than(self._wanted_bytes))
+        ):
+            self._wake()
+
+    def eof_received(self) -> None:
+        """In TLS only a close_notify ends a body: anyone between the two ends can close the TCP connection. Some event
+        loops call this only after close_notify, some after both."""
+        if self._tls_object is not None:
+            try:
+                self._has_clean_end = self._tls_object.read(1) == b""
+            except ssl.SSLZeroReturnError:
+                self._has_clean_end = True
+            except ssl.SSLError:
+                self._has_clean_end = False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+        self.keep_alive = False
+        self._all_connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.phase == PHASE_IDLE and self in self._idle:
+            self._idle.remove(self)
+        elif self.phase == PHASE_HEAD and self.error is None:
+            when = "in the middle of the headers of its answer" if self.has_received else "before it answered"
+            self.error = TransportError("connection-closed", f"{self.peer} closed the connection {when}")
+        elif self.phase == PHASE_BODY and self.error is None:
+            # That is a regular end only for a body without a length.
+            has_length = "content-length" in self.headers or "transfer-encoding" in self.headers
+            if error is None and self._has_clean_end and not has_length:
+                self.phase = PHASE_DONE
+            else:
+                message = f"{self.peer} closed the connection before the end of its answer"
+                self.error = TransportError("connection-closed", message)
+        self._wake()
+        del self._parser  # breaks a reference cycle
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        if self.phase == PHASE_HEAD and self._wanted_bytes == WAIT_FOR_WRITABLE:
+            self._wake()
+
+    # --- callbacks of the parser ------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self.phase != PHASE_HEAD:
+            raise StopParsing
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers, key = self._partial_headers, _header_names[name]
+        text = value.decode("latin-1").rstrip()
+        if key in headers:
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        headers, self._partial_headers = self._partial_headers, {}
+        if status < 200:
+            return
+        self.status, self.headers = status, headers
+        self.phase = PHASE_BODY
+        if self.is_head_request:
+            # The parser does not know that the request was a HEAD, and would wait for a body.
+            self.phase = PHASE_DONE
+            raise StopParsing
+
+    def on_message_complete(self) -> None:
+        if self.phase == PHASE_BODY:
+            self.phase = PHASE_DONE
+            if not self._parser.should_keep_alive():
+                self.keep_alive = False
+            if self._sink is not None:
+                # The sink still gets these last bytes: the waiting caller runs only after this callback.
+                self._sink = None
+                self.last_received = self._loop.time()
+                self._wake()
+
+    # --- rare cases -------------------------------------------------------------------------------------------------
+
+    def _fail_unparsable(self, error: Exception) -> None:
+        self.keep_alive = False
+        self.buffered_size = sum(map(len, self.chunks))
+        if self.phase >= PHASE_HEAD:
+            what = "switched protocols" if isinstance(error, HttpParserUpgrade) else "sent an invalid HTTP/1.1 response"
+            self.fail(TransportError("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
+        else:
+            self._wake()
+
+    def _count_without_body(self, size: int) -> None:
+        self._bytes_without_body += size
+        if self._bytes_without_body > MAX_HEAD:
+            message = f"{self.peer} sent headers or trailers of more than {MAX_HEAD:,} bytes"
+            self.fail(TransportError("protocol", message))
+
+    def _check_head_size(self) -> None:
+        """Check a head that arrived in a few large reads, maybe together with much of the body."""
+        self._bytes_without_body = 0
+        size = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
+        if size > MAX_HEAD:
+            self.phase = PHASE_HEAD
+            self._count_without_body(size)
+
+    def _limit_buffer(self) -> bool:
+        """Reserve memory for what is buffered, and pause reading if nobody takes it. False: there is no memory."""
+        if self.buffered_size * ANSWER_COPIES > self._reserved + FREE_ANSWER and not self._reserve_memory():
+            return False
+        if self.phase == PHASE_BODY and self.has_more_than(max(self._wanted_bytes, 0)):
+            self._pause_reading()
+        return True
+
+    def _reserve_memory(self) -> bool:
+        """Reserve memory for a body that grows. Without it the answer fails: others must not."""
+        budget = self._read_buffers.budget
+        if budget is None:
+            return True
+        more = self.buffered_size * ANSWER_COPIES - self._reserved + FREE_ANSWER
+        if budget.reserve_for_answer(more):
+            self._reserved += more
+            return True
+        self.fail(out_of_memory(self.peer))
+        return False
+
+    @property
+    def answer_budget(self) -> MemoryBudget | None:
+        return self._read_buffers.budget
+
+    def _release_memory(self) -> None:
+        if self._read_buffers.budget is not None:
+            self._read_buffers.budget.used -= self._reserved
+        self._reserved = 0
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused and not self.is_lost:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused and not self.is_lost:
+            self._is_reading_paused = False
+            self._transport.resume_reading()

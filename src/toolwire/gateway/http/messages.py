@@ -1,0 +1,46 @@
+"""The values that the server, the client and the gateway hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, final
+
+from msgspec import Struct
+
+from toolwire.gateway.http.connection import ChunkSink, TransportError
+
+
+class HeadKey:
+    """Requests with equal heads on one connection have the same one."""
+
+    __slots__ = ("__weakref__",)
+
+
+@final
+class Reply(Struct, frozen=True):
+    """The HTTP reply to the client: a whole answer, or an error."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class UpstreamResponse(Protocol):
+    """A provider's response whose head has come. What watches a response, or stands for one, has the same methods."""
+
+    status: int
+    headers: dict[str, str]
+
+    async def read(self, limit: int) -> bytes | TransportError:
+        """The whole body, or the rest of it; more than `limit` bytes are an error."""
+
+    async def wait_for_data(self, seconds: float) -> bool:
+        """Wait at most `seconds` for bytes, the end, or an error; False if nothing came."""
+
+    async def read_chunk(self) -> bytes | TransportError:
+        """The next bytes of the body as they arrive; b"" at its end."""
+
+    async def pour_into(self, sink: ChunkSink) -> bytes | TransportError | None:
+        """Give the chunks to a sink as they arrive, until it takes no more; then None. b"" at the end of the body."""
+
+    def abort(self) -> None: ...

@@ -1,0 +1,151 @@
+"""The client keys of a configuration file: reading them with their lines, and adding one to the end of the file.
+
+A file is written by people, so adding a key leaves every byte of it as it is. It needs no environment: an operator's
+shell seldom has the variables that the gateway runs with.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.gateway.settings.client_keys import read_client_keys, write_key_table
+from toolwire.gateway.settings.config import ClientKey
+from toolwire.gateway.settings.load import (
+    CONFIG_FILE_NAME,
+    RENAMED_KEYS,
+    ConfigFile,
+    decode_file,
+    find_problems,
+    parse_toml,
+    read_file_bytes,
+)
+from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, ProblemCollector
+
+KEYS_PATH: KeyPath = ("server", "keys")
+ENVIRONMENT_SUFFIX = "_env"
+"""Settings with this ending name a variable. What is wrong with its value is not wrong in the file."""
+
+
+class FileKey(Struct, frozen=True):
+    """A key, and the line of its table."""
+
+    key: ClientKey
+    line: int
+    text: str = ""
+    """The whole file, if this key was added to it."""
+
+
+class KeyFile(Struct, frozen=True):
+    """A configuration file as it was read, or one that does not exist yet."""
+
+    path: Path
+    data: bytes | None
+    keys: tuple[FileKey, ...] = ()
+    store_keys: bool = False
+    """Do gateways with this file accept the keys of the store, too?"""
+    opened: ConfigFile | None = None
+
+    def find_name(self, name: str) -> FileKey | None:
+        return next((found for found in self.keys if found.key.name == name), None)
+
+
+def read_key_file(opened: ConfigFile | None) -> KeyFile:
+    """The keys of a file; None stands for a new one in the current folder. Raises ConfigError."""
+    if opened is None:
+        return KeyFile(Path(CONFIG_FILE_NAME), None)
+    path, text = opened.path, opened.text
+    data = read_file_bytes(path)
+    if decode_file(data, path) != text:
+        raise ConfigError([Problem(location=str(path), message="it was changed at the same time; try again")])
+    server = parse_toml(text, str(path))[0].get("server")
+    store_keys = isinstance(server, dict) and server.get("store_keys") is True
+    return KeyFile(path, data, _read_keys(text, path), store_keys, opened)
+
+
+def add_key(file: KeyFile, key: ClientKey, environ: Mapping[str, str]) -> FileKey:
+    """Add a key to a file, in one step. Raises ConfigError if the file would not be valid with it, and OSError if it
+    cannot be written."""
+    if file.data is None:
+        added = write_key_table(key).encode()
+        _check_text(added, file.path, environ)
+        with file.path.open("xb") as new_file:
+            new_file.write(added)
+        return FileKey(key, 1, added.decode())
+    data = append_table(file.data, write_key_table(key))
+    found = _check_addition(file, data, key)
+    _check_text(data, file.path, environ)
+    replace_file(file.path.resolve(), file.data, data)
+    return replace(found, text=decode_file(data, file.path))
+
+
+def append_table(data: bytes, table: str) -> bytes:
+    """Add a table after a blank line, with the line ends of the file."""
+    line_end = b"\r\n" if b"\r\n" in data else b"\n"
+    gap = line_end * (data[-1:] not in (b"", b"\n")) + line_end * bool(data.strip())
+    return data + gap + table.encode().replace(b"\n", line_end)
+
+
+def replace_file(path: Path, before: bytes, after: bytes) -> None:
+    """Replace a file in one step by one with the same mode and owner. Raises OSError."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(number, "wb") as file:
+            status = path.stat()
+            if (status.st_uid, status.st_gid) != (os.stat(name).st_uid, os.stat(name).st_gid):
+                os.chown(name, status.st_uid, status.st_gid)
+            shutil.copystat(path, name)
+            file.write(after)
+            file.flush()
+            os.fsync(number)
+        if path.read_bytes() != before:
+            raise OSError(0, "it was changed at the same time; try again", str(path))
+        os.replace(name, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _read_keys(text: str, path: Path) -> tuple[FileKey, ...]:
+    tables, lines = parse_toml(text, str(path))
+    collector = ProblemCollector(lines)
+    collector.rename_old_keys(tables, RENAMED_KEYS)
+    server = collector.at("server").expect_table(tables.get("server", {}))
+    keys = read_client_keys(server.get("keys", []), collector.at(*KEYS_PATH))
+    if errors := [problem for problem in collector.problems if problem.severity == "error"]:
+        raise ConfigError(errors, str(path))
+    return tuple(FileKey(key, lines.line_of((*KEYS_PATH, number))) for number, key in enumerate(keys))
+
+
+def _check_text(data: bytes, path: Path, environ: Mapping[str, str]) -> None:
+    problems = find_problems(decode_file(data, path), environ, path)
+    errors = [one for one in problems if one.severity == "error" and not one.location.endswith(ENVIRONMENT_SUFFIX)]
+    if errors:
+        raise ConfigError(errors, str(path))
+
+
+def _check_addition(file: KeyFile, data: bytes, key: ClientKey) -> FileKey:
+    """The key in the new text, which must have nothing else that is new."""
+    before = tomllib.loads(decode_file(file.data or b"", file.path))
+    try:
+        after = tomllib.loads(decode_file(data, file.path))
+    except tomllib.TOMLDecodeError:  # `server` or its keys are written in one line, and TOML lets nobody add to that
+        _, lines = parse_toml(decode_file(file.data or b"", file.path), str(file.path))
+        what = "a key cannot be added: `server` or its `keys` are a value in brackets"
+        hint = "write them as [server] and [[server.keys]], without `=`; an empty `keys = []` can go"
+        problem = Problem(location="server.keys", message=what, hint=hint, line=lines.line_of(KEYS_PATH))
+        raise ConfigError([problem], str(file.path)) from None
+    keys = _read_keys(decode_file(data, file.path), file.path)
+    after["server"]["keys"].pop()
+    rest = {**before, "server": {**before.get("server", {}), "keys": before.get("server", {}).get("keys", [])}}
+    if after != rest or [*(one.key for one in file.keys), key] != [one.key for one in keys]:
+        raise ConfigError([Problem(location="server.keys", message="a key cannot be added")], str(file.path))
+    return keys[-1]

@@ -1,0 +1,147 @@
+"""`[[limits]]` and `[counters]`. A URL may contain a password and is never shown in full."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from urllib.parse import urlsplit
+
+from msgspec.structs import asdict, replace
+
+from toolwire.core.packages import describe_missing_package, is_installed
+from toolwire.gateway.settings.client_keys import ClientNames, check_globs
+from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, Limit, LimitAmounts
+from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
+from toolwire.gateway.settings.store import (
+    NO_STORE,
+    POSTGRES_SCHEMES,
+    check_postgres_url,
+    find_url,
+    read_url,
+    store_url,
+)
+
+REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+SELECTORS = ("key", "team", "provider", "model", "agent")
+AMOUNT_FIELDS = (
+    "requests_per_minute", "tokens_per_minute", "tokens_per_hour", "tokens_per_day", "tokens_per_month",
+    "dollars_per_hour", "dollars_per_day", "dollars_per_month", "parallel_requests",
+)  # fmt: skip
+MONEY_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith("dollars"))
+MAX_NAME = 100
+_URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"
+
+
+def read_limits(
+    value: object, place: ProblemCollector, providers: Collection[str], clients: ClientNames
+) -> tuple[Limit, ...]:
+    """The limits of the file, each with a name."""
+    if not isinstance(value, list):
+        place.add("`limits` must be a list of tables", "write `[[limits]]`")
+        return ()
+    limits: list[Limit] = []
+    for number, table in enumerate(value):
+        limit = _read_limit(table, place.at(number), providers, clients)
+        if limit is None:
+            continue
+        if any(other.name == limit.name for other in limits):
+            place.at(number).add(f"there are two limits `{limit.name}`", 'give each a name: `name = "…"`')
+        limits.append(limit)
+    return tuple(limits)
+
+
+def _read_limit(
+    value: object, place: ProblemCollector, providers: Collection[str], clients: ClientNames
+) -> Limit | None:
+    table = place.expect_table(value)
+    is_list = (*SELECTORS, "per")
+    given = {key: [value] if key in is_list and isinstance(value, str) else value for key, value in table.items()}
+    values = place.read_fields(given, Limit)
+    if values is None:
+        return None
+    limit = Limit(**values)
+    if all(getattr(limit, field) is None for field in AMOUNT_FIELDS) and not any(
+        field in table for field in AMOUNT_FIELDS
+    ):
+        place.add("this limit has no amount", f"add one of: {', '.join(AMOUNT_FIELDS)}")
+    if limit.soft and limit.on_store_down is not None:
+        place.at("on_store_down").add("a soft limit refuses nothing", "remove `on_store_down` or `soft`")
+    if not limit.name.isprintable() or len(limit.name) > MAX_NAME:
+        place.at("name").add("not a usable name", f"at most {MAX_NAME} characters, and no control characters")
+    clients.check_globs("client key", clients.keys, limit.key, place.at("key"))
+    clients.check_globs("team", clients.teams, limit.team, place.at("team"))
+    if limit.provider:
+        check_globs("provider", providers, limit.provider, place.at("provider"))
+    return limit if limit.name else replace(limit, name=describe_selection(limit))
+
+
+def describe_selection(limit: Limit) -> str:
+    """What a limit selects, in words: `team app, each key`."""
+    words = [f"{name} {'|'.join(globs)}" for name in SELECTORS if (globs := getattr(limit, name))]
+    words += [f"each {' and '.join(limit.per)}"] if limit.per else []
+    return (", ".join(words) or "all requests") + (" (soft)" if limit.soft else "")
+
+
+def limits_of_keys(keys: Iterable[ClientKey]) -> tuple[Limit, ...]:
+    """The limits that are written in the keys themselves."""
+    return tuple(
+        Limit(name=f"key {key.name} (own)", key=(key.name,), **asdict(key.limits))
+        for key in keys
+        if key.limits != LimitAmounts()
+    )
+
+
+def describe_amounts(limit: LimitAmounts) -> str:
+    """The amounts of a limit: `60 requests per minute, $50 per day`."""
+    return ", ".join(
+        describe_amount(field, amount) for field in AMOUNT_FIELDS if (amount := getattr(limit, field)) is not None
+    )
+
+
+def describe_amount(field: str, amount: float) -> str:
+    what, _, unit = field.partition("_per_")
+    if what == "dollars":
+        return f"${amount:,.10g} per {unit}"
+    return f"{amount:,.0f} {what.replace('_', ' ')} per {unit}" if unit else f"{amount:,.0f} {what.replace('_', ' ')}"
+
+
+def read_counters(table: object, environ: Mapping[str, str], place: ProblemCollector) -> CounterSettings:
+    settings = CounterSettings(**place.read_fields(table, CounterSettings) or {})
+    if url := read_url(settings, environ, place, "limits would be counted in another place"):
+        _check_url(url, place.at("url_env" if settings.url_env else "url"))
+    return settings
+
+
+def is_redis_url(url: str) -> bool:
+    return url.partition("://")[0] in REDIS_SCHEMES
+
+
+def _check_url(url: str, place: ProblemCollector) -> None:
+    scheme, colon, rest = url.partition("://")
+    if colon and scheme in POSTGRES_SCHEMES:
+        check_postgres_url(url, place)
+    elif not colon or scheme not in REDIS_SCHEMES:
+        near = suggest_name(scheme, (*REDIS_SCHEMES, *POSTGRES_SCHEMES))
+        place.add("not a valid URL of counters", near if near.startswith("did") else f"choose from: {_URL_FORMS}")
+    elif not _is_redis_address(url, rest):
+        place.add("not a valid Redis URL", "write redis://:PASSWORD@HOST:PORT/DATABASE, the database is a number")
+    elif not is_installed("redis"):
+        place.add(*describe_missing_package("Redis", "redis"))
+
+
+def _is_redis_address(url: str, rest: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its text may contain a part of the password
+        return False
+    if parts.scheme == "unix":
+        return bool(parts.path)
+    return bool(parts.hostname) and (parts.path in ("", "/") or parts.path[1:].isdecimal())
+
+
+def check_counters(config: Config, environ: Mapping[str, str], collector: ProblemCollector) -> None:
+    """Several workers must share their counters, or each would allow as much as all of them together may use."""
+    has_place = find_url(config.counters, environ) or store_url(config.store, environ) != NO_STORE
+    if config.limits and config.server.workers > 1 and not has_place:
+        what = f"{config.server.workers} workers cannot share limits without a store"
+        collector.at("limits").add(what, 'remove `url = "none"` from [store], or add [counters] with a `url`')

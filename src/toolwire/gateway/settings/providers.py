@@ -1,0 +1,523 @@
+"""Providers from the file, the environment and the well-known servers (`providers.toml`); their URLs and proxies."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.resources import files
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from toolwire.gateway.settings.address import DEFAULT_PORTS, check_base_url, is_loopback
+from toolwire.gateway.settings.config import CallSettings, Provider, Secret, ServerSettings
+from toolwire.gateway.settings.problems import ProblemCollector, TomlTable, suggest_name
+from toolwire.protocols import CODECS, find_codec
+from toolwire.tool_formats.families import FORMAT_NAMES
+
+LOOPBACK_NAME = "loopback"
+DEMO_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
+UNSUPPORTED_SERVERS = {
+    "bedrock": "Amazon Bedrock needs signed requests, which is out of scope",
+    "vertex": "Vertex AI needs short-lived tokens, which is out of scope",
+}
+_PROVIDER_NAME = re.compile(r"[^/*?\s]+")
+_ACCOUNT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_KEY_IN_FILE = ("the key is in the configuration file", "an environment variable is safer: use `api_key_env`")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-type"})
+"""Headers that the gateway sets itself."""
+
+
+class KnownServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A well-known server; `providers.toml` explains the keys."""
+
+    title: str
+    protocols: tuple[str, ...]
+    base_url: str | dict[str, str] = ""
+    base_url_env: tuple[str, ...] = ()
+    base_path: str = ""
+    key_env: tuple[str, ...] = ()
+    local: bool = False
+    auth_header: str = ""
+    quirks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    name_shape: str = ""
+    list_models: bool = True
+    tool_format: str = ""
+    catalogue: str = ""
+    docs: str = ""
+
+    @property
+    def needed_variables(self) -> tuple[str, ...]:
+        """The environment variables that make it a provider."""
+        needs_address = self.local or not self.base_url
+        return (*(() if self.local else self.key_env[:1]), *(self.base_url_env[:1] if needs_address else ()))
+
+
+class AccountTable(Struct, frozen=True, kw_only=True):
+    """One of several accounts of a provider. A session stays on one account while it can."""
+
+    name: str
+    """What the log, the metrics and errors call it."""
+    api_key_env: str | None = None
+    """The environment variable with its API key."""
+    api_key: str | None = None
+    """The API key itself. An environment variable is safer."""
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    """Its share of the sessions, compared with the other accounts."""
+    headers: dict[str, str] | None = None
+    """Additional headers of its requests, such as `openai-organization` or `openai-project`. They win over those
+    of the provider."""
+
+
+class ProviderTable(CallSettings, frozen=True, kw_only=True):
+    """A provider. Missing keys are taken from the well-known server with this name or `kind`."""
+
+    kind: str = ""
+    """The well-known server to take missing keys from, if the provider has another name."""
+    protocols: tuple[str, ...] | None = None
+    """Its protocols, the preferred one first. The client's own protocol is used if it is among them."""
+    base_url: str | dict[str, str] | None = None
+    """Its URL, with or without the version at the end: one for all protocols, or a table by protocol."""
+    api_key_env: str | None = None
+    """The environment variable with the API key."""
+    api_key: str | None = None
+    """The API key itself. An environment variable is safer."""
+    forward_auth: bool = False
+    """Forward the client's own credentials instead of a key."""
+    auth_header: str | None = None
+    """The header for the key, if not the protocol's own. With `authorization` the key is sent as a bearer token."""
+    quirks: tuple[str, ...] | None = None
+    """How this server differs from its protocol."""
+    headers: dict[str, str] | None = None
+    """Additional headers of every request."""
+    models: tuple[str, ...] | None = None
+    """Names and patterns of models that clients can use without naming the provider."""
+    list_models: bool | None = None
+    """Ask it for its models, for `/v1/models` and `toolwire models`? Azure is not asked by default: it lists what could
+    be deployed."""
+    proxy: str | None = None
+    """The proxy to use, `""` for none. By default the environment decides (`HTTPS_PROXY`, `NO_PROXY`)."""
+    ca_file: str = ""
+    """A PEM file of certificates to trust besides the system's, relative to the folder of this file."""
+
+
+@cache
+def known_servers() -> Mapping[str, KnownServer]:
+    text = files("toolwire.gateway.settings").joinpath("providers.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, KnownServer])
+
+
+def embedded_providers(taken: Collection[str]) -> dict[str, Provider]:
+    """The embedded model: as `loopback` it speaks every protocol, so that nothing is translated; as `demo-…` it speaks
+    one, so that clients can try a translation. The latter are listed only if there is no other provider, and give way
+    to a provider of the same name (`taken`)."""
+    providers = {
+        LOOPBACK_NAME: Provider(name=LOOPBACK_NAME, protocols=tuple(CODECS), models=(LOOPBACK_NAME,), embedded=True)
+    }
+    for protocol in DEMO_PROTOCOLS:
+        name = f"demo-{protocol}"
+        if name not in taken:
+            providers[name] = Provider(
+                name=name, protocols=(protocol,), models=(name,), embedded=True, list_models=not taken
+            )
+    return providers
+
+
+class ProviderBuilder:
+    """Builds the providers, in order."""
+
+    def __init__(
+        self, server: ServerSettings, environ: Mapping[str, str], collector: ProblemCollector, folder: Path
+    ) -> None:
+        self._server, self._environ, self._collector, self._folder = server, environ, collector, folder
+        self.providers: dict[str, Provider] = {}
+        self._seen_names: set[str] = set()
+
+    def add_from_file(self, tables: TomlTable) -> None:
+        for name, table in tables.items():
+            place = self._collector.at("providers", name)
+            self._seen_names.add(name)
+            if name == LOOPBACK_NAME:
+                hint = "use another name; `loopback = false` under [server] disables the embedded model"
+                place.add("`loopback` is the name of the embedded model", hint)
+            elif not _PROVIDER_NAME.fullmatch(name):
+                place.add(f"invalid provider name `{name}`", "use no slashes, `*`, `?` or spaces")
+            elif (given := place.read_fields(table, ProviderTable, ("accounts",))) is not None:
+                accounts = _read_accounts(table, place.at("accounts"))
+                self._build_provider(name, ProviderTable(**given), place, accounts)
+
+    def add_from_environment(self) -> None:
+        """Add the well-known servers whose key is set, and the local ones whose address is set."""
+        for name, row in known_servers().items():
+            address = any(self._environ.get(variable) for variable in row.base_url_env)
+            key, variable = self._key_from_environment(row)
+            if name in self._seen_names or not (address if row.local else key):
+                continue
+            if row.local or row.base_url or address:
+                self.ensure_provider(name, self._collector.at(name))
+            else:
+                hint = f"set {row.base_url_env[0]} too, or write [providers.{name}] with a base_url"
+                wrong = f"there is a key for {row.title}, but no address"
+                self._collector.at(variable).add(wrong, hint, "warning")
+
+    def ensure_provider(self, name: str, place: ProblemCollector) -> bool:
+        """Is there a provider with this name? A well-known server becomes one if the file uses it."""
+        if name not in self._seen_names and name in known_servers():
+            self._seen_names.add(name)
+            self._build_provider(name, ProviderTable(), place)
+        return name in self._seen_names
+
+    @property
+    def names(self) -> list[str]:
+        """All possible names, those of the file first."""
+        return list(dict.fromkeys([*self.providers, *known_servers()]))
+
+    # --- one provider ---
+
+    def _build_provider(
+        self, name: str, table: ProviderTable, place: ProblemCollector, accounts: tuple[AccountTable, ...] = ()
+    ) -> None:
+        row = _find_known_server(name, table, place)
+        if row is None:
+            return
+        protocols = _read_protocols(table, row, place.at("protocols"))
+        urls = self._read_base_urls(name, table, row, protocols, place.at("base_url"))
+        key, variable = self._read_credentials(table, row, place) if not accounts else ("", "")
+        self._check_headers_and_files(table, protocols, place)
+        if table.tool_format is not None:
+            check_tool_format(table.tool_format, place.at("tool_format"))
+        if not protocols or not urls:
+            return
+        provider = Provider(
+            name=name,
+            kind=next((kind for kind, known in known_servers().items() if known is row), ""),
+            protocols=protocols,
+            base_urls=urls,
+            api_key=Secret(key),
+            api_key_env=variable,
+            forward_auth=table.forward_auth,
+            auth_header=row.auth_header if table.auth_header is None else table.auth_header,
+            quirks=row.quirks if table.quirks is None else table.quirks,
+            headers={header.lower(): value for header, value in (table.headers or {}).items()},
+            models=row.models if table.models is None else table.models,
+            proxies=self._read_proxies(table, urls, place),
+            ca_file=str(self._folder / table.ca_file) if table.ca_file else "",
+            list_models=row.list_models if table.list_models is None else table.list_models,
+            calls=CallSettings(
+                tools=table.tools,
+                tool_format=table.tool_format,
+                repair_calls=table.repair_calls,
+                on_bad_call=table.on_bad_call,
+                tool_search=table.tool_search,
+                direct_tools=table.direct_tools,
+                describe_images=table.describe_images,
+            ),
+            default_tool_format=row.tool_format,
+        )
+        self.providers[name] = self._add_accounts(provider, table, accounts, place) if accounts else provider
+
+    def _add_accounts(
+        self, provider: Provider, table: ProviderTable, accounts: tuple[AccountTable, ...], place: ProblemCollector
+    ) -> Provider:
+        for name in ("api_key", "api_key_env", "forward_auth"):
+            if getattr(table, name):
+                place.at(name).add(f"`{name}` and `accounts` cannot be combined", "give each account its key")
+        built: list[Provider] = []
+        for number, account in enumerate(accounts):
+            where = place.at("accounts", number)
+            key, variable = self._read_account_key(account, where)
+            _check_headers(account.headers, where)
+            if account.name in [one.account for one in built]:
+                where.at("name").add(f"two accounts have the name `{account.name}`", "the log tells them apart by it")
+            if key and key in [one.api_key.reveal() for one in built]:
+                where.add("this is the key of another account, too", "give each account a key of its own", "warning")
+            headers = {header.lower(): value for header, value in (account.headers or {}).items()}
+            built.append(
+                replace(
+                    provider,
+                    account=account.name,
+                    weight=account.weight,
+                    api_key=Secret(key),
+                    api_key_env=variable,
+                    headers={**provider.headers, **headers},
+                )
+            )
+        first = next((account for account in built if account.api_key), built[0])
+        return replace(first, account="", weight=1.0, accounts=tuple(built))
+
+    def _read_account_key(self, account: AccountTable, place: ProblemCollector) -> tuple[str, str]:
+        if (account.api_key is None) == (account.api_key_env is None):
+            place.add("an account needs one of `api_key_env` and `api_key`", "name the variable with its key")
+        if account.api_key is not None:
+            place.at("api_key").add(*_KEY_IN_FILE, "warning")
+            return account.api_key.strip(), ""
+        variable = account.api_key_env or ""
+        key = self._environ.get(variable, "").strip()
+        if variable and not key:
+            hint = f"set {variable}; until then, the account is not used"
+            place.at("api_key_env").add(f"the environment variable {variable} is not set", hint, "warning")
+        return key, variable
+
+    # --- base URLs ---
+
+    def _read_base_urls(
+        self, name: str, table: ProviderTable, known: KnownServer, protocols: tuple[str, ...], place: ProblemCollector
+    ) -> dict[str, str]:
+        given = table.base_url
+        if given is None:
+            given = self._base_url_from_environment(name, known) or known.base_url
+            if not given:
+                place.add("`base_url` is missing", known.docs)
+                return {}
+        if isinstance(given, str):
+            return dict.fromkeys(protocols, given) if self._is_valid_url(given, place) else {}
+        valid = {key: url for key, url in given.items() if self._is_valid_url(url, place.at(key))}
+        urls = {_normalise_protocol(key, place.at(key)): url for key, url in valid.items()}
+        missing = [protocol for protocol in protocols if protocol not in urls]
+        if missing and len(urls) == len(given):
+            place.add(f"there is no base URL for {', '.join(missing)}", "add one for every protocol in `protocols`")
+        return {protocol: urls[protocol] for protocol in protocols if protocol in urls}
+
+    def _is_valid_url(self, url: str, place: ProblemCollector) -> bool:
+        wrong = check_base_url(url)
+        if wrong:
+            place.add(wrong)
+        elif is_own_address(url, self._server):
+            wrong = "this is the address of the gateway itself, which would call itself forever"
+            place.add(wrong, "use the provider's address, or another port for the gateway")
+        return not wrong
+
+    def _base_url_from_environment(self, name: str, known: KnownServer) -> str:
+        """The base URL from the environment. One that leads to this gateway is meant for SDKs, and ignored."""
+        if known.base_url and known_servers().get(name) is not known:
+            return ""
+        for variable in known.base_url_env:
+            given = self._environ.get(variable, "").strip()
+            if not given:
+                continue
+            default = known.base_url if isinstance(known.base_url, str) else ""
+            try:
+                url = complete_base_url(given, default, known.base_path)
+                wrong = check_base_url(url)
+            except ValueError:
+                url, wrong = "", "invalid URL"
+            if not wrong and not is_own_address(url, self._server):
+                return url
+            hint = "it is ignored"
+            if not wrong:
+                wrong = "this is the address of the gateway itself"
+                hint = f"it is ignored here, and {known.title} is called at its standard address; SDKs can still use it"
+            self._collector.at(variable).add(wrong, hint, "warning")
+        return ""
+
+    # --- keys ---
+
+    def _key_from_environment(self, known: KnownServer) -> tuple[str, str]:
+        """The first key that is set for a server, and its variable."""
+        values = ((self._environ.get(variable, "").strip(), variable) for variable in known.key_env)
+        return next((found for found in values if found[0]), ("", ""))
+
+    def _read_credentials(self, table: ProviderTable, known: KnownServer, place: ProblemCollector) -> tuple[str, str]:
+        """The key and its variable. A variable that is not set is only a warning: the rest works without it."""
+        chosen = {
+            "api_key": table.api_key,
+            "api_key_env": table.api_key_env,
+            "forward_auth": table.forward_auth or None,
+        }
+        given = [name for name, value in chosen.items() if value is not None]
+        if len(given) > 1:
+            place.at(given[1]).add(f"{' and '.join(given)} cannot be combined", "remove one of them")
+        if table.api_key is not None:
+            place.at("api_key").add(*_KEY_IN_FILE, "warning")
+            return table.api_key.strip(), ""
+        if table.forward_auth:
+            if self._server.needs_keys:
+                hint = "clients send a key of the gateway, so most have no provider key to forward"
+                place.at("forward_auth").add("clients need a key of the gateway, too", hint, "warning")
+            return "", ""
+        if table.api_key_env is None:
+            key, variable = self._key_from_environment(known)
+            if key or known.local or not known.key_env:
+                return key, variable
+            variable = known.key_env[0]
+        else:
+            variable = table.api_key_env
+            key = self._environ.get(variable, "").strip()
+        if not key:
+            hint = f"set {variable}; until then, requests to this provider fail"
+            where = place.at("api_key_env") if place.location.startswith("providers.") else place
+            where.add(f"the environment variable {variable} is not set", hint, "warning")
+        return key, variable
+
+    # --- the rest ---
+
+    def _check_headers_and_files(
+        self, table: ProviderTable, protocols: tuple[str, ...], place: ProblemCollector
+    ) -> None:
+        for number, quirk in enumerate(table.quirks or ()):
+            codecs = [find_codec(protocol) for protocol in protocols if protocol in CODECS]
+            known = sorted({name for codec in codecs for name in codec.quirks})
+            if quirk not in known:
+                wrong = f"unknown quirk `{quirk}` for {', '.join(protocols)}"
+                place.at("quirks", number).add(wrong, suggest_name(quirk, known))
+        _check_headers(table.headers, place)
+        if table.auth_header and not _HEADER_NAME.fullmatch(table.auth_header):
+            place.at("auth_header").add("not a valid header name")
+        if table.ca_file and not (self._folder / table.ca_file).is_file():
+            place.at("ca_file").add("the file does not exist", "it is relative to the folder of this file")
+
+    def _read_proxies(self, table: ProviderTable, urls: Mapping[str, str], place: ProblemCollector) -> dict[str, str]:
+        """The proxy of each protocol: that of the file, or else of the environment (`HTTPS_PROXY`, `NO_PROXY`)."""
+        found: dict[str, str] = {}
+        for protocol, url in urls.items():
+            proxy, variable = table.proxy, ""
+            if proxy is None:
+                proxy, variable = proxy_from_environment(url, self._environ)
+            wrong = check_base_url(url, proxy) if proxy else ""
+            if proxy and not wrong:
+                found[protocol] = proxy
+            where = self._collector.at(variable) if variable else place.at("proxy")
+            if wrong and not any(problem.location == where.location for problem in self._collector.problems):
+                where.add(wrong, *(("it is ignored", "warning") if variable else ()))
+        return found
+
+
+def _read_accounts(table: object, place: ProblemCollector) -> tuple[AccountTable, ...]:
+    """The accounts of a provider; names are checked, because they are in headers and logs."""
+    tables = table.get("accounts", []) if isinstance(table, dict) else []
+    if not isinstance(tables, list):
+        place.add("`accounts` must be a list of tables", "write `[[providers.NAME.accounts]]`")
+        return ()
+    accounts: list[AccountTable] = []
+    for number, one in enumerate(tables):
+        given = place.at(number).read_fields(one, AccountTable)
+        if given is not None and not _ACCOUNT_NAME.fullmatch(given["name"]):
+            place.at(number, "name").add(f"invalid name `{given['name']}`", "use letters, digits, `.`, `_` and `-`")
+        elif given is not None:
+            accounts.append(AccountTable(**given))
+    return tuple(accounts)
+
+
+def _check_headers(headers: Mapping[str, str] | None, place: ProblemCollector) -> None:
+    for header, value in (headers or {}).items():
+        if not _HEADER_NAME.fullmatch(header) or "\r" in value or "\n" in value:
+            place.at("headers", header).add(f"`{header}` is not a valid header")
+        elif header.lower() in _RESERVED_HEADERS:
+            place.at("headers", header).add(f"`{header}` is set by the gateway", "remove it")
+
+
+def check_tool_format(name: str, place: ProblemCollector) -> None:
+    if name not in FORMAT_NAMES:
+        place.add(f"unknown tool format `{name}`", suggest_name(name, FORMAT_NAMES))
+
+
+def _find_known_server(name: str, table: ProviderTable, place: ProblemCollector) -> KnownServer | None:
+    """The server to take missing keys from; an empty one if it is not a known server; None after an error."""
+    kind = table.kind or name
+    if kind in UNSUPPORTED_SERVERS and (table.kind or table.base_url is None):
+        place.at("kind").add(UNSUPPORTED_SERVERS[kind], "see docs/guides/providers.md for alternatives")
+        return None
+    if table.kind and table.kind not in known_servers():
+        place.at("kind").add(f"unknown server `{table.kind}`", suggest_name(table.kind, known_servers()))
+        return None
+    if kind in known_servers():
+        return known_servers()[kind]
+    if table.protocols is not None and table.base_url is not None:
+        return KnownServer(title=name, protocols=())
+    missing = " and ".join(key for key in ("protocols", "base_url") if getattr(table, key) is None)
+    hint = suggest_name(name, known_servers())
+    if hint.startswith("choose"):
+        hint = f"add it, or set `kind` to one of the known servers: {', '.join(known_servers())}"
+    place.add(f"`{name}` is not a well-known server, and {missing} is missing", hint)
+    return None
+
+
+def _read_protocols(table: ProviderTable, known: KnownServer, place: ProblemCollector) -> tuple[str, ...]:
+    if table.protocols is None:
+        return known.protocols
+    if not table.protocols:
+        place.add("a provider needs at least one protocol", f"choose from: {', '.join(CODECS)}")
+    return tuple(dict.fromkeys(_normalise_protocol(word, place.at(at)) for at, word in enumerate(table.protocols)))
+
+
+def _normalise_protocol(protocol: str, place: ProblemCollector) -> str:
+    name = protocol.replace("_", "-")
+    if name not in CODECS:
+        place.add(f"unknown protocol `{protocol}`", suggest_name(protocol, CODECS))
+    return name
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+def complete_base_url(given: str, default_url: str, default_path: str) -> str:
+    """A base URL from a variable that may hold only HOST:PORT, or the address that a server listens on. The port
+    defaults to that of `default_url`, the path to `default_path`."""
+    full = given if "://" in given else f"http://{given}"
+    parts = urlsplit(full)
+    host = parts.hostname or ""
+    if host in ANY_ADDRESS:
+        host = "127.0.0.1"
+    shown = f"[{host}]" if ":" in host else host
+    port = parts.port or (urlsplit(default_url).port if "://" not in given and default_url else None)
+    where = f"{shown}:{port}" if port else shown
+    return f"{parts.scheme}://{where}{parts.path.rstrip('/') or default_path}"
+
+
+def is_own_address(url: str, server: ServerSettings) -> bool:
+    """Would a call to this base URL come back to this gateway?"""
+    parts = urlsplit(url)
+    if server.port == 0 or _url_port(parts) != server.port:
+        return False
+    host = parts.hostname or ""
+    listening = server.host.strip("[]")
+    if is_loopback(host) or host in ANY_ADDRESS:
+        return listening in ANY_ADDRESS or is_loopback(listening)
+    return host == listening or host in server.allowed_hosts
+
+
+def _url_port(parts: SplitResult) -> int:
+    return parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+
+
+def proxy_from_environment(url: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The proxy for a base URL and the variable that names it; ("", "") for none, and always for this machine."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    no_proxy = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().split(",")
+    if is_loopback(host) or any(_matches_no_proxy(entry.strip(), host, _url_port(parts)) for entry in no_proxy):
+        return "", ""
+    for name in (f"{parts.scheme}_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            if environ.get(variable):
+                given = environ[variable]
+                return given if "://" in given else f"http://{given}", variable
+    return "", ""
+
+
+def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
+    """Does one entry of NO_PROXY cover the host: `*`, a network, or a domain with its subdomains, maybe with a port?"""
+    if entry in ("", "*"):
+        return entry == "*"
+    if "/" in entry:
+        try:
+            return ip_address(host) in ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, colon, wanted = entry.rpartition(":")
+    if colon and wanted.isdigit() and not name.endswith(":") and (":" not in name or name.startswith("[")):
+        if int(wanted) != port:
+            return False
+        entry = name
+    domain = entry.strip("[]").lstrip("*").lstrip(".")
+    return host.lower() == domain or host.lower().endswith(f".{domain}")

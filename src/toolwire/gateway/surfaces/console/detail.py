@@ -1,0 +1,469 @@
+"""Both sides of one exchange, worked out from its captured bytes when somebody looks: bodies, events with their times,
+tools, calls and results next to each other, losses at their places, and the time of each step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from operator import itemgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolwire.core import ir
+from toolwire.core.codec import Codec
+from toolwire.core.json_values import Json, Malformed, Path, decode, encode_text, expect_object, json_pointer
+from toolwire.core.losses import Loss
+from toolwire.core.sse import FrameTooLong, SseSplitter
+from toolwire.gateway.surfaces.console.api import (
+    Body,
+    BodyPage,
+    CallPair,
+    CallSide,
+    ClientSide,
+    ExchangeDetail,
+    Output,
+    StreamEvent,
+    TimedStep,
+    ToolRow,
+    ToolState,
+    UpstreamCall,
+)
+from toolwire.gateway.surfaces.console.case_file import write_curl
+from toolwire.gateway.surfaces.console.rows import (
+    cache_usage,
+    call_cost,
+    exchange_id,
+    exchange_row,
+    loss_row,
+    milliseconds,
+)
+from toolwire.gateway.telemetry.log import log_path, read_captured_response
+from toolwire.gateway.telemetry.record import CapturedBytes, ExchangeRecord, UpstreamCapture
+from toolwire.protocols import CODECS
+
+CleanText = Callable[[str], str]
+"""Removes credentials."""
+
+MAX_BODY = 4 * 1024 * 1024
+"""Characters of a body that are shown."""
+PAGE = 256 * 1024
+"""Characters of a body that are sent at once."""
+MAX_EVENTS = 5000
+MAX_CALLS = 200
+"""Calls of the history that are shown, the last ones; and of the answer, the first ones."""
+MAX_TOOL_PLACE = 8
+"""Steps of the path to a tool: `/input/3/tools/0/tools/1` has the most."""
+MAX_RESULT = 4000
+"""Characters of a result that are shown beside its call; the whole one is in the body."""
+
+
+def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> ExchangeDetail:
+    clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
+    capture = record.capture
+    client = CODECS.get(record.client_protocol)
+    calls = capture.upstream_calls if capture is not None else []
+    request = read_request(client, capture.client_request) if capture is not None and client is not None else None
+    provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
+    losses = list_losses(record)
+    return ExchangeDetail(
+        row=exchange_row(record, worker),
+        output=describe_output(record, worker, clean),
+        client=describe_client(record, worker, clean),
+        upstream_calls=[describe_upstream_call(record, worker, number, clean) for number in range(len(calls))],
+        call_costs=[call_cost(call, record.is_priced) for call in record.call_usages],
+        cache=cache_usage(record.cache, clean),
+        tools=[
+            clean_tool(row, clean)
+            for row in pair_tools(request, provider_request, calls[-1].renamed_tools if calls else {}, losses)
+        ],
+        calls=[clean_pair(pair, clean) for pair in pair_calls(record, request, provider_request)],
+        losses=[loss_row(loss, is_in_answer, clean) for loss, is_in_answer in losses],
+        steps=list(time_steps(record)),
+        curl=write_curl(record, clean),
+    )
+
+
+# --- bodies and events ---
+
+
+def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Output:
+    """The answer as the client gets it, as text."""
+    id = exchange_id(worker, record.number)
+    codec, capture = CODECS.get(record.client_protocol), record.capture
+    response = None
+    if codec is not None and capture is not None and record.status < 400:
+        response = read_captured_response(codec, capture.client_response.data)
+    if response is None or capture is None:
+        return Output(id=id, bytes_out=record.bytes_out)
+    parts = [part for choice in response.choices for part in choice.parts]
+    calls = [
+        part.name if isinstance(part, ir.Call) else part.tool
+        for part in parts
+        if isinstance(part, ir.Call | ir.ProviderCall)
+    ]
+    return Output(
+        id=id,
+        text=clean("".join(part.text for part in parts if isinstance(part, ir.Text))),
+        reasoning=clean("".join(part.text for part in parts if isinstance(part, ir.Reasoning))),
+        calls=list(map(clean, calls)),
+        bytes_out=capture.client_response.size,
+    )
+
+
+def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ClientSide:
+    capture = record.capture
+    response = capture.client_response if capture is not None else None
+    return ClientSide(
+        protocol=record.client_protocol,
+        method=record.method,
+        path=log_path(record),
+        request=write_body(record, worker, "request", record.bytes_in, clean),
+        status=record.status,
+        response=write_body(
+            record, worker, "response", response.size if response is not None else record.bytes_out, clean
+        ),
+        events=list_events(response, record.started, clean) if record.stream and response is not None else (),
+    )
+
+
+def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, clean: CleanText) -> UpstreamCall:
+    call = list_upstream_calls(record)[number]
+    is_stream = call.headers.get("content-type", "").startswith("text/event-stream")
+    return UpstreamCall(
+        provider=call.provider,
+        protocol=call.protocol,
+        url=clean(call.url.partition("?")[0]),
+        request=write_body(record, worker, f"{number}-request", len(call.body), clean),
+        status=call.status,
+        error=clean(call.error),
+        started_ms=milliseconds(call.started - record.started),
+        head_ms=milliseconds(call.head_received - record.started) if call.head_received else None,
+        ended_ms=milliseconds(call.ended - record.started) if call.ended else None,
+        response=write_body(record, worker, f"{number}-response", call.response.size, clean),
+        events=list_events(call.response, record.started, clean) if is_stream else (),
+    )
+
+
+def list_upstream_calls(record: ExchangeRecord) -> Sequence[UpstreamCapture]:
+    return record.capture.upstream_calls if record.capture is not None else ()
+
+
+def find_body(record: ExchangeRecord, place: str) -> tuple[bytes, bool]:
+    """What was kept of a body, and whether it was cut: `request` and `response` are the client's, `0-request` is the
+    one to the first provider."""
+    capture = record.capture
+    if capture is None:
+        return b"", False
+    number, _, name = place.rpartition("-")
+    if not number:
+        request, response = capture.client_request, capture.client_response
+    elif number.isdecimal() and number.isascii() and len(number) < 9 and int(number) < len(capture.upstream_calls):
+        call = capture.upstream_calls[int(number)]
+        request, response = call.body, call.response
+    else:
+        return b"", False
+    if name == "request":
+        return request, False
+    return (response.data, response.is_cut) if name == "response" else (b"", False)
+
+
+def clean_body(data: bytes, clean: CleanText) -> str:
+    """A whole one, because half of a credential would not be recognised."""
+    return clean(data.decode("utf-8", "replace"))
+
+
+def write_body(record: ExchangeRecord, worker: int, place: str, size: int, clean: CleanText) -> Body:
+    data, is_cut = find_body(record, place)
+    text = clean_body(data, clean)
+    page = cut_page(text, exchange_id(worker, record.number), place, 0)
+    is_cut = is_cut or len(text) > MAX_BODY or len(data) < size
+    return Body(text=page.text, size=max(size, len(data)), is_cut=is_cut, next=page.next)
+
+
+def cut_page(text: str, id: str, place: str, start: int) -> BodyPage:
+    end = min(start + PAGE, MAX_BODY)
+    next_page = f"exchanges/{id}/bodies/{place}/{end}" if end < min(len(text), MAX_BODY) else ""
+    return BodyPage(text=text[start:end], next=next_page)
+
+
+def list_events(captured: CapturedBytes, started: float, clean: CleanText) -> list[StreamEvent]:
+    """The server-sent events of a stream. An event has the time of the piece that completed it."""
+    splitter = SseSplitter()
+    events: list[StreamEvent] = []
+    try:
+        for data, time in zip(captured.pieces, captured.times, strict=False):  # a whole body, an error, has no times
+            ms = milliseconds(time - started)
+            for frame in splitter.feed(data):
+                text = clean(frame.data.decode("utf-8", "replace"))
+                events.append(StreamEvent(ms=ms, event=clean(frame.event or ""), data=text))
+            if len(events) >= MAX_EVENTS:
+                break
+    except FrameTooLong:
+        pass  # the body shows it
+    return events[:MAX_EVENTS]
+
+
+def read_request(codec: Codec | None, body: bytes) -> ReadRequest | None:
+    """A captured request; None if it cannot be read."""
+    if codec is None or not body:
+        return None
+    try:
+        json = expect_object(decode(body), None)
+        return ReadRequest(codec.read_request(json), json)
+    except (Malformed, RecursionError):
+        return None
+
+
+class ReadRequest(Struct, frozen=True):
+    """A request in the internal form, and as JSON."""
+
+    request: ir.Request
+    json: Json
+
+
+# --- losses ---
+
+
+def list_losses(record: ExchangeRecord) -> list[tuple[Loss, bool]]:
+    """The losses, and whether each happened in the answer: the first ledger is that of the request."""
+    ledgers = enumerate(record.ledgers)
+    return [(loss, number > 0) for number, ledger in ledgers if ledger is not None for loss in ledger.losses]
+
+
+# --- tools ---
+
+
+def pair_tools(
+    client: ReadRequest | None,
+    provider: ReadRequest | None,
+    renamed: Mapping[str, str],
+    losses: Sequence[tuple[Loss, bool]],
+) -> Iterator[ToolRow]:
+    """The tools of the client with what became of each, then those that were added."""
+    sent = {renamed.get(tool_name(tool), tool_name(tool)): tool for tool in list_tools(provider)}
+    by_mention = index_losses([loss for loss, is_in_answer in losses if not is_in_answer])
+    for tool in list_tools(client):
+        name = tool_name(tool)
+        match = sent.pop(name, None)
+        place = json_pointer(ir.source_path(tool))
+        concerned = {**by_mention.get(place, {}), **by_mention.get(f"`{name}`", {})} if place else {}
+        reasons = [f"{loss.what}: {loss.why}" for _, loss in sorted(concerned.items(), key=itemgetter(0))]
+        provider_name = tool_name(match) if match is not None else ""
+        yield ToolRow(
+            client_name=name,
+            provider_name=provider_name,
+            kind=tool_kind(tool),
+            state=_tool_state(name, provider_name, bool(reasons)),
+            reasons=reasons,
+            client_declaration=write_declaration(client, tool),
+            provider_declaration=write_declaration(provider, match),
+        )
+    for tool in sent.values():
+        yield ToolRow(
+            client_name="",
+            provider_name=tool_name(tool),
+            kind=tool_kind(tool),
+            state="added",
+            reasons=[],
+            client_declaration="",
+            provider_declaration=write_declaration(provider, tool),
+        )
+
+
+def _tool_state(client_name: str, provider_name: str, has_reasons: bool) -> ToolState:
+    if not provider_name:
+        return "dropped"
+    if client_name != provider_name:
+        return "renamed"
+    return "changed" if has_reasons else "kept"
+
+
+def index_losses(losses: Sequence[Loss]) -> dict[str, dict[int, Loss]]:
+    """The losses by number, under each place that they are in, and under each name that they mention, as the losses of
+    policy rules do."""
+    found: dict[str, dict[int, Loss]] = {}
+    for number, loss in enumerate(losses):
+        steps = loss.path.split("/")[:MAX_TOOL_PLACE]
+        for mention in (*accumulate(steps, "{}/{}".format), loss.path, *_MENTIONED_NAME.findall(loss.what)):
+            found.setdefault(mention, {})[number] = loss
+    return found
+
+
+_MENTIONED_NAME = re.compile("`[^`]*`")
+
+
+def list_tools(read: ReadRequest | None) -> list[ir.AnyTool]:
+    if read is None:
+        return []
+    parts = (part for turn in read.request.turns for part in turn.parts)
+    added = [tool for part in parts if isinstance(part, ir.ToolsAdded) for tool in part.tools]
+    return [*read.request.tools, *added]
+
+
+def tool_name(tool: ir.AnyTool) -> str:
+    if isinstance(tool, ir.Tool):
+        return f"{tool.namespace}.{tool.name}" if tool.namespace else tool.name
+    return (tool.name or tool.tool) if isinstance(tool, ir.ProviderTool) else tool.kind
+
+
+def tool_kind(tool: ir.AnyTool) -> str:
+    return tool.kind if isinstance(tool, ir.Tool | ir.Opaque) else tool.tool
+
+
+def write_declaration(read: ReadRequest | None, tool: ir.AnyTool | None) -> str:
+    """The JSON of a tool, as it is in the request."""
+    found = find_place(read.json, ir.source_path(tool)) if read is not None and tool is not None else None
+    return "" if found is None else encode_text(found)
+
+
+def find_place(json: Json, path: Path) -> Json:
+    """What is at a place of a JSON document; None if there is nothing."""
+    steps: list[str | int] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    for step in reversed(steps):
+        try:
+            json = json[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return json
+
+
+def clean_tool(row: ToolRow, clean: CleanText) -> ToolRow:
+    return replace(
+        row,
+        client_name=clean(row.client_name),
+        provider_name=clean(row.provider_name),
+        reasons=[clean(reason) for reason in row.reasons],
+        client_declaration=clean(row.client_declaration),
+        provider_declaration=clean(row.provider_declaration),
+    )
+
+
+# --- calls and results ---
+
+
+def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: ReadRequest | None) -> Iterator[CallPair]:
+    """The calls of the history, then those of the answer, on both sides."""
+    capture = record.capture
+    if capture is None:
+        return
+    upstream_calls = capture.upstream_calls
+    renamed = upstream_calls[-1].renamed_tools if upstream_calls else {}
+    history = match_calls(list_history_calls(client), list_history_calls(provider), renamed)
+    for client_call, provider_call in history[-MAX_CALLS:]:
+        yield CallPair(is_in_answer=False, client=client_call, provider=provider_call)
+    codec = CODECS.get(record.client_protocol)
+    answer = list_answer_calls(codec, capture.client_response.data, record.status) if codec is not None else []
+    sent = [
+        call
+        for one in upstream_calls
+        for call in list_answer_calls(CODECS[one.protocol], one.response.data, one.status)
+    ][:MAX_CALLS]
+    for client_call, provider_call in match_calls(answer, sent, renamed):
+        yield CallPair(is_in_answer=True, client=client_call, provider=provider_call)
+
+
+Matched = tuple[CallSide | None, CallSide | None]
+
+
+def match_calls(client: list[CallSide], provider: list[CallSide], renamed: Mapping[str, str]) -> list[Matched]:
+    """Calls of the same tool in the same order belong together, if their ids do not say otherwise."""
+    waiting = list(provider)
+    pairs: list[Matched] = []
+    names, ids = {one.name for one in client}, {one.id for one in client}
+    provider_ids = {one.id for one in provider if one.id}
+
+    def is_known(call: CallSide) -> bool:
+        return call.id in ids or renamed.get(call.name, call.name) in names
+
+    for call in client:
+        same_name = (one for one in waiting if renamed.get(one.name, one.name) == call.name)
+        same_id = (one for one in waiting if one.id == call.id) if call.id in provider_ids else iter(())
+        found = next(same_id, None) or next(same_name, None)
+        if found is not None:
+            # What only the provider has seen, such as calls that the gateway ran, comes before it.
+            place = waiting.index(found)
+            pairs += [(None, one) for one in waiting[:place] if not is_known(one)]
+            waiting = [one for one in waiting[:place] if is_known(one)] + waiting[place + 1 :]
+        pairs.append((call, found))
+    return pairs + [(None, one) for one in waiting]
+
+
+def list_history_calls(read: ReadRequest | None) -> list[CallSide]:
+    if read is None:
+        return []
+    parts = [part for turn in read.request.turns for part in turn.parts]
+    results = {part.id: part for part in parts if isinstance(part, ir.Result | ir.ProviderResult)}
+    calls = [part for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    return [describe_call(part, results) for part in calls[-2 * MAX_CALLS :]]  # the other side may have fewer of them
+
+
+def list_answer_calls(codec: Codec, body: bytes, status: int) -> list[CallSide]:
+    response = read_captured_response(codec, body) if status < 300 else None
+    parts = [part for choice in response.choices for part in choice.parts] if response is not None else []
+    results: dict[str, ir.Result | ir.ProviderResult]
+    results = {part.id: part for part in parts if isinstance(part, ir.ProviderResult)}
+    calls = [part for part in parts if isinstance(part, ir.Call | ir.ProviderCall)]
+    return [describe_call(part, results) for part in calls[:MAX_CALLS]]
+
+
+def describe_call(call: ir.Call | ir.ProviderCall, results: Mapping[str, ir.Result | ir.ProviderResult]) -> CallSide:
+    name = call.tool if isinstance(call, ir.ProviderCall) else call.name
+    namespace = call.namespace if isinstance(call, ir.Call) else ""
+    result = results.get(call.id)
+    return CallSide(
+        id=call.id,
+        name=f"{namespace}.{name}" if namespace else name,
+        arguments=call.arguments,
+        result=result_text(result)[:MAX_RESULT] if result is not None else "",
+        has_result=result is not None,
+        is_error=result is not None and bool(result.error),
+    )
+
+
+def result_text(result: ir.Result | ir.ProviderResult) -> str:
+    if isinstance(result, ir.ProviderResult):
+        return "\n".join(filter(None, (result.error, result.text, *(source.url for source in result.sources))))
+    texts = [part.text if isinstance(part, ir.Text) else f"[{type(part).__name__.lower()}]" for part in result.content]
+    return "\n".join(texts)
+
+
+def clean_pair(pair: CallPair, clean: CleanText) -> CallPair:
+    return replace(pair, client=clean_side(pair.client, clean), provider=clean_side(pair.provider, clean))
+
+
+def clean_side(side: CallSide | None, clean: CleanText) -> CallSide | None:
+    if side is None:
+        return None
+    return replace(
+        side, id=clean(side.id), name=clean(side.name), arguments=clean(side.arguments), result=clean(side.result)
+    )
+
+
+# --- time ---
+
+
+def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
+    """Preparing, then waiting for and reading each answer, with what the gateway did in between, then the end."""
+    calls = record.capture.upstream_calls if record.capture is not None else []
+    last = record.started
+    for number, call in enumerate(calls):
+        between = "prepare" if number == 0 else "prepare the next request"
+        yield _step(record, between, "", last, call.started)
+        last = call.ended or record.ended or call.head_received or call.started
+        outcome = str(call.status) if call.status else call.error
+        yield _step(record, f"wait for {call.provider}", outcome, call.started, call.head_received or last)
+        if call.status:
+            yield _step(record, f"read from {call.provider}", f"{call.response.size} bytes", call.head_received, last)
+    if record.ended:
+        yield _step(record, "finish", "", last, record.ended)
+
+
+def _step(record: ExchangeRecord, name: str, text: str, start: float, end: float) -> TimedStep:
+    started, duration = milliseconds(start - record.started), milliseconds(end - start)
+    return TimedStep(name=name, detail=text, started_ms=started, duration_ms=duration)

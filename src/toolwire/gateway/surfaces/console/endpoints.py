@@ -1,0 +1,469 @@
+"""The console's page and its API: answers requests below `/console/`, and `/` itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from toolwire import __version__
+from toolwire.core.ir import Failure
+from toolwire.gateway.features.keys.access import AccessControl
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.large_work import run_aside
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.redact import SecretFilter, hide_secrets, redact
+from toolwire.gateway.surfaces.console import detail, live, providers, sessions, translate
+from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
+from toolwire.gateway.surfaces.console.api import (
+    API_PATH,
+    ApiError,
+    ConsoleState,
+    ExchangeList,
+    Hello,
+    Login,
+    ProtocolInfo,
+    ProviderList,
+    ProviderRow,
+    SessionDetail,
+    SessionList,
+    TranslateQuestion,
+    encode_message,
+)
+from toolwire.gateway.surfaces.console.case_file import write_case
+from toolwire.gateway.surfaces.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
+from toolwire.gateway.surfaces.console.peers import Peers, Question, load_secret
+from toolwire.gateway.surfaces.console.rows import exchange_id, exchange_row, exchange_state, parse_exchange_id
+from toolwire.gateway.telemetry.recent import RecentExchanges
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.protocols import CODECS
+
+if TYPE_CHECKING:
+    from toolwire.gateway.exchange.gateway_request import Runtime
+    from toolwire.gateway.models.listing import ModelLists
+    from toolwire.gateway.settings.config import Config
+
+JSON_HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,
+    "content-type": "application/json",
+    "cache-control": "no-store",
+}
+EVENT_HEADERS: Mapping[str, str] = {
+    **SECURITY_HEADERS,
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would hold the events back
+}
+MAX_BODY = 2 * 1024 * 1024
+NO_BODY = ((0, "", 0), "")
+MAX_KEPT = 16 * 1024 * 1024
+"""Bytes of answers about exchanges that are kept."""
+MAX_WATCHERS = 32
+"""Connections to `events` at a time, for each worker."""
+MODEL_MARK = "toolwire-model"
+"""Stands for the name of a model in a path."""
+
+Value = TypeVar("Value")
+Endpoint = Callable[["Console", ClientRequest, str], Awaitable[Reply]]
+
+
+class Console:
+    """The console of one process. `configure` is called with every new configuration; it is off before."""
+
+    def __init__(
+        self, recent: RecentExchanges, model_lists: ModelLists, gateway_id: str, is_stopping: Callable[[], bool]
+    ) -> None:
+        self._recent, self._model_lists, self._gateway_id = recent, model_lists, gateway_id
+        self._is_stopping = is_stopping
+        self._worker = 0
+        self._peers = Peers()
+        self._secret = make_secret()
+        self._ended_sessions = EndedSessions()
+        self._failed_tries = FailedTries()
+        self._watchers = 0
+        self._facts: dict[int, sessions.ExchangeFacts] = {}
+        """Of finished exchanges, by number: reading a body takes a while."""
+        self._last_body: tuple[tuple[int, str, int], str] = NO_BODY
+        """The exchange, the place and the size of the body whose page was asked for last, and its cleaned text."""
+        self._details: dict[int, bytes] = {}
+        """Of finished exchanges that were looked at last."""
+        self._runtime: Runtime | None = None
+        self._access: ConsoleAccess | None = None
+        self._client_access: AccessControl | None = None
+        self._secret_filter = SecretFilter()
+
+    def has_path(self, path: str) -> bool:
+        """Is this a path of the console, and is the console on?"""
+        return (path == "/" or path.startswith(FILES_PATH)) and self._access is not None
+
+    def configure(self, config: Config, runtime: Runtime, access: AccessControl, secrets: list[str]) -> None:
+        self._runtime, self._client_access = runtime, access
+        self._secret_filter = SecretFilter(secrets)
+        self._facts, self._details, self._last_body = {}, {}, NO_BODY  # cleaned of other secrets
+        self._access = self._make_access(runtime, access) if config.has_console else None
+
+    def _make_access(self, runtime: Runtime, access: AccessControl) -> ConsoleAccess:
+        return ConsoleAccess(runtime.config, access, self._secret, self._ended_sessions)
+
+    async def join_workers(self, directory: Path, worker: int) -> None:
+        """Share the exchanges with the other workers. Called before the first request."""
+        self._worker, self._peers = worker, Peers(directory, worker)
+        self._secret, self._ended_sessions = load_secret(directory), EndedSessions(directory)
+        if self._runtime is not None and self._client_access is not None and self._access is not None:
+            self._access = self._make_access(self._runtime, self._client_access)
+        await self._peers.open(self._answer_question)
+
+    def close(self) -> None:
+        self._peers.close()
+
+    # --- requests of the page ---
+
+    async def serve_request(self, request: ClientRequest) -> None:
+        """Answer a request for the page or the API. The console must be on."""
+        access, path = self._access, request.path
+        if access is None:
+            raise ValueError("the console is off")
+        if not path.startswith(API_PATH):
+            await request.send_reply(self._page_reply(access, request))
+            return
+        name, _, argument = path.removeprefix(API_PATH).partition("/")
+        is_login = name == "login" and request.method == "POST"
+        check = access.check_origin if is_login else partial(access.check, now=time.time())
+        refused = check(request.method, request.headers, request.peer)
+        if refused is None and name == "events" and request.method == "GET":
+            await self._serve_events(request)
+            return
+        endpoint = ENDPOINTS.get((request.method, name))
+        if refused is not None:
+            reply = error_reply(refused)
+        elif endpoint is None:
+            reply = error_reply(Failure("not_found", f"the console has no `{request.method} {name[:40]}`", 404))
+        else:
+            reply = await endpoint(self, request, argument)
+        await request.send_reply(reply)
+
+    def _page_reply(self, access: ConsoleAccess, request: ClientRequest) -> Reply:
+        refused = access.check_origin("GET", request.headers, request.peer) if not access.needs_key else None
+        if refused is not None:
+            return error_reply(refused)
+        if request.method not in ("GET", "HEAD"):
+            return error_reply(Failure("invalid", f"{request.path} takes GET", 405))
+        name = INDEX if request.path == "/" else request.path.removeprefix(FILES_PATH)
+        return file_reply(name, request.headers) or error_reply(Failure("not_found", "there is no such page", 404))
+
+    async def _serve_events(self, request: ClientRequest) -> None:
+        if self._watchers >= MAX_WATCHERS:
+            await request.send_reply(error_reply(Failure("overloaded", "too many pages watch this gateway", 503)))
+            return
+        self._watchers += 1
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            request.watch_disconnect(True)
+            await request.start_response(200, EVENT_HEADERS)
+            await request.send_body(live.write_event("hello", Hello(gateway_id=self._gateway_id)), more=True)
+            question = Question("events")
+            sources = [self._watch(), *(self._peers.stream(worker, question) for worker in self._peers.others())]
+            tasks = [asyncio.create_task(self._send_events(request, source)) for source in sources]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # A worker has ended: the page connects again, to those that are there then. Or the session has.
+            await request.send_body(b"", more=False)
+        finally:
+            self._watchers -= 1
+            for task in tasks:
+                task.cancel()
+
+    async def _send_events(self, request: ClientRequest, source: AsyncIterator[bytes]) -> None:
+        """Send events as long as the page may see them: its session can end, and the configuration change."""
+        async for data in source:
+            access = self._access
+            if access is None or access.check(request.method, request.headers, request.peer, time.time()) is not None:
+                return
+            await request.send_body(data, more=True)
+
+    def _watch(self) -> AsyncIterator[bytes]:
+        watch = live.Watch(self._recent, self._worker, self.clean_text_of)
+        return live.watch_exchanges(watch, self._is_stopping)
+
+    async def show_state(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, access = self._running()
+        config = runtime.config
+        return json_reply(
+            ConsoleState(
+                version=__version__,
+                gateway_id=self._gateway_id,
+                needs_client_key=config.server.needs_keys,
+                can_log_out=access.needs_key,
+                workers=config.server.workers,
+                max_exchanges=config.console.max_exchanges,
+                max_bytes=config.console.max_bytes,
+                protocols=list_protocols(),
+            )
+        )
+
+    async def log_in(self, request: ClientRequest, argument: str) -> Reply:
+        _, access = self._running()
+        login = await self._read_body(request, Login)
+        if isinstance(login, Failure):
+            return error_reply(login)
+        now = time.time()
+        if not access.needs_key or access.is_key(login.key):
+            return Reply(204, {**JSON_HEADERS, "set-cookie": access.write_cookie(request.headers, now)}, b"")
+        wait = self._failed_tries.add(request.peer, now)
+        if not wait:
+            return error_reply(Failure("authentication", "this is not the key of the console", 401))
+        reply = error_reply(Failure("rate", f"too many wrong keys; try again in {wait} seconds", 429))
+        return Reply(429, {**reply.headers, "retry-after": str(wait)}, reply.body)
+
+    async def log_out(self, request: ClientRequest, argument: str) -> Reply:
+        _, access = self._running()
+        try:
+            cookie = access.end_session(request.headers, time.time())
+        except OSError as error:
+            what = f"the other workers could not be told that the session has ended: {error.strerror or error}"
+            return error_reply(Failure("server", what, 500))
+        return Reply(204, {**JSON_HEADERS, "set-cookie": cookie}, b"")
+
+    async def list_exchanges(self, request: ClientRequest, argument: str) -> Reply:
+        if argument:
+            return await self._show_exchange(argument)
+        answers = await self._peers.ask_all(Question("list"))
+
+        def write_list() -> Reply:
+            lists = [self._own_list(), *(msgspec.json.decode(data, type=ExchangeList) for data in answers)]
+            rows = sorted((row for one in lists for row in one.exchanges), key=lambda row: -row.started_at)
+            return json_reply(ExchangeList(exchanges=rows, removed=sum(one.removed for one in lists)))
+
+        return await run_aside(write_list)
+
+    def _own_list(self) -> ExchangeList:
+        rows = [exchange_row(record, self._worker) for record in self._recent.newest_first()]
+        return ExchangeList(exchanges=rows, removed=self._recent.removed)
+
+    async def _show_exchange(self, argument: str) -> Reply:
+        id, _, part = argument.partition("/")
+        name = part.partition("/")[0]
+        question = Question({"": "exchange", "case": "case", "bodies": "page"}.get(name, ""), argument)
+        data = await self._ask_owner(id, question) if question.name else None
+        if not data:
+            what = "this exchange is not here any more: only the last ones are kept"
+            return error_reply(Failure("not_found", what, 404))
+        if part == "case":
+            name = f'attachment; filename="toolwire-case-{id}.json"'
+            return Reply(200, {**JSON_HEADERS, "content-disposition": name}, data)
+        return Reply(200, JSON_HEADERS, data)
+
+    async def list_sessions(self, request: ClientRequest, argument: str) -> Reply:
+        answers = await self._peers.ask_all(Question("facts"))
+        groups = await run_aside(lambda: sessions.group_sessions(self._load_facts(answers)))
+        if not argument:
+            return await run_aside(
+                lambda: json_reply(SessionList(sessions=[sessions.session_row(group) for group in groups]))
+            )
+        group = next((group for group in groups if group.has_id(argument)), None)
+        if group is None:
+            return error_reply(Failure("not_found", "this session is not here any more", 404))
+        bodies = [await self._ask_owner(one.row.id, Question("body", one.row.id)) or b"" for one in group.members]
+
+        def write_session() -> Reply:
+            turns = sessions.describe_turns(group, bodies, self.clean_text)
+            return json_reply(SessionDetail(session=sessions.session_row(group), turns=turns))
+
+        return await run_aside(write_session)
+
+    async def translate_text(self, request: ClientRequest, argument: str) -> Reply:
+        question = await self._read_body(request, TranslateQuestion)
+        if isinstance(question, Failure):
+            return error_reply(question)
+        return await run_aside(lambda: json_reply(translate.translate_to_all(question, int(time.time()))))
+
+    async def list_providers(self, request: ClientRequest, argument: str) -> Reply:
+        return json_reply(ProviderList(providers=await self._merge_providers(self._own_providers())))
+
+    async def check_provider(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        name, _, action = argument.rpartition("/")
+        provider = next((one for one in providers.list_accounts(runtime) if one.label == name), None)
+        if provider is None or action != "check":
+            return error_reply(Failure("not_found", f"there is no provider `{name[:80]}`", 404))
+        row = await providers.ask_provider(provider, runtime, self._recent, request.clock)
+        return json_reply((await self._merge_providers([row]))[0])
+
+    async def list_models(self, request: ClientRequest, argument: str) -> Reply:
+        runtime, _ = self._running()
+        return json_reply(await providers.list_models(runtime, self._model_lists, request.clock))
+
+    # --- what this worker knows ---
+
+    def _running(self) -> tuple[Runtime, ConsoleAccess]:
+        if self._runtime is None or self._access is None:
+            raise ValueError("the console is off")
+        return self._runtime, self._access
+
+    def clean_text(self, text: str) -> str:
+        """A text of a client, a model or a provider, without credentials."""
+        return self._secret_filter.clean(redact(text))
+
+    def clean_text_of(self, record: ExchangeRecord) -> Callable[[str], str]:
+        """The same for texts of one exchange, without the keys of its client."""
+        return lambda text: self._secret_filter.clean(redact(text), record.secrets)
+
+    async def _read_body(self, request: ClientRequest, kind: type[Value]) -> Value | Failure:
+        body = await request.read_body(MAX_BODY)
+        if isinstance(body, Failure):
+            return body
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Failure("invalid", f"the body is not what this endpoint takes: {error}", 400)
+
+    async def _ask_owner(self, id: str, question: Question) -> bytes | None:
+        """Ask the worker that has an exchange; None if it is not there any more."""
+        place = parse_exchange_id(id)
+        if place is None:
+            return None
+        if place[0] != self._worker:
+            return await self._peers.ask(place[0], question)
+        async for data in await self._answer_question(question):
+            return data
+        return None
+
+    def _own_providers(self) -> list[ProviderRow]:
+        runtime, _ = self._running()
+        now = asyncio.get_running_loop().time()
+        shown = providers.list_accounts(runtime)
+        return [providers.provider_row(account, runtime, self._recent, now) for account in shown]
+
+    async def _merge_providers(self, rows: list[ProviderRow]) -> list[ProviderRow]:
+        """These rows, with what the other workers know of the same providers."""
+        answers = await self._peers.ask_all(Question("providers"))
+        others = [row for data in answers for row in msgspec.json.decode(data, type=list[ProviderRow])]
+        return [providers.merge_rows([row, *(one for one in others if one.name == row.name)]) for row in rows]
+
+    def _load_facts(self, answers: Sequence[bytes]) -> list[sessions.ExchangeFacts]:
+        """What is known for grouping exchanges to sessions, of this worker and in the answers of the others."""
+        facts = self._own_facts()
+        for data in answers:
+            facts += msgspec.json.decode(data, type=list[sessions.ExchangeFacts])
+        return facts
+
+    def _own_facts(self) -> list[sessions.ExchangeFacts]:
+        """In a thread: each exchange is read once, when it is first asked for, and there may be a thousand."""
+        known, kept = self._facts, {}
+        facts: list[sessions.ExchangeFacts] = []
+        for record in self._recent.newest_first():
+            found = known.get(record.number)
+            if found is None and record.capture is not None:
+                found = sessions.read_facts(record, self._worker, self.clean_text_of(record))
+            if found is not None:
+                if record.ended and found.row.state != "running":
+                    kept[record.number] = found
+                facts.append(found)
+        self._facts = kept
+        return facts
+
+    async def _answer_question(self, question: Question) -> AsyncIterator[bytes]:
+        """What this worker answers another one, or itself; nothing if it does not have it."""
+        if question.name == "events":
+            return self._watch()
+        return _one_message(await self._answer_once(question))
+
+    async def _answer_once(self, question: Question) -> bytes:
+        if question.name == "list":
+            return await run_aside(lambda: encode_message(self._own_list()))
+        if question.name == "providers":
+            return encode_message(self._own_providers())
+        if question.name == "facts":
+            return await run_aside(lambda: encode_message(self._own_facts()))
+        id, _, part = question.argument.partition("/")
+        place = parse_exchange_id(id)
+        record = self._recent.find(place[1]) if place is not None else None
+        if record is None:
+            return b""
+        return await run_aside(partial(RECORD_QUESTIONS[question.name], self, record, part))
+
+    def write_detail(self, record: ExchangeRecord, part: str) -> bytes:
+        found = self._details.get(record.number)
+        if found is not None:
+            return found
+        data = encode_message(detail.describe_exchange(record, self._worker, self.clean_text_of(record)))
+        if exchange_state(record) != "running":
+            self._details[record.number] = data
+            while len(self._details) > 1 and sum(map(len, self._details.values())) > MAX_KEPT:
+                del self._details[next(iter(self._details))]
+        return data
+
+    def write_page(self, record: ExchangeRecord, part: str) -> bytes:
+        """More of a body: `bodies/`, its place, and a number of characters. b"" if that is no path of a page."""
+        _, place, start, *more = (*part.split("/"), "", "")
+        if any(more) or not (start.isascii() and start.isdecimal() and len(start) < 16):
+            return b""
+        data, _ = detail.find_body(record, place)
+        key = (record.number, place, len(data))  # a body only grows
+        found, text = self._last_body
+        if found != key:
+            text = detail.clean_body(data, self.clean_text_of(record))
+            self._last_body = (key, text)
+        return encode_message(detail.cut_page(text, exchange_id(self._worker, record.number), place, int(start)))
+
+    def write_case(self, record: ExchangeRecord, part: str) -> bytes:
+        return write_case(record, self.clean_text_of(record))
+
+    def write_upstream_body(self, record: ExchangeRecord, part: str) -> bytes:
+        """The last request to a provider. Only for workers: only the client's keys, which they do not know, are
+        removed."""
+        calls = record.capture.upstream_calls if record.capture is not None else ()
+        body = calls[-1].body if calls else b""
+        return hide_secrets(body.decode("utf-8", "surrogateescape"), record.secrets).encode("utf-8", "surrogateescape")
+
+
+ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
+    ("GET", "state"): Console.show_state,
+    ("POST", "login"): Console.log_in,
+    ("POST", "logout"): Console.log_out,
+    ("GET", "exchanges"): Console.list_exchanges,
+    ("GET", "sessions"): Console.list_sessions,
+    ("POST", "translate"): Console.translate_text,
+    ("GET", "providers"): Console.list_providers,
+    ("POST", "providers"): Console.check_provider,
+    ("GET", "models"): Console.list_models,
+}
+RECORD_QUESTIONS: Mapping[str, Callable[[Console, ExchangeRecord, str], bytes]] = {
+    "exchange": Console.write_detail,
+    "page": Console.write_page,
+    "case": Console.write_case,
+    "body": Console.write_upstream_body,
+}
+"""Questions about one exchange."""
+
+
+def json_reply(value: msgspec.Struct) -> Reply:
+    return Reply(200, JSON_HEADERS, encode_message(value))
+
+
+def error_reply(failure: Failure) -> Reply:
+    return Reply(failure.status or 500, JSON_HEADERS, encode_message(ApiError(failure.message)))
+
+
+def list_protocols() -> list[ProtocolInfo]:
+    """The protocols, and where their clients send requests."""
+    found: list[ProtocolInfo] = []
+    for codec in CODECS.values():
+        paths = [codec.http.request_path(MODEL_MARK, stream).replace(MODEL_MARK, "{model}") for stream in (False, True)]
+        found.append(
+            ProtocolInfo(
+                name=codec.name,
+                path=paths[0],
+                stream_path=paths[1],
+                has_model_in_body="{model}" not in paths[0],
+            )
+        )
+    return found
+
+
+async def _one_message(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -1,0 +1,167 @@
+"""Rows of the recent exchanges and of losses: without credentials, and short enough for a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+from toolwire.core.ir import Usage
+from toolwire.core.losses import Loss
+from toolwire.gateway.models.amounts import add_known, write_amount
+from toolwire.gateway.redact import printable_text, redact_start, safe_name, shorten_agent
+from toolwire.gateway.surfaces.console.api import (
+    CacheUsage,
+    CallCost,
+    CalledTool,
+    Cost,
+    ExchangeRow,
+    ExchangeState,
+    LossRow,
+    Tokens,
+)
+from toolwire.gateway.telemetry.log import log_path
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
+
+MAX_NAMES = 50
+"""Tools that a row names."""
+MAX_MESSAGE = 1000
+
+
+def exchange_id(worker: int, number: int) -> str:
+    return f"{worker}-{number}"
+
+
+def parse_exchange_id(text: str) -> tuple[int, int] | None:
+    """The worker and the number; None if it is not an id."""
+    worker, dash, number = text.partition("-")
+    is_id = dash and all(part.isascii() and part.isdecimal() and len(part) < 16 for part in (worker, number))
+    return (int(worker), int(number)) if is_id else None
+
+
+def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
+    id = exchange_id(worker, record.number)
+    started, first, state = record.started, record.first_byte, exchange_state(record)
+    if record.secrets:
+        record.hide_secrets()  # it may still run
+    return ExchangeRow(
+        id=id,
+        request_id=safe_name(record.request_id),
+        state=state,
+        started_at=record.started_at,
+        first_byte_ms=milliseconds(first - started) if first else None,
+        duration_ms=milliseconds(record.ended - started) if state != "running" else None,
+        operation=record.operation,
+        method=printable_text(record.method, 16),
+        path=log_path(record),
+        agent=shorten_agent(record.user_agent),
+        key_name=printable_text(record.key_name),
+        client_protocol=record.client_protocol,
+        provider_protocol=record.provider_protocol,
+        provider=record.provider,
+        requested_model=safe_name(record.requested_model),
+        model=safe_name(record.model),
+        stream=record.stream,
+        passthrough=record.is_passthrough,
+        status=record.status,
+        failure=record.failure,
+        message=printable_text(redact_start(record.message), MAX_MESSAGE),
+        losses=tuple(dict.fromkeys(record.losses)),
+        loss_count=len(record.losses),
+        called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.tool_calls[:MAX_NAMES]],
+        tool_runs=[safe_name(name) for name, _ in record.tool_runs[:MAX_NAMES]],
+        tokens=count_tokens(record.usage, record.usage_estimated, record.cache),
+        cost=exchange_cost(record),
+        attempts=len(record.attempts),
+        bytes_in=record.bytes_in,
+        bytes_out=record.bytes_out,
+        session=id if record.capture is not None else "",
+    )
+
+
+def exchange_state(record: ExchangeRecord) -> ExchangeState:
+    if not record.ended or record.sent_prompts:  # these go when the cache is reported, a moment after the end
+        return "running"
+    if record.client_disconnected:
+        return "disconnected"
+    return "failed" if record.failure or record.status >= 400 else "done"
+
+
+def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheReport | None = None) -> Tokens | None:
+    if usage is None:
+        return None
+    return Tokens(
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+        cache_expected=cache.expected if cache is not None else None,
+        cache_missed=cache.missed if cache is not None else None,
+        is_estimated=is_estimated,
+    )
+
+
+def exchange_cost(record: ExchangeRecord) -> Cost | None:
+    if not record.is_priced:
+        return None
+    return make_cost(record.cost, record.unpriced_calls, record.reported_cost)
+
+
+def call_cost(call: CallUsage, is_priced: bool) -> CallCost:
+    cost = make_cost(call.cost, int(call.cost is None), call.reported_cost)
+    return CallCost(
+        provider=call.provider,
+        account=call.account,
+        model=safe_name(call.model),
+        tokens=count_tokens(call.usage, call.is_estimated),
+        cost=cost if is_priced else None,
+    )
+
+
+def cache_usage(report: CacheReport | None, clean: Callable[[str], str]) -> CacheUsage | None:
+    if report is None:
+        return None
+    return CacheUsage(
+        expected_tokens=report.expected,
+        read_tokens=report.read,
+        write_tokens=report.written,
+        missed_tokens=report.missed,
+        cause=report.cause,
+        reason=clean(report.reason),
+        place=clean(report.place),
+        extra_cost_usd=shorten_amount(report.cost) if report.missed else Decimal(0),
+    )
+
+
+def add_costs(costs: Sequence[Cost]) -> Cost | None:
+    if not costs:
+        return None
+    known, reported = add_known([one.cost_usd for one in costs]), add_known([one.reported_cost_usd for one in costs])
+    return make_cost(known, sum(one.unpriced_calls for one in costs), reported)
+
+
+def make_cost(cost: Decimal | None, unpriced_calls: int, reported: Decimal | None) -> Cost:
+    return Cost(
+        cost_usd=shorten_amount(cost), unpriced_calls=unpriced_calls, reported_cost_usd=shorten_amount(reported)
+    )
+
+
+def shorten_amount(amount: Decimal | None) -> Decimal | None:
+    """All digits of an amount, without zeros at the end."""
+    return None if amount is None else Decimal(write_amount(amount))
+
+
+def milliseconds(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1e3, 2)
+
+
+def loss_row(loss: Loss, is_in_answer: bool, clean: Callable[[str], str] = str) -> LossRow:
+    """A loss as a row; `clean` removes credentials."""
+    return LossRow(
+        code=loss.code,
+        severity=loss.severity,
+        path=clean(loss.path),
+        is_in_answer=is_in_answer,
+        what=clean(loss.what),
+        why=loss.why,
+    )

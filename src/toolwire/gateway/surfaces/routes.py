@@ -1,0 +1,480 @@
+"""The endpoints of the gateway: finds the protocol and the operation of a request, checks its client's key, and calls
+the pipeline or another handler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from math import inf
+from typing import Any
+from urllib.parse import parse_qsl
+
+from msgspec.structs import replace
+
+from toolwire import __version__
+from toolwire.core import tokens
+from toolwire.core.codec import Codec, EndpointMatch, ModelInfo
+from toolwire.core.ir import Failure, replace_fields
+from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
+from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.caller import Caller
+from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, ResolvedHead, Upstream
+from toolwire.gateway.features.accounts.accounts import target_account
+from toolwire.gateway.features.keys.access import AccessControl, refuse_key
+from toolwire.gateway.features.responses.endpoints import NotStoredHere, StateOperation, run_operation
+from toolwire.gateway.features.responses.service import ResponsesService
+from toolwire.gateway.http.client_request import ClientRequest
+from toolwire.gateway.http.connection import TransportError
+from toolwire.gateway.http.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
+from toolwire.gateway.http.large_work import run_by_size
+from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
+from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
+from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
+from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_through
+from toolwire.gateway.pipeline.pipeline import Pipeline
+from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
+from toolwire.gateway.pipeline.relay import relay_answer, send_reply
+from toolwire.gateway.redact import hide_secrets, redact
+from toolwire.gateway.settings.address import is_loopback
+from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER
+from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.router import Target, choose_codec
+from toolwire.gateway.telemetry.agents import recognise_agent
+from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
+from toolwire.gateway.telemetry.record import ExchangeRecord, find_subagent
+from toolwire.protocols import CODECS
+from toolwire.translation.exchange import Exchange
+from toolwire.translation.options import Options
+
+METRICS_PATH = "/metrics"
+READY_PATH = "/readyz"
+MAX_HOPS = 4
+"""Gateways that a request may come through."""
+MERGE_BYTES = 256
+"""Merging one model into the list takes about as long as reading so many bytes of JSON."""
+ONE_MODEL_WAIT_SECONDS = 1.0
+TEXT_HEADERS = {"content-type": "text/plain; charset=utf-8"}
+VERSION_HEADER = "x-toolwire-version"
+OWN_HEADERS = {**TEXT_HEADERS, VERSION_HEADER: __version__}
+"""For clients on this machine, such as `toolwire doctor`. Others need not know the version."""
+
+_is_valid_request_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}").fullmatch
+"""Request ids of a client that the gateway uses as its own."""
+_is_plain_name = re.compile(r"[A-Za-z0-9@][A-Za-z0-9_.:@/+-]{0,63}").fullmatch
+
+
+def _plain_name(name: str) -> str:
+    """A name that a client has chosen for itself, if it is one: it is in the log and in the ledger of costs."""
+    return name if _is_plain_name(name) is not None and redact(name) == name else ""
+
+
+class ProtocolDetector:
+    """The endpoints of all protocols, in tables that are built once."""
+
+    def __init__(self) -> None:
+        self.codecs = tuple(CODECS.values())
+        self.post_endpoints: dict[str, tuple[Codec, EndpointMatch]] = {}
+        for codec in self.codecs:
+            for path, endpoint in codec.http.fixed_endpoints.items():
+                self.post_endpoints.setdefault(path, (codec, endpoint))
+        self._dynamic_endpoints = [
+            (codec, codec.http.match_endpoint) for codec in self.codecs if codec.http.match_endpoint is not None
+        ]
+        self._model_list_paths = {path for codec in self.codecs for path in codec.http.model_list_paths}
+        self._passthrough_endpoints = [
+            (codec, endpoint, _compile_path(endpoint.path))
+            for codec in self.codecs
+            for endpoint in codec.http.passthrough_endpoints
+        ]
+
+    def find_endpoint(self, path: str, query: str) -> tuple[Codec, EndpointMatch] | None:
+        """The protocol and operation of a POST to this path."""
+        if path in self.post_endpoints:
+            return self.post_endpoints[path]
+        matches = ((codec, match(path, query)) for codec, match in self._dynamic_endpoints)
+        return next(((codec, endpoint) for codec, endpoint in matches if endpoint is not None), None)
+
+    def find_passthrough(
+        self, method: str, path: str, query: str, headers: Mapping[str, str]
+    ) -> tuple[Codec, PassthroughMatch] | None:
+        """The endpoint that is only forwarded. Several protocols have `/v1/files`: the client's headers tell which."""
+        found: dict[Codec, PassthroughMatch] = {}
+        for codec, endpoint, pattern in self._passthrough_endpoints:
+            matched = pattern(path) if method in endpoint.methods and codec not in found else None
+            if matched is not None:
+                place = matched.re.groupindex.get("model", 0)
+                ids = tuple(text for number, text in enumerate(matched.groups(), 1) if number != place)
+                found[codec] = PassthroughMatch(endpoint, path, ids, matched.span(place) if place else (0, 0))
+        if not found:
+            return None
+        codec = self.guess_codec(path, query, headers, tuple(found))
+        return codec, found[codec]
+
+    def find_model_path(self, path: str) -> str | None:
+        """ "" for the list of models, the name for one of them, None for another path."""
+        for start in self._model_list_paths:
+            if path == start:
+                return ""
+            if path.startswith(f"{start}/"):
+                return path[len(start) + 1 :]
+        return None
+
+    def guess_codec(self, path: str, query: str, headers: Mapping[str, str], codecs: tuple[Codec, ...] = ()) -> Codec:
+        """The protocol whose clients send such requests; the first one if nothing tells."""
+        sent_names = {*headers, *(pair.partition("=")[0] for pair in query.split("&"))}
+
+        def score(codec: Codec) -> tuple[bool, int]:
+            prefixes = (prefix for prefix in codec.http.path_prefixes if path.startswith(prefix))
+            return not codec.http.identifying_names.isdisjoint(sent_names), max(map(len, prefixes), default=0)
+
+        return max(codecs or self.codecs, key=score)
+
+
+def _compile_path(path: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(
+        "".join(_PATH_PIECES.get(piece) or re.escape(piece) for piece in _PLACEHOLDER.split(path))
+    ).fullmatch
+
+
+_PLACEHOLDER = re.compile(r"(\{[a-z]+\})")
+_PATH_PIECES: Mapping[str, str] = {
+    "{id}": r"([A-Za-z0-9._~@=-]+)",
+    "{model}": "(?P<model>.+)",
+    "{version}": "v1(?:alpha|beta|beta1)?",
+}
+
+
+class Routes:
+    """The endpoints under one configuration."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        access: AccessControl,
+        detector: ProtocolDetector,
+        service: ResponsesService,
+        model_lists: ModelLists,
+        describe_readiness: Callable[[str], tuple[int, str]],
+    ) -> None:
+        """`describe_readiness` gets the address of a client: the status and the text of `/readyz`."""
+        self.runtime = pipeline.runtime
+        self.access = access
+        self._pipeline = pipeline
+        self._protocol_detector = detector
+        self._responses_service = service
+        self._model_lists = model_lists
+        self._merged_models: tuple[object, tuple[ModelInfo, ...]] = (None, ())
+        """All models, with what they were merged from."""
+        self._max_body = self.runtime.config.server.max_body
+        self.public_pages: Mapping[str, Callable[[ClientRequest], Reply]] = {
+            "/livez": partial(_answer_alive, access),
+            READY_PATH: lambda request: _write_text_reply(*describe_readiness(request.peer)),
+        }
+        """Pages without authentication, by path. No method of this object: the two would keep each other alive."""
+
+    def resolve_head(self, request: ClientRequest, now: float) -> ResolvedHead:
+        """Match the endpoint and authenticate the client. Requests with the same head share the result, until the
+        client's key expires. `now` is Unix time."""
+        path, query, headers = request.path, request.query, request.headers
+        found = self._protocol_detector.find_endpoint(path, query) if request.method == "POST" else None
+        codec, endpoint = found or (self._protocol_detector.guess_codec(path, query, headers), None)
+        passthrough = None
+        if found is None and (passed := self._protocol_detector.find_passthrough(request.method, path, query, headers)):
+            codec, passthrough = passed
+        access = self.access
+        authenticate = access.authenticate_for_metrics if path == METRICS_PATH else access.authenticate
+        caller = authenticate(headers, query, request.peer, now)
+        key_name, team, valid_until = "", "", inf
+        if isinstance(caller, Failure) and passthrough is not None and not access.has_credential(headers, query):
+            started_by = self._pipeline.provider_objects.uploads.find_key(codec, passthrough, query)
+            if caller.kind == "authentication" and started_by is not None:
+                caller = refuse_key(started_by, now) or Caller(started_by, valid_until=started_by.expires_at)
+        if isinstance(caller, Caller):
+            key_name, team = (caller.key.name, caller.key.team) if caller.key is not None else ("", "")
+            valid_until = caller.valid_until
+            caller = _refuse_target(request) or self._find_loop(headers.get(HOPS_HEADER, "")) or caller
+        secrets = access.list_credentials(headers, query)
+        client_id = headers.get(REQUEST_ID_HEADER, "")
+        is_valid = _is_valid_request_id(client_id) is not None
+        is_usable = is_valid and hide_secrets(redact(client_id), secrets) == client_id
+        request_id = client_id if is_usable else ""  # it is in the log
+        user_agent = hide_secrets(headers.get("user-agent", ""), secrets)
+        agent, product = recognise_agent(user_agent)
+        head = ResolvedHead(
+            codec=codec,
+            endpoint=endpoint,
+            passthrough=passthrough,
+            caller=caller,
+            valid_until=valid_until,
+            key_name=key_name,
+            team=team,
+            agent=agent or _plain_name(product),
+            subagent=_plain_name(hide_secrets(find_subagent(headers), secrets)),
+            request_id=request_id,
+            path=hide_secrets(path, secrets),
+            user_agent=user_agent,
+            secrets=secrets,
+            upstream_headers={},
+        )
+        self.runtime.resolved_heads[request.head_key] = head
+        return head
+
+    def _find_loop(self, hops: str) -> Failure | None:
+        passed = hops.split(",")
+        message = f"the call came through {len(passed)} gateways: they probably call each other"
+        if self.runtime.gateway_id in passed:
+            message = (
+                "this gateway calls itself: the base_url of a provider leads back to it; run `toolwire check-config`"
+            )
+        elif len(passed) < MAX_HOPS:
+            return None
+        return Failure("invalid", message, 508, "loop")
+
+    def serve_request(
+        self, request: ClientRequest, head: ResolvedHead, caller: Caller, record: ExchangeRecord
+    ) -> Coroutine[Any, Any, None]:
+        headers, endpoint = request.headers, head.endpoint
+        call = GatewayRequest(
+            self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
+        )
+        call.ticket = request.ticket
+        if endpoint is None:
+            return self._serve_other_path(request, call, head.passthrough)
+        if endpoint.operation == "count_tokens":
+            return self._serve_token_count(request, call, endpoint)
+        return self._pipeline.serve_request(request, call, endpoint)
+
+    async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
+        call.record.operation = "count_tokens"
+        failed = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
+        call.stream = False
+        request.watch_disconnect(self.runtime.cancels_on_disconnect)
+        targets = failed or self._pipeline.route_request(call)
+        if isinstance(targets, tuple):
+            targets = await self._pipeline.refuse_objects(call, targets) or targets
+        if isinstance(targets, tuple):
+            await self._pipeline.add_gateway_tools(call, targets[0])
+            failed = await self._responses_service.expand_references(call, targets)
+            reply = await count_tokens(call, targets[0]) if failed is None else failed.reply
+        else:
+            reply = targets.reply
+        await send_reply(request, call, reply)
+
+    # --- paths that are not endpoints of a protocol for calls ---
+
+    async def _serve_other_path(
+        self, request: ClientRequest, call: GatewayRequest, passthrough: PassthroughMatch | None
+    ) -> None:
+        """Pages of the gateway, stored responses and conversations, and paths that are only forwarded."""
+        codec = call.client_codec
+        page = None
+        if passthrough is None:
+            page = self._gateway_page(request, call) or await self._models_page(request, call)
+        if page is not None:
+            await send_reply(request, call, page)
+            return
+        operation = self._responses_service.match_operation(codec, request.method, request.path)
+        if operation is None:
+            await self._pass_through(request, call, passthrough)
+        else:
+            await self._serve_state_operation(request, call, operation, passthrough)
+
+    async def _pass_through(
+        self,
+        request: ClientRequest,
+        call: GatewayRequest,
+        passthrough: PassthroughMatch | None,
+        body_read: bytes | None = None,
+    ) -> None:
+        reply: Reply | None = NO_PROVIDER
+        if passthrough is not None:
+            reply = await pass_request_through(call, request, passthrough, self._pipeline.provider_objects, body_read)
+        if reply is not None:
+            unknown = reply is NO_PROVIDER
+            await send_reply(request, call, self._unknown_path_reply(request, call.client_codec) if unknown else reply)
+
+    async def _serve_state_operation(
+        self,
+        request: ClientRequest,
+        call: GatewayRequest,
+        operation: StateOperation,
+        passthrough: PassthroughMatch | None,
+    ) -> None:
+        """Read, change or delete stored responses and conversations."""
+        call.record.operation = "responses_state"
+        context = self._responses_service.make_context(self._pipeline, call, operation, request.query)
+        body = await request.read_body(self._max_body)
+        if isinstance(body, Failure):
+            await send_reply(request, call, error_replies.error_reply(call.client_codec, body))
+            return
+        request.watch_disconnect(self.runtime.cancels_on_disconnect)
+        outcome = await run_operation(context, body)
+        if isinstance(outcome, NotStoredHere):
+            await self._pass_through(request, call, passthrough, body)
+        else:
+            await relay_answer(request, call, outcome)
+
+    def metrics_reply(self, request: ClientRequest) -> Reply:
+        """The answer at the address of the metrics, where there is nothing else."""
+        if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):
+            return Reply(404, TEXT_HEADERS, b"only GET /metrics is here\n")
+        if not self.access.may_read_metrics(request.headers):
+            return Reply(401, TEXT_HEADERS, b"the metrics need their key\n")
+        return self._metrics_page()
+
+    def _metrics_page(self) -> Reply:
+        return Reply(200, {"content-type": CONTENT_TYPE}, self.runtime.telemetry.metrics_text())
+
+    def _gateway_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+        if self._protocol_detector.find_endpoint(request.path, request.query) is not None:
+            return _wrong_method_reply(request, call.client_codec)
+        if request.path == METRICS_PATH and not self.runtime.config.server.metrics_listen:
+            call.record.operation = "metrics"
+            return self._metrics_page()
+        return None
+
+    async def _models_page(self, request: ClientRequest, call: GatewayRequest) -> Reply | None:
+        """The list of models, or one of them, in the client's dialect; None for another path."""
+        if request.method not in ("GET", "HEAD"):
+            return None
+        name = self._protocol_detector.find_model_path(request.path)
+        if name is None:
+            return None
+        call.record.operation = "models"
+        return await (self._show_model(call, name) if name else self._list_models(call, request.query))
+
+    async def _list_models(self, call: GatewayRequest, query: str) -> Reply:
+        router, key = self.runtime.router, call.caller.key
+        lists = await self._load_lists(call, self.runtime.config.providers.values(), WAIT_SECONDS)
+        merged_from = (self._model_lists.version, [one.models is not None for one in lists])
+        if self._merged_models[0] != merged_from:
+            size = sum(len(one.models or ()) for one in lists)
+            models = await run_by_size(size * MERGE_BYTES, lambda: merge_models(router, lists))
+            self._merged_models = (merged_from, models)
+        shown = filter_models(router, self._merged_models[1], key)
+        body = call.client_codec.http.write_model_list(shown, dict(parse_qsl(query)))
+        usable = [one for one in lists if may_use_provider(router, one.provider, key)]
+        headers = header_values(usable)
+        return Reply(200, {**JSON_HEADERS, **headers} if headers else JSON_HEADERS, encode(body))
+
+    def _load_lists(
+        self, call: GatewayRequest, providers: Iterable[Provider], seconds: float
+    ) -> Coroutine[Any, Any, tuple[ProviderList, ...]]:
+        hops = call.headers.get(HOPS_HEADER)
+        passed = f"{hops},{self.runtime.gateway_id}" if hops else self.runtime.gateway_id
+        return self._model_lists.load(self.runtime.client, providers, call.clock, passed, seconds)
+
+    async def _show_model(self, call: GatewayRequest, name: str) -> Reply:
+        codec, router = call.client_codec, self.runtime.router
+        targets = router.route(name, call.caller.key)
+        if isinstance(targets, Failure):
+            return error_replies.error_reply(codec, replace(targets, code="model_not_found"))
+        lists = await self._load_lists(call, (targets[0].provider,), ONE_MODEL_WAIT_SECONDS)
+        model = describe_model(router, name, targets[0], lists)
+        return Reply(200, JSON_HEADERS, encode(codec.http.write_model_entry(model)))
+
+    def _unknown_path_reply(self, request: ClientRequest, codec: Codec) -> Reply:
+        paths = self._protocol_detector.post_endpoints
+        near = get_close_matches(request.path, paths, 1, 0.5)
+        hint = f"did you mean POST {near[0]}?" if near else f"endpoints: {', '.join(paths)}"
+        message = f"there is no endpoint {request.method} {request.path[:200]}; hint: {hint}"
+        return error_replies.error_reply(codec, Failure("not_found", message, 404))
+
+
+def _answer_alive(access: AccessControl, request: ClientRequest) -> Reply:
+    headers = OWN_HEADERS if is_loopback(request.peer) else TEXT_HEADERS
+    proof = access.answer_challenge(request.headers.get(CHALLENGE_HEADER, ""))
+    return Reply(200, {**headers, PROOF_HEADER: proof} if proof else headers, b"ok\n")
+
+
+def _write_text_reply(status: int, text: str) -> Reply:
+    return Reply(status, TEXT_HEADERS, f"{text}\n".encode())
+
+
+def _refuse_target(request: ClientRequest) -> Failure | None:
+    if not request.target_problem:
+        return None
+    return Failure("invalid", f"the target of the request cannot be used: {request.target_problem}", 400)
+
+
+def _wrong_method_reply(request: ClientRequest, codec: Codec) -> Reply:
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        return refuse_upgrade(codec)
+    failure = Failure("invalid", f"{request.path} takes POST, not {request.method}", 405)
+    reply = error_replies.error_reply(codec, failure)
+    return Reply(405, {**reply.headers, "allow": "POST"}, reply.body)
+
+
+def refuse_upgrade(codec: Codec) -> Reply:
+    """Refuse a WebSocket. Clients that get this at once use HTTP."""
+    failure = Failure("invalid", "WebSockets are not supported; send the same request with POST", 426)
+    return replace(error_replies.error_reply(codec, failure), status=426)
+
+
+# --- token counts: from the provider where it counts, else estimated here ---
+
+
+ESTIMATE_HEADERS = {"x-toolwire-estimate": "tokens"}
+"""Marks a count as an estimate: no protocol has a field for that."""
+
+
+async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
+    endpoint = call.client_codec.http.token_count
+    if endpoint is None:
+        raise ValueError(f"{call.client_codec.name} has no endpoint for token counts")
+    try:
+        body = await run_by_size(len(call.body), lambda: endpoint.read_body(expect_object(decode(call.body), None)))
+        request = await run_by_size(len(call.body), lambda: call.client_codec.read_request(body))
+    except Malformed as bad:
+        return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
+    codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
+    target = target_account(target, call.record.session, call.runtime.health, call.clock())
+    upstream = call.runtime.upstream_for(target, codec, False)
+    record = call.record
+    record.provider, record.provider_protocol, record.model = target.provider.name, codec.name, target.model
+    count = await _ask_provider(call, upstream, body)
+    if count is not None:
+        return Reply(200, upstream.reply_headers, encode(endpoint.write_count(count)))
+    record.usage_estimated = True
+    if call.gateway_tools is not None:
+        request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
+    estimate = await run_by_size(len(call.body), lambda: tokens.estimate_tokens(request))
+    return Reply(200, {**JSON_HEADERS, **ESTIMATE_HEADERS}, encode(endpoint.write_count(estimate)))
+
+
+async def _ask_provider(call: GatewayRequest, upstream: Upstream, body: Json) -> int | None:
+    """The provider's own count; None if it cannot be asked or gives none."""
+    endpoint, provider = upstream.codec.http.token_count, upstream.provider
+    if endpoint is None or upstream.address is None or provider.is_key_missing:
+        return None
+    if provider.forward_auth and not call.caller.provider_credential:
+        return None
+    options = Options(
+        model=upstream.model,
+        stream=False,
+        maker=seal_maker(call, upstream)[0],
+        envelope_keys=call.runtime.envelope_keys_of(call.caller.key),
+        policy=active_policy(call, upstream),
+        tools=call.gateway_tools.tools if call.gateway_tools is not None else (),
+    )
+    exchange = Exchange(call.client_codec, upstream.codec, options)
+    try:
+        translation = await run_by_size(len(call.body), lambda: exchange.translate_request(body))
+        translated = expect_object(decode(translation.body), None)
+    except Malformed:
+        return None
+    count_upstream = replace(upstream, path=endpoint.path(upstream.model))
+    body = encode(endpoint.write_body(translated, upstream.model))
+    response = await send_request(call, count_upstream, body)
+    if isinstance(response, TransportError):
+        return None
+    data = await response.read(MAX_RESPONSE)
+    if isinstance(data, TransportError) or response.status != 200:
+        return None
+    try:
+        return endpoint.read_count(decode(data))
+    except Malformed:
+        return None

@@ -1,1 +1,0 @@
-"""The HTTP/1.1 client for providers: `client.UpstreamClient` is its interface. See docs/decisions/0008."""

@@ -1,1 +1,0 @@
-"""What requests use: costs, limits, and the prompt cache."""
