@@ -64,7 +64,7 @@ def test_codecs_have_the_same_files_and_few_others(folder: str) -> None:
 NAMES = {spelling for folder in PACKAGES for spelling in (folder, folder.replace("_", "-"))}
 EXEMPT = (PROTOCOLS, SOURCE / "conformance" / "peers", SOURCE / "conformance" / "strict")
 """Codecs, and the judges of the conformance suite, which must know the protocols without asking a codec."""
-OWN_CODEC = {SOURCE / "gateway" / "responses_state": "openai_responses"}
+OWN_CODEC = {SOURCE / "gateway" / "features" / "responses": "openai_responses"}
 """Packages that serve one protocol and say so."""
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -16,9 +16,6 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
 from toolwire.gateway.models.amounts import add_known
 from toolwire.gateway.redact import hide_secrets
-
-if TYPE_CHECKING:  # an optional extra
-    from opentelemetry.trace import Span
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is captured."""
@@ -397,7 +394,7 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """Set only if `Telemetry.wants_capture`."""
     number: int = 0
     """Its number among the recent exchanges of the process; 0 if it is not kept."""
-    span: Span | None = None
+    span: object = None
     """Of the tracer, if there is one."""
     secrets: tuple[str, ...] = ()
     """The keys that the client has sent: nothing that operators see may show them."""

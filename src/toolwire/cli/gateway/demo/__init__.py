@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from toolwire.cli import EXIT_FAILED, terminal, usage
-from toolwire.cli.gateway.conversation import (
+from toolwire.cli.gateway.demo.conversation import (
     PROMPT,
     PlayedConversation,
     RecordedExchange,
