@@ -12,8 +12,8 @@ from bench.chaos.clients import ENDS, Exchange, Response, judge
 from bench.chaos.provider import answer_arguments, answer_text
 
 from gateway.raw_exchange import failing
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import ModelAnswer, encode_json, read_frames
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import ModelAnswer, encode_json, read_frames
 
 ROOT = Path(__file__).parents[1]
 NUMBER = 7

@@ -16,8 +16,8 @@ import uvloop
 from bench.gateway import canned, floor, load, processes, provider, report, systems
 from bench.gateway.measure import Case, Cell, Sample, _headers, fault
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import read_frames
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import read_frames
 
 PROTOCOLS = list(canned.PATHS)
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

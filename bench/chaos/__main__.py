@@ -29,7 +29,7 @@ from bench.chaos.hostile import ATTACKS
 from bench.chaos.kills import kill_gateways
 from bench.chaos.provider import COMPLETES, FAILS, FAULTS, ChaosProvider
 from bench.gateway.processes import Process, free_port
-from toolwire.conformance.peers import PEERS
+from toolwire_conformance.peers import PEERS
 
 STREAMS, WHOLE, READERS, FLOOD = 360, 90, 200, 2000
 _numbers = count(1)

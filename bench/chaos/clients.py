@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from bench.chaos.provider import LAST_LINE, answer_arguments, answer_text
 from gateway.raw_exchange import RawAnswer, error_of, is_failure, text_of  # type: ignore[import-not-found]
-from toolwire.conformance.expectations import find_differences
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import ModelAnswer, Peer, ScenarioTool, SseFrame, encode_json
 from toolwire.core.json_values import Object
+from toolwire_conformance.expectations import find_differences
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import ModelAnswer, Peer, ScenarioTool, SseFrame, encode_json
 
 PATIENCE = 60.0
 """Seconds after which an answer counts as one that never ends."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import ModelAnswer, Peer, encode_json, write_frame
 from toolwire.core.json_values import Object
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import ModelAnswer, Peer, encode_json, write_frame
 
 MARK = re.compile(rb"\[\[([a-z0-9-]+) (\d+)\]\]")
 """In the prompt: the fault, and the number of the exchange."""

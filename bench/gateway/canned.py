@@ -1,6 +1,6 @@
 """What the provider answers and the clients ask: one small tool call in each protocol, whole or as a stream.
 
-The shapes come from `toolwire.conformance.dialects`, which know the protocols without the code that is measured.
+The shapes come from `toolwire_conformance.dialects`, which know the protocols without the code that is measured.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from bench import bodies
 from toolwire import translate
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json, read_frames, write_frame
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json, read_frames, write_frame
 
 Object = dict[str, Any]
 

@@ -15,7 +15,7 @@ from agents.mcp_probe import MANY_FILE
 from agents.received import images, pairs
 from gateway.declared_tools import Unreadable, find_declared_tool
 from gateway.provider import MARK, PROTOCOLS, Received, Script, ScriptedAnswer, Step
-from toolwire.conformance.peers.peer import split_text
+from toolwire_conformance.peers.peer import split_text
 
 DONE = "That is all, says the model."
 WORD = "cobalt-17"

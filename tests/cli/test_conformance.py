@@ -16,7 +16,7 @@ import pytest
 
 from conformance.tampering_proxy import TamperingProxy, run_proxy
 from toolwire.cli import main
-from toolwire.conformance.targets import find_free_port
+from toolwire_conformance.targets import find_free_port
 
 CHAT = "grid:chat>chat:*"
 

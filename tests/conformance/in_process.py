@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import to_builtins
 
 from toolwire import Loss, Malformed, Refused, Stream, Translation, translate
-from toolwire.conformance.peers.peer import encode_json
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json
 from toolwire.protocols import find_codec
+from toolwire_conformance.peers.peer import encode_json
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
 
 NOW = 1767225600
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from conformance.in_process import InProcessTransport
-from toolwire.conformance.case import BadCase, Case, read_case, read_case_files
-from toolwire.conformance.player import play_case
+from toolwire_conformance.case import BadCase, Case, read_case, read_case_files
+from toolwire_conformance.player import play_case
 
 REPORTED = {
     "ids": (1, 2, 3, 5, 6, 7, 9, 10, 11),

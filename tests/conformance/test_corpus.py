@@ -12,8 +12,8 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from toolwire import Malformed, Stream, translate
-from toolwire.conformance.peers import PEERS, find_violations
-from toolwire.conformance.peers.peer import encode_json, read_frames
+from toolwire_conformance.peers import PEERS, find_violations
+from toolwire_conformance.peers.peer import encode_json, read_frames
 
 PAIRS = list(permutations(PEERS, 2))
 MODELS = {

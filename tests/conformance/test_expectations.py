@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.expectations import MISSING, MissingValue, fill_template, find_differences, meets_expectation
+from toolwire_conformance.expectations import MISSING, MissingValue, fill_template, find_differences, meets_expectation
 
 MET: list[tuple[Any, Any]] = [
     ({"a": 1}, {"a": 1, "b": 2}),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from conformance.in_process import InProcessTransport
-from toolwire.conformance.case import GRID_KINDS, Case, make_grid_cases
-from toolwire.conformance.peers import PEERS, find_violations
-from toolwire.conformance.peers.peer import encode_json
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
+from toolwire_conformance.case import GRID_KINDS, Case, make_grid_cases
+from toolwire_conformance.peers import PEERS, find_violations
+from toolwire_conformance.peers.peer import encode_json
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 
 Object = dict[str, Any]
 GRID = {case.id: case for case in make_grid_cases()}

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from conformance.tampering_proxy import Fault, TamperingProxy, run_proxy
-from toolwire.conformance.case import Case, read_case
-from toolwire.conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
-from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport, ProviderServer, ReceivedText
+from toolwire_conformance.case import Case, read_case
+from toolwire_conformance.player import ClientCall, ProviderAnswer, ReceivedCall, play_case
+from toolwire_conformance.targets import Route
+from toolwire_conformance.transports import HttpTransport, ProviderServer, ReceivedText
 from waits import PATIENCE
 
 HELLO = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hi"}]}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import read_frames, write_frame
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import read_frames, write_frame
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.case import Case, read_case
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ReceivedCall, play_case
+from toolwire_conformance.case import Case, read_case
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ReceivedCall, play_case
 
 Object = dict[str, Any]
 HELLO: Object = {"model": "claude-opus-5-5", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]}
@@ -156,8 +156,8 @@ def test_failed_stream_may_be_retried(exchange: Object, passed: bool) -> None:
 NO_ZSTD = """
 import sys
 sys.modules["backports.zstd"] = sys.modules["compression.zstd"] = None
-from toolwire.conformance.case import read_cases
-from toolwire.conformance.player import play_case
+from toolwire_conformance.case import read_cases
+from toolwire_conformance.player import play_case
 print({play_case(case, None, include_out_of_reach=True).out_of_reach for case in read_cases() if case.id.startswith("174:zstd")})
 """
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.conformance import reports
-from toolwire.conformance.player import PlayResult, Verdict
-from toolwire.conformance.reports import (
+from toolwire_conformance import reports
+from toolwire_conformance.player import PlayResult, Verdict
+from toolwire_conformance.reports import (
     GatewayInfo,
     RunResult,
     case_mark,
@@ -18,7 +18,7 @@ from toolwire.conformance.reports import (
     pass_share,
     write_comparison_page,
 )
-from toolwire.conformance.targets import TARGETS
+from toolwire_conformance.targets import TARGETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from material import CORPUS, needs_corpus
-from toolwire.conformance.peers import find_violations
+from toolwire_conformance.peers import find_violations
 
 Object = dict[str, Any]
 SAMPLES = Path(__file__).parents[1] / "samples"

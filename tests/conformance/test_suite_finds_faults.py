@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from conformance.in_process import InProcessTransport
-from toolwire.conformance.case import read_case, read_case_files
-from toolwire.conformance.peers.peer import encode_json, read_frames
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
+from toolwire_conformance.case import read_case, read_case_files
+from toolwire_conformance.peers.peer import encode_json, read_frames
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall, play_case
 
 Object = dict[str, Any]
 FILES = {data["id"]: data for _, data in read_case_files()}

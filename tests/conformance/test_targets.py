@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from toolwire.conformance.case import load_all_cases
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.player import asked_models
-from toolwire.conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target, start_target
+from toolwire_conformance.case import load_all_cases
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.player import asked_models
+from toolwire_conformance.targets import TARGETS, NotInstalled, ProgramFolders, Route, Target, start_target
 
 ORIGIN = "http://127.0.0.1:9000"
 ASKED = [("openai-chat", "gpt-5.5"), ("openai-chat", "deepseek-chat"), ("openai-responses", "gpt-5.5"), ("gemini", "g")]

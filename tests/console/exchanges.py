@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import STREAM_HEAD, RawAnswer, ScriptedConnection, Served, answer, ask, body_of, refusal
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json
 
 PROVIDERS = {
     "openai": "openai-chat",

@@ -24,8 +24,8 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.surfaces.console.api import API_PATH
+from toolwire_conformance.peers.peer import encode_json
 
 POOL = """
 [models."pool/priced-*".facts.prices]

@@ -24,9 +24,9 @@ from gateway.raw_exchange import (
     refusal,
     stage,
 )
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.surfaces.console.api import API_PATH
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json
 
 INJECTIONS = (
     "<img src=x onerror=alert(1)>",

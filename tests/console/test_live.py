@@ -29,7 +29,7 @@ from gateway.raw_exchange import (
     open_call,
     stage,
 )
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import free_port
 
 ROW = ".exchange-rows a"

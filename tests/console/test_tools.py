@@ -12,8 +12,8 @@ import pytest
 from console.browser import MODEL, Page, quote
 from console.conftest import Gallery, Open
 from gateway.raw_exchange import ScriptedConnection, answer, ask, call, play_script, stage
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.surfaces.console.access import MAX_FAILED_TRIES
+from toolwire_conformance.peers.peer import encode_json
 
 REQUEST = {
     "model": "m",

@@ -10,7 +10,7 @@ from console.browser import MODEL, Page, quote
 from console.conftest import Gallery, Open
 from console.exchanges import TITLE
 from gateway.raw_exchange import Served, call, play_script
-from toolwire.conformance.case import read_case
+from toolwire_conformance.case import read_case
 
 TABS = ("overview", "request", "answer", "stream", "tools", "calls")
 RENAMED = "mcp__linear__issues.create"

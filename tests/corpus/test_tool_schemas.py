@@ -10,7 +10,7 @@ import pytest
 
 from material import CORPUS, needs_corpus
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
+from toolwire_conformance.peers import find_violations
 
 pytestmark = needs_corpus
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.raw_exchange import ScriptedConnection, Served, ask, stage
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.json_values import encode
 from toolwire.core.sse import write_event_frame
 from toolwire.gateway.features.responses import background
@@ -24,6 +23,7 @@ from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.repository import RESPONSE, StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, Store, StoreDown
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 PIECES = [f"word {number} " for number in range(400)]

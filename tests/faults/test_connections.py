@@ -31,9 +31,9 @@ from gateway.raw_exchange import (
     stage,
     whole,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 LIMIT = 1 << 20

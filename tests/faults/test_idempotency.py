@@ -13,7 +13,7 @@ import pytest
 
 from faults.test_store_bounds import play, read_responses
 from gateway.raw_exchange import RawAnswer, RawConnection, ScriptedConnection, Served, answer, ask, stage
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, poll
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -14,7 +14,7 @@ import pytest
 from forked_commands import start_program
 from gateway.process import Process, serving
 from gateway.raw_exchange import ask, request_of
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 REQUESTS = 90

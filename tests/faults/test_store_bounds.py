@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import RawAnswer, Served, answer, ask, stage, write_chunked
 from gateway.stores import BACKENDS, Clock, opened
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.sse import write_event_frame
 from toolwire.gateway.features.responses.recorder import StoredResponse
 from toolwire.gateway.store import sqlite
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, Store, StoreDown, SweepResult, owner_excess
+from toolwire_conformance.peers.peer import encode_json
 
 MAX_BODY = 200_000
 

@@ -28,9 +28,9 @@ from gateway.raw_exchange import (
     text_of,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import read_frames
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
+from toolwire_conformance.peers.peer import read_frames
 from waits import PATIENCE
 
 TEXT = "Hello there, how are you today?"

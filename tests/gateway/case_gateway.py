@@ -9,10 +9,10 @@ from typing import Any
 
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
-from toolwire.conformance.case import read_case
-from toolwire.conformance.player import play_case
-from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport, ProviderServer
+from toolwire_conformance.case import read_case
+from toolwire_conformance.player import play_case
+from toolwire_conformance.targets import Route
+from toolwire_conformance.transports import HttpTransport, ProviderServer
 from waits import PATIENCE
 
 Object = dict[str, Any]

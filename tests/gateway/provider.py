@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from gateway.declared_tools import Called, NotOffered, Unreadable, Use, write_call
 from gateway.provider_seals import SealChecker
-from toolwire.conformance.peers import PEERS, find_violations
-from toolwire.conformance.peers.peer import encode_json, write_frame
+from toolwire_conformance.peers import PEERS, find_violations
+from toolwire_conformance.peers.peer import encode_json, write_frame
 
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "gemini")
 KEYS = {protocol: f"key-of-the-{protocol}-account" for protocol in PROTOCOLS}

@@ -1,7 +1,7 @@
 """Seals as the real services make and check them: every answer is signed, and what comes back is compared with it.
 
 An account takes its own seals only, unaltered, on the parts that it put them on. All of this needs a memory of what was
-answered, which the checks of single bodies (`conformance.peers`) do not have.
+answered, which the checks of single bodies (`toolwire_conformance.peers`) do not have.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from gateway.clients import CITY, KEY, TOOLS
 from gateway.conftest import MODELS, configuration, named, served
 from gateway.provider import Provider, Received, Script
 from gateway.raw_exchange import RawAnswer, ask
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.features.responses import background
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 MODEL = {protocol: f"m-{named(protocol)}" for protocol in MODELS}

@@ -43,9 +43,9 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER, KeyChallenge
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

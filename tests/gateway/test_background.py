@@ -26,7 +26,7 @@ from gateway.state_clients import (
     without_reasoning,
 )
 from gateway.test_pairs import FIRST_PIECE
-from toolwire.conformance.peers import PEERS
+from toolwire_conformance.peers import PEERS
 from waits import PATIENCE, poll
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)

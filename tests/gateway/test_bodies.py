@@ -21,7 +21,7 @@ from gateway.raw_exchange import (
     text_of,
     whole,
 )
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 
 if sys.version_info >= (3, 14):
     from compression import zstd

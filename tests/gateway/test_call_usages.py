@@ -27,13 +27,13 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Usage
 from toolwire.core.tokens import estimate_body_tokens, estimate_request_tokens
 from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.telemetry.recent import pack_exchange, unpack_exchange
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

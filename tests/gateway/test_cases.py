@@ -10,11 +10,11 @@ import pytest
 
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS
-from toolwire.conformance.case import Case, make_grid_cases, read_cases
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, play_case
-from toolwire.conformance.reports import read_result
-from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport, ProviderServer
+from toolwire_conformance.case import Case, make_grid_cases, read_cases
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, play_case
+from toolwire_conformance.reports import read_result
+from toolwire_conformance.targets import Route
+from toolwire_conformance.transports import HttpTransport, ProviderServer
 from waits import PATIENCE
 
 FOUND: dict[str, bool] = {}

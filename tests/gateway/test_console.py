@@ -34,8 +34,6 @@ from gateway.raw_exchange import (
     refusal,
     stage,
 )
-from toolwire.conformance.case import read_case
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.surfaces.console import api, detail
 from toolwire.gateway.surfaces.console.access import (
     FAILED_TRIES_SECONDS,
@@ -46,6 +44,8 @@ from toolwire.gateway.surfaces.console.access import (
 )
 from toolwire.gateway.surfaces.console.api import Cooldown, ProviderRow, RateLimit
 from toolwire.gateway.surfaces.console.providers import merge_rows
+from toolwire_conformance.case import read_case
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 API = api.API_PATH

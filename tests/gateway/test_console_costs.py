@@ -26,12 +26,12 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.ir import Usage
 from toolwire.gateway.surfaces.console import api, rows, sessions
 from toolwire.gateway.surfaces.console.live import Watch
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeCapture, ExchangeRecord, SentPrompt
+from toolwire_conformance.peers.peer import encode_json
 
 LONG = "You are a careful assistant. " * 200
 SECRET = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"

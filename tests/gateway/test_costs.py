@@ -37,7 +37,6 @@ from gateway.raw_exchange import (
     stage,
     whole,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.ir import Origin, Usage
 from toolwire.gateway.features.costs.ledger import LedgerQuery, UsageSum
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
@@ -46,6 +45,7 @@ from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import read_reported_cost
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -13,8 +13,8 @@ import pytest
 from gateway.process import serving
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import PROVIDER_KEY, RawAnswer, Served, answer, ask, body_of, path_of, stage, write_chunked
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 LONG = "mcp__" + "a-server-with-a-very-long-name__" * 2 + "and_its_tool"

@@ -40,8 +40,8 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, free_port
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -37,7 +37,6 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.codec import parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
@@ -51,6 +50,7 @@ from toolwire.gateway.settings.config import Limit
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.protocols import CODECS
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -28,10 +28,10 @@ from gateway.raw_exchange import (
     request_of,
 )
 from gateway.test_limits import huge_use
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.features.limits.counters import Counters
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.store.store import StoreDown
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 LEASE = 60

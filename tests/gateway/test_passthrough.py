@@ -23,8 +23,8 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.envelopes import ENVELOPE_PREFIX, EnvelopeEntry, write_envelope
+from toolwire_conformance.peers.peer import encode_json
 
 STREAMS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 SAME = pytest.mark.parametrize("protocol", PROVIDERS)
@@ -221,7 +221,7 @@ def _paused(text: str, reason: str, stream: bool) -> bytes:
     }
     if not stream:
         return answer(200, encode_json(body).encode())
-    from toolwire.conformance.peers import PEERS
+    from toolwire_conformance.peers import PEERS
 
     return write_chunked(*(frame.encode() for frame in PEERS["anthropic"].write_stream(body)))
 

@@ -31,7 +31,7 @@ from gateway.state_clients import (
     store_url,
 )
 from gateway.test_pairs import exchanged
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -11,8 +11,8 @@ import pytest
 from gateway.case_gateway import Object, differences
 from gateway.conftest import named, served
 from gateway.provider import PROTOCOLS, refusal
-from toolwire.conformance.targets import Route
-from toolwire.conformance.transports import HttpTransport, ProviderServer
+from toolwire_conformance.targets import Route
+from toolwire_conformance.transports import HttpTransport, ProviderServer
 from waits import PATIENCE
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

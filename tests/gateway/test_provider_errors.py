@@ -34,7 +34,7 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, free_port
 
 PAIRS = list(product(CLIENTS, PROVIDERS))

@@ -22,7 +22,7 @@ from gateway.raw_exchange import RawAnswer, RawConnection, ask, is_complete, pat
 from gateway.replicas import LEASE, SIZE, Member, Replicas, start_replicas
 from gateway.state_clients import FUNCTIONS, REASONING_MODELS
 from gateway.test_pairs import DONE, FIRST_PIECE, OSLO, PARIS, TIME, sealed
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 # The SDK's parsed subclasses do not match the types of the fields that hold them when it sends them back.

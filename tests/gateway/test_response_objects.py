@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 
 from material import NAMES
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
 from toolwire.core import envelopes
 from toolwire.core.codec import WriteContext
 from toolwire.core.envelopes import ENVELOPE_PREFIX
@@ -68,6 +67,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation import seals
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire_conformance.peers import find_violations
 
 NAME = "openai-responses"
 CODEC = find_codec(NAME)

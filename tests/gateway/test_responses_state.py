@@ -47,7 +47,6 @@ from gateway.state_clients import (
     store_url,
     without_reasoning,
 )
-from toolwire.conformance.peers.peer import encode_json, read_frames
 from toolwire.gateway.features.responses.background import BackgroundJob, store_ending
 from toolwire.gateway.features.responses.recorder import StoringRecorder, number_frames
 from toolwire.gateway.features.responses.response_objects import (
@@ -60,6 +59,7 @@ from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.sqlite import SqliteStore
 from toolwire.gateway.store.store import Entry, StoreDown
 from toolwire.protocols.openai_responses.names import UNFINISHED_STATUSES
+from toolwire_conformance.peers.peer import encode_json, read_frames
 from waits import PATIENCE
 
 EVERYWHERE = pytest.mark.parametrize("target", PROTOCOLS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.case_gateway import Object, differences, staged
-from toolwire.conformance.transports import HttpTransport
+from toolwire_conformance.transports import HttpTransport
 
 SEAL = "EqQBCkgIBRABGAIiQ3NpZ25hdHVyZQ=="
 SKIP = {"$not": SEAL}

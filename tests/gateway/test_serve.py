@@ -29,7 +29,7 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE, wait_until
 
 ENOUGH = 10_000

@@ -26,7 +26,7 @@ from gateway.state_clients import (
     read_error,
     store_url,
 )
-from toolwire.conformance.peers import PEERS
+from toolwire_conformance.peers import PEERS
 from waits import PATIENCE, poll, wait_until
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -34,7 +34,6 @@ from gateway.raw_exchange import (
     whole,
 )
 from toolwire.cli import main
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
 from toolwire.gateway.features.keys import key_edits, stored_keys
 from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList
@@ -46,6 +45,7 @@ from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Store, StoreDown
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 MODELS = '[models]\nfast = "chat/gpt-4.1-s901x"\nlarge = "anthropic/claude-sonnet-4-5-s902x"\n'

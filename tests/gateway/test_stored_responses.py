@@ -30,8 +30,8 @@ from gateway.state_clients import (
     store_url,
 )
 from gateway.test_pairs import exchanged, sealed
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json, read_frames
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json, read_frames
 from waits import poll
 
 STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

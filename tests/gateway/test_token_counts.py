@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.raw_exchange import RawAnswer, Served, answer, ask, refusal, request_of, stage
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers.peer import encode_json
 
 COUNTERS = ("openai-responses", "anthropic", "gemini")
 PATHS = {

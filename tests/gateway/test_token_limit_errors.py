@@ -10,7 +10,7 @@ import pytest
 
 from gateway.case_gateway import Object, differences, staged
 from gateway.provider import PROTOCOLS, refusal
-from toolwire.conformance.transports import HttpTransport
+from toolwire_conformance.transports import HttpTransport
 
 ASKED = 128_000
 WORDS = {

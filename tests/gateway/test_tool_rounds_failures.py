@@ -28,12 +28,12 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from gateway.test_provider_changes import elements
-from toolwire.conformance.peers import PEERS
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.features.mcp.servers import exposed_tool_name
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.pipeline import relay
 from toolwire.protocols import find_codec
+from toolwire_conformance.peers import PEERS
 from waits import PATIENCE, wait_until
 
 PAIRS = [(source, target) for source in CLIENTS for target in PROTOCOLS]

@@ -39,8 +39,8 @@ from gateway.raw_exchange import (
     whole,
     write_chunked,
 )
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import encode_json
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 if sys.version_info >= (3, 14):

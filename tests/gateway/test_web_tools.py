@@ -32,13 +32,13 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.conformance.peers import PEERS, find_violations
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
 from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.protocols import find_codec
+from toolwire_conformance.peers import PEERS, find_violations
+from toolwire_conformance.peers.peer import encode_json
 
 URL, TITLE, SAID, CITED = "https://example.com/paris", "Paris", "Höhe: Paris is large. More.", "Paris is large."
 FINDS = "mcp:test/echo"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from material import NAMES, PAIRS, corpus, needs_corpus
 from toolwire import Malformed
-from toolwire.conformance.peers import find_violations
 from toolwire.core.argument_guard import ArgumentGuard
 from toolwire.core.codec import WriteContext
 from toolwire.core.events import (
@@ -49,6 +48,7 @@ from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.streaming import StreamTranslation
+from toolwire_conformance.peers import find_violations
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "openai-chat": {

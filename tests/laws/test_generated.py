@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from material import NAMES
-from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import WriteContext
 from toolwire.core.events import StreamChecker, fold, unfold
 from toolwire.core.ir import (
@@ -32,6 +31,7 @@ from toolwire.core.losses import Ledger
 from toolwire.protocols import find_codec
 from toolwire.translation.options import Options
 from toolwire.translation.request_steps.adapt_request import adapt_request
+from toolwire_conformance.peers import find_violations
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(
     str.strip

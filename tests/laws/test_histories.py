@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
-from toolwire.conformance.peers.anthropic import _unfold_block
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire_conformance.peers import find_violations
+from toolwire_conformance.peers.anthropic import _unfold_block
 
 MODELS = {
     "anthropic": ("claude-opus-5-5", "claude-sonnet-4-5", "claude-3-5-haiku-20241022"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
+from toolwire_conformance.peers import find_violations
 
 BODIES = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
 

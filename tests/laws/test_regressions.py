@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from toolwire import Stream, translate
-from toolwire.conformance.peers import find_violations
 from toolwire.core.events import PartStart, ResponseStart, StreamChecker
 from toolwire.core.ir import Text
 from toolwire.protocols import find_codec
+from toolwire_conformance.peers import find_violations
 
 CALL = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$", "stringValue": "x"}], "willContinue": True}}
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import Codec, WriteContext
 from toolwire.core.events import unfold
 from toolwire.core.ir import Call, Choice, Finish, Part, Reasoning, Response, Seal, Text, strip_origins
@@ -21,6 +20,7 @@ from toolwire.protocols import find_codec
 from toolwire.translation import signature_memory
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire_conformance.peers import find_violations
 
 CHAT = find_codec("openai-chat")
 

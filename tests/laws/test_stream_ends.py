@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from material import NAMES, SAMPLES
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import SseFrame, read_frames
 from toolwire.core.ir import Failure
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire.translation.streaming import StreamTranslation
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import SseFrame, read_frames
 
 PROVIDERS = tuple(name for name in NAMES if (SAMPLES / name.replace("-", "_")).is_dir())
 STREAMS = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
+from toolwire_conformance.peers import find_violations
 
 TEXT = "Grüße,\nfirst line"
 DATA = base64.b64encode(TEXT.encode()).decode()

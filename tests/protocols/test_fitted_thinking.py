@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
 from toolwire.core.tokens import EFFORTS, effort_for_budget, nearest_effort, openai_efforts
 from toolwire.translation.exchange import Translation
+from toolwire_conformance.peers import find_violations
 
 
 def ask(target: str, model: str, thinking: Any, **more: Any) -> Translation:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwire import Refused, translate
-from toolwire.conformance.peers import find_violations
 from toolwire.policy.rules import Rule
 from toolwire.protocols import find_codec
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.options import Options
+from toolwire_conformance.peers import find_violations
 
 MODELS = {
     "openai-chat": "gpt-4.1",

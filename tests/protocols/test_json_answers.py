@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwire import translate
-from toolwire.conformance.peers import find_violations
 from toolwire.core.json_values import encode_text
 from toolwire.core.response_format import ONLY_JSON_INSTRUCTION
 from toolwire.translation.exchange import Translation
+from toolwire_conformance.peers import find_violations
 
 STRING = {"type": "string"}
 

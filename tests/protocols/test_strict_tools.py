@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwire import Stream, translate
-from toolwire.conformance.peers import find_violations
 from toolwire.schema import (
     convert_to_openai_parameters,
     convert_to_openai_strict,
@@ -23,6 +22,7 @@ from toolwire.schema import (
     strict_problems,
 )
 from toolwire.schema.validate import value_problems
+from toolwire_conformance.peers import find_violations
 
 STRING: dict[str, Any] = {"type": "string"}
 NULL: dict[str, Any] = {"type": "null"}

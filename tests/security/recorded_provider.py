@@ -14,8 +14,8 @@ from typing import Any
 
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import PROVIDER_KEY, PROVIDERS, answer, body_of, own, parametrize_protocols
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway import app
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 KEYS = {name: f"tw-key-of-{name}-0123456789" for name in ("ann", "bob", "narrow")}

@@ -32,13 +32,13 @@ from gateway.raw_exchange import (
     stage,
     whole,
 )
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.router import Router
 from toolwire.gateway.settings.times import format_time, parse_duration, parse_time
 from toolwire.gateway.store.repository import owner_of
+from toolwire_conformance.peers.peer import encode_json
 
 SECRETS = {name: f"tw-{name}-key-0123456789" for name in ("all", "ana", "ben", "gone", "off", "new", "old", "late")}
 EXPIRY = 2_000_000_000.0

@@ -28,11 +28,11 @@ from gateway.raw_exchange import (
     whole,
 )
 from gateway.raw_server import RawConnection, become, run
-from toolwire.conformance.peers.peer import encode_json
 from toolwire.gateway.http.admission import MIN_RETRIES, Admission
 from toolwire.gateway.http.memory import DENSEST_WEIGHT, memory_limit, weigh_body
 from toolwire.gateway.http.server import MAX_EXCESS
 from toolwire.gateway.settings.config import ServerSettings, Timeouts
+from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
 HEALTH = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from toolwire.cli import CommandError, terminal, usage
-from toolwire.conformance.peers import find_violations
 from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
@@ -19,6 +18,7 @@ from toolwire.policy.rules import tool_name
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
+from toolwire_conformance.peers import find_violations
 
 EXIT_REJECTED = 1
 VERDICT_COLOURS = {"ok": "ok", "rejected": "lost", "dropped": "lost"}

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from toolwire import __version__
 from toolwire.cli import CommandError, terminal
-from toolwire.conformance import player, reports
-from toolwire.conformance.case import Case, load_all_cases
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.player import PARTS, PlayResult, Verdict
-from toolwire.conformance.reports import (
+from toolwire.core.terminal_text import shorten_text
+from toolwire_conformance import player, reports
+from toolwire_conformance.case import Case, load_all_cases
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.player import PARTS, PlayResult, Verdict
+from toolwire_conformance.reports import (
     GatewayInfo,
     RunResult,
     count_verdicts,
@@ -27,7 +28,7 @@ from toolwire.conformance.reports import (
     write_comparison_page,
     write_results_page,
 )
-from toolwire.conformance.targets import (
+from toolwire_conformance.targets import (
     TARGETS,
     GatewayNotStarted,
     NotInstalled,
@@ -38,8 +39,7 @@ from toolwire.conformance.targets import (
     start_target,
     wait_for_answer,
 )
-from toolwire.conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer
-from toolwire.core.terminal_text import shorten_text
+from toolwire_conformance.transports import CLIENT_KEY, HttpTransport, ProviderServer
 
 EXIT_REGRESSION = 1
 DEFAULT_PROVIDER_PORT = 8643

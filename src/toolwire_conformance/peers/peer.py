@@ -17,8 +17,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from toolwire.conformance.peers.checks import RequestCheck
 from toolwire.core.json_values import Json, Object
+from toolwire_conformance.peers.checks import RequestCheck
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress}
 """How a client can compress a request body, by content encoding."""

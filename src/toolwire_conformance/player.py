@@ -13,8 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
-from toolwire.conformance.case import Case, CaseTurn, Client, ClientExpectation, ProviderExchange
-from toolwire.conformance.expectations import (
+from toolwire.core.json_values import Json
+from toolwire_conformance.case import Case, CaseTurn, Client, ClientExpectation, ProviderExchange
+from toolwire_conformance.expectations import (
     Bindings,
     MissingValue,
     fill_template,
@@ -22,10 +23,9 @@ from toolwire.conformance.expectations import (
     meets_expectation,
     show_value,
 )
-from toolwire.conformance.peers import PEERS, find_violations
-from toolwire.conformance.peers.peer import COMPRESSORS, SseFrame, encode_json, read_frames
-from toolwire.conformance.targets import Router
-from toolwire.core.json_values import Json
+from toolwire_conformance.peers import PEERS, find_violations
+from toolwire_conformance.peers.peer import COMPRESSORS, SseFrame, encode_json, read_frames
+from toolwire_conformance.targets import Router
 
 
 class ClientCall(Struct, frozen=True):

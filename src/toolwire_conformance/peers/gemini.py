@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 from msgspec import to_builtins
 
-from toolwire.conformance.peers.checks import (
+from toolwire.core.json_values import Json, Object
+from toolwire_conformance.peers.checks import (
     is_base64,
     is_before,
     is_since,
@@ -20,7 +21,7 @@ from toolwire.conformance.peers.checks import (
     refusals,
     to_camel_case,
 )
-from toolwire.conformance.peers.peer import (
+from toolwire_conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
     Peer,
@@ -33,7 +34,6 @@ from toolwire.conformance.peers.peer import (
     split_text,
     write_frame,
 )
-from toolwire.core.json_values import Json, Object
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
 

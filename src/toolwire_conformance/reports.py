@@ -12,9 +12,9 @@ from string import Template
 import msgspec
 from msgspec import Struct, structs
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.player import PARTS, VERDICTS, PlayResult, Verdict
-from toolwire.conformance.targets import TARGETS
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.player import PARTS, VERDICTS, PlayResult, Verdict
+from toolwire_conformance.targets import TARGETS
 
 FORMAT_VERSION = 1
 RUN_SPECIFIC_PATTERNS = (
@@ -143,7 +143,7 @@ SUMMARY_COLUMNS = [("grid", verdict) for verdict in VERDICTS[:3]] + [("cases", v
 def write_comparison_page(results: Sequence[RunResult]) -> str:
     """A Markdown page that compares gateways: first the known ones in their order, then the others."""
     results = sorted(results, key=lambda result: [*TARGETS, result.gateway.name].index(result.gateway.name))
-    template = Template((files("toolwire.conformance") / "compared.md").read_text("utf-8"))
+    template = Template((files("toolwire_conformance") / "compared.md").read_text("utf-8"))
     return template.substitute(
         plays=max(len(result.plays) for result in results),
         summary=_summary_table(results),
@@ -201,6 +201,6 @@ RESULTS_PLACEHOLDER = "/*RESULTS*/null"
 
 
 def write_results_page(results: Sequence[RunResult]) -> str:
-    template = (files("toolwire.conformance") / "page.html").read_text("utf-8")
+    template = (files("toolwire_conformance") / "page.html").read_text("utf-8")
     data = msgspec.json.encode({"protocols": PROTOCOL_SHORT_NAMES, "results": results}).decode()
     return template.replace(RESULTS_PLACEHOLDER, data.replace("</", "<\\/"), 1)

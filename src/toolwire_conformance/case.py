@@ -14,9 +14,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import ModelAnswer, Peer, ScenarioTool
 from toolwire.core.json_values import Json, Object
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import ModelAnswer, Peer, ScenarioTool
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +157,7 @@ def _read_turns(body: Object) -> Iterator[CaseTurn]:
 
 def read_case_files() -> Iterator[tuple[str, Object]]:
     """All case files, with their names."""
-    folder = files("toolwire.conformance") / "cases"
+    folder = files("toolwire_conformance") / "cases"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".json"):
             yield file.name, json.loads(file.read_text("utf-8"))

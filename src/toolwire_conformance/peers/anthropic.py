@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from toolwire.conformance.peers.checks import (
+from toolwire.core.json_values import Json, Object
+from toolwire_conformance.peers.checks import (
     check_unknown_keys,
     is_before,
     is_since,
@@ -20,7 +21,7 @@ from toolwire.conformance.peers.checks import (
     refusals,
     schema_nodes,
 )
-from toolwire.conformance.peers.peer import (
+from toolwire_conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
     Peer,
@@ -35,7 +36,6 @@ from toolwire.conformance.peers.peer import (
     split_text,
     write_frame,
 )
-from toolwire.core.json_values import Json, Object
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct, structs
 
-from toolwire.conformance.peers import PEERS
-from toolwire.conformance.peers.peer import COMPRESSORS, PeerHttp, encode_json, read_frames
-from toolwire.conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
-from toolwire.conformance.targets import Route, Router
+from toolwire_conformance.peers import PEERS
+from toolwire_conformance.peers.peer import COMPRESSORS, PeerHttp, encode_json, read_frames
+from toolwire_conformance.player import AnswerCall, ClientCall, ClientView, ProviderAnswer, ReceivedCall
+from toolwire_conformance.targets import Route, Router
 
 ANSWER_TIMEOUT = 20.0
 FRAME_TIMEOUT = 2.0

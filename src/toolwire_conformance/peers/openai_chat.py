@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import to_builtins
 
-from toolwire.conformance.peers.checks import (
+from toolwire.core.json_values import Json, Object
+from toolwire_conformance.peers.checks import (
     check_object_schema,
     check_strict_schema,
     check_unknown_keys,
@@ -18,7 +19,7 @@ from toolwire.conformance.peers.checks import (
     objects,
     refusals,
 )
-from toolwire.conformance.peers.peer import (
+from toolwire_conformance.peers.peer import (
     FoldedStream,
     ModelAnswer,
     Peer,
@@ -31,7 +32,6 @@ from toolwire.conformance.peers.peer import (
     split_text,
     write_frame,
 )
-from toolwire.core.json_values import Json, Object
 
 # --- what the provider refuses --------------------------------------------------------------------------------------
 
