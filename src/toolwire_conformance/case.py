@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import ModelAnswer, Peer, ScenarioTool
 

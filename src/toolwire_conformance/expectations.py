@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from toolwire.core.json_values import Json
+from toolwire_conformance import Json
 
 Bindings: TypeAlias = dict[str, Json]
 """The values of the `$same` names so far."""

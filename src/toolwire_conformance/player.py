@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
-from toolwire.core.json_values import Json
+from toolwire_conformance import Json
 from toolwire_conformance.case import Case, CaseTurn, Client, ClientExpectation, ProviderExchange
 from toolwire_conformance.expectations import (
     Bindings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwire.core.json_values import Json
+from toolwire_conformance import Json
 from toolwire_conformance.peers.anthropic import AnthropicPeer
 from toolwire_conformance.peers.gemini import GeminiPeer
 from toolwire_conformance.peers.openai_chat import ChatPeer

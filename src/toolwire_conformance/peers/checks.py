@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from typing import TypeAlias, TypeGuard
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 
 RequestCheck: TypeAlias = Callable[[Object, str], Iterable[str]]
 KNOWN_NAMES = tomllib.loads((files(__package__) / "names.toml").read_text("utf-8"))

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from msgspec import to_builtins
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 from toolwire_conformance.peers.checks import (
     is_base64,
     is_before,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import to_builtins
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 from toolwire_conformance.peers.checks import (
     check_object_schema,
     check_strict_schema,

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 from toolwire_conformance.peers.checks import (
     check_object_schema,
     check_strict_schema,

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from toolwire.core.json_values import Json, Object
+from toolwire_conformance import Json, Object
 from toolwire_conformance.peers.checks import RequestCheck
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress}
