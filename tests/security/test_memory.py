@@ -13,7 +13,7 @@ import pytest
 from gateway.one_loop import GatewayInLoop, gateway_in_loop, post
 from gateway.raw_exchange import STREAM_HEAD, ScriptedConnection, begun, stream_steps, whole
 from gateway.raw_server import become, run, turn
-from toolwire.gateway.http.connection import PHASE_IDLE, STREAM_READ
+from toolwire.gateway.http.connection import STREAM_READ, Phase
 
 READERS = 6
 MAX_HELD = 150_000
@@ -173,11 +173,11 @@ async def exchange(served: GatewayInLoop, kind: str, client: str, provider: str)
     elif "read" in kind:
         await talk.until(lambda got: b"\r\n\r\n" in got)
         await become(lambda: not server.tasks)
-    refs += [weakref.ref(one) for one in served.upstream_connections if one.phase != PHASE_IDLE]
+    refs += [weakref.ref(one) for one in served.upstream_connections if one.phase is not Phase.IDLE]
     talk.leave()
     served.made._talks.remove(talk)
     await become(lambda: not server.connections and not server.tasks)
-    await become(lambda: all(one.phase == PHASE_IDLE for one in served.upstream_connections))
+    await become(lambda: all(one.phase is Phase.IDLE for one in served.upstream_connections))
     for _ in range(10):
         await turn()
     return refs

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from toolwire.gateway.http.connect import TlsContexts, connect, proxy_refusal, read_proxy
 from toolwire.gateway.http.connection import (
+    BODY,
+    DONE,
     FREE_ANSWER,
     MAX_IDLE_SECONDS,
-    PHASE_BODY,
-    PHASE_DONE,
-    PHASE_HEAD,
     STREAM_READ,
     ChunkSink,
     ReadBuffers,
@@ -211,9 +210,9 @@ class HttpResponse:
         connection = self._connection
         if connection is None:
             return self._final_result
-        if connection.phase != PHASE_DONE:
+        if connection.phase is not DONE:
             await connection.wait_for_body(limit)
-            if connection.phase != PHASE_DONE and not connection.has_more_than(limit):
+            if connection.phase is not DONE and not connection.has_more_than(limit):
                 return self._finish(connection, connection.error)
         if connection.buffered_size > limit and connection.has_more_than(limit):
             return self._finish(connection, _body_too_long(connection.peer, limit))
@@ -260,9 +259,9 @@ class HttpResponse:
         if not connection.chunks:
             await connection.wait_for_data()
         if not connection.chunks:
-            return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
+            return self._finish(connection, None if connection.phase is DONE else connection.error)
         data = connection.take_chunks()
-        if connection.phase == PHASE_DONE:
+        if connection.phase is DONE:
             self._finish(connection, None)
         return data
 
@@ -281,10 +280,10 @@ class HttpResponse:
             return None
         hidden = self._hidden
         await connection.pour_into(sink if hidden is None else self._make_hiding_sink(hidden, sink))
-        if connection.phase == PHASE_BODY and connection.error is None:
+        if connection.phase is BODY:
             return None
         self._pour_open_bytes(sink)
-        return self._finish(connection, None if connection.phase == PHASE_DONE else connection.error)
+        return self._finish(connection, None if connection.phase is DONE else connection.error)
 
     def _pour_open_bytes(self, sink: ChunkSink) -> None:
         if self._open:
@@ -323,7 +322,7 @@ class HttpResponse:
                 if not connection.chunks:
                     await connection.wait_for_data()
                 if not connection.chunks:
-                    is_done = connection.phase == PHASE_DONE
+                    is_done = connection.phase is DONE
                     return self._finish(connection, decompressor.finish() if is_done else connection.error)
                 compressed = connection.take_chunks()
             data = decompressor.feed(compressed, STREAM_READ)
@@ -463,7 +462,7 @@ class _ConnectionPool:
         return len(expired)
 
     def make_response(self, connection: UpstreamConnection) -> HttpResponse | TransportError:
-        if connection.error is not None and connection.phase == PHASE_HEAD:
+        if connection.error is not None and not connection.status:
             return connection.error
         if self.proxy is not None and connection.status == 407:
             connection.drop()

@@ -11,6 +11,7 @@ import math
 import select
 import ssl
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Literal, cast, final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -20,8 +21,31 @@ from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
 from toolwire.gateway.http.write_queue import WriteQueue
 from toolwire.gateway.settings.config import Timeouts
 
-PHASE_IDLE, PHASE_DONE, PHASE_HEAD, PHASE_BODY = range(4)
-"""No request, answer complete, waiting for the head of the answer, receiving its body."""
+
+class Phase(Enum):
+    """What a connection is doing.
+
+    ::
+
+              send_request          last head          end of the body
+        IDLE ──────────────▶ HEAD ─────────────▶ BODY ─────────────────▶ DONE
+         ▲                    │                   │                       │
+         │                    └─ fail ─▶ FAILED ◀─┘                       │
+         └──────────────────────────── release ───────────────────────────┘
+
+    Interim answers (1xx) do not end HEAD. The answer to a HEAD request goes from HEAD to DONE. A body without a length
+    ends with the connection. FAILED is final: `error` says why, `status` is 0 if it failed in HEAD, and the transport
+    is closed. A connection that is closed in IDLE or DONE keeps its phase, because no answer is missing: `is_lost`.
+    """
+
+    IDLE = "no request"
+    HEAD = "a request was sent, or is being sent; the head of its answer is not complete"
+    BODY = "the body of the answer is received"
+    DONE = "the answer is complete, and perhaps not taken yet"
+    FAILED = "the answer will never be complete"
+
+
+IDLE, HEAD, BODY, DONE, FAILED = Phase
 WAIT_FOR_HEAD, WAIT_FOR_WRITABLE = -1, -2
 """What a caller can wait for besides a number of bytes. WAIT_FOR_WRITABLE ends with the head, too."""
 NEVER = math.inf
@@ -192,7 +216,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._bytes_without_body = 0
         self._partial_headers: dict[str, str] = {}
         """Headers until the head is complete; then trailers, which are ignored."""
-        self.phase = PHASE_IDLE
+        self.phase = IDLE
         self.error: TransportError | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -215,12 +239,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def send_request(self, head: bytes, body: bytes, is_head_request: bool) -> Awaitable[None]:
         """Send a request and wait for the head of the answer or an error. Call `give_up` if the wait is cancelled."""
-        self.phase = PHASE_HEAD
+        self.phase, self.status = HEAD, 0
         self.has_received = False
         self.is_head_request = is_head_request
         self._partial_headers = {}
         self._bytes_without_body = 0
-        self._answer_ends = self._loop.time() + (self.timeouts.whole_answer or NEVER)
+        timeouts, now = self.timeouts, self._loop.time()
+        self._answer_ends = now + (timeouts.whole_answer or NEVER)
         if self.is_lost or self._transport.is_closing():
             message = f"{self.peer} closed the connection before the request was sent"
             self._loop.call_soon(self.fail, TransportError("connection-closed", message))
@@ -232,7 +257,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._transport.write(body)
         else:
             return self._write_long_body(head, memoryview(body))
-        return self._make_waiter(WAIT_FOR_HEAD, self.timeouts.first_byte)
+        return self._make_waiter(WAIT_FOR_HEAD, timeouts.first_byte, now)
 
     def _write_if_open(self, data: bytes) -> None:
         if not self.is_lost and not self._transport.is_closing():
@@ -243,30 +268,30 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._transport.write(head)
         for start in range(0, len(body), WRITE_SLICE):
             self._transport.write(body[start : start + WRITE_SLICE])
-            while not self._is_writable and self.phase == PHASE_HEAD and self.error is None:
+            while not self._is_writable and self.phase is HEAD:
                 await self._wait(WAIT_FOR_WRITABLE, self.timeouts.first_byte)
-            if self.phase != PHASE_HEAD or self.error is not None or self._transport.is_closing():
+            if self.phase is not HEAD or self._transport.is_closing():
                 self.keep_alive = False
                 break
-        if self.phase == PHASE_HEAD and self.error is None:
+        if self.phase is HEAD:
             await self._wait(WAIT_FOR_HEAD, self.timeouts.first_byte)
 
     async def wait_for_data(self, seconds: float | None = None) -> bool:
         """Wait for bytes of the body, its end or an error, for at most `seconds`; False if nothing came."""
-        if not self.chunks and self.phase == PHASE_BODY and self.error is None:
+        if not self.chunks and self.phase is BODY:
             timer = None if seconds is None else self._loop.call_later(max(0.0, seconds), self._wake)
             try:
                 await self._wait(0, self.timeouts.between_bytes)
             finally:
                 if timer is not None:
                     timer.cancel()
-        return bool(self.chunks) or self.phase != PHASE_BODY or self.error is not None
+        return bool(self.chunks) or self.phase is not BODY
 
     async def pour_into(self, sink: ChunkSink) -> None:
         """Pass bytes to the sink as they arrive, until the body ends, an error occurs, or the sink returns False."""
         if self.chunks and not sink(self.take_chunks()):
             return
-        if self.phase == PHASE_BODY and self.error is None:
+        if self.phase is BODY:
             self._sink = sink
             await self._wait(0, self.timeouts.between_bytes)
             self._sink = None
@@ -275,8 +300,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     async def wait_for_body(self, limit: int) -> None:
         """Wait for the whole body, for more than `limit` bytes of it, or for an error."""
-        if self.phase == PHASE_BODY and self.error is None and not self.has_more_than(limit):
+        if self.phase is BODY and not self.has_more_than(limit):
+            if limit >= BODY_READ:
+                self._buffer = self._read_buffers.body
             await self._wait(limit, self.timeouts.between_bytes)
+            self._buffer = self._read_buffers.stream
 
     def has_more_than(self, limit: int) -> bool:
         if self.buffered_size > limit:
@@ -295,12 +323,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def release(self) -> None:
         """Return to the pool if the answer is complete and the connection can be reused; otherwise close it."""
-        if self.phase != PHASE_DONE or not self.keep_alive:
+        if self.phase is not DONE or not self.keep_alive:
             self.drop()
             return
         if self.chunks or self._is_reading_paused:
             self.take_chunks()
-        self.phase = PHASE_IDLE
+        self.phase = IDLE
         self._idle.append(self)
         if len(self._idle) > MAX_IDLE_CONNECTIONS:
             self._idle.pop(0).drop()
@@ -315,8 +343,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.fail(TransportError("connection-closed", f"the gateway closed the connection to {self.peer}"))
 
     def fail(self, error: TransportError) -> None:
-        if self.error is None and self.phase >= PHASE_HEAD:
-            self.error = error
+        if self.phase is HEAD or self.phase is BODY:
+            self.phase, self.error = FAILED, error
         self._sink = None
         self.keep_alive = False
         if self._reserved:
@@ -332,26 +360,24 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     # --- waiting and timeouts ---------------------------------------------------------------------------------------
 
-    def _make_waiter(self, wanted_bytes: int, seconds: float) -> asyncio.Future[None]:
+    def _make_waiter(self, wanted_bytes: int, seconds: float, now: float) -> asyncio.Future[None]:
         """A future for the head and more than `wanted_bytes` of the body, its end, or an error; 0 seconds: no limit."""
         self._wanted_bytes, self._received_since_check = wanted_bytes, False
         if self._is_reading_paused:
             self._resume_reading()
-        now = self._loop.time()
-        self._deadline = min(now + (seconds or NEVER), self._answer_ends)
-        delay = (
-            self._deadline - now if self._sink is None else min(self._deadline - now, seconds / IDLE_CHECKS or NEVER)
-        )
-        if delay <= 0:  # a provider that always sends something would never be silent until a timer runs
+        check_at = self._deadline = min(now + (seconds or NEVER), self._answer_ends)
+        if self._sink is not None:
+            check_at = min(check_at, now + (seconds / IDLE_CHECKS or NEVER))
+        if check_at <= now:  # a provider that always sends something would never be silent until a timer runs
             self._loop.call_soon(self._fail_late, self._answer_ends)
-        elif delay != NEVER and (self._timer is None or self._timer_at > now + delay):
-            self._set_timer(now, delay)
+        elif check_at < self._timer_at:
+            self._set_timer(now, check_at - now)
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
     async def _wait(self, wanted_bytes: int, seconds: float) -> None:
         try:
-            await self._make_waiter(wanted_bytes, seconds)
+            await self._make_waiter(wanted_bytes, seconds, self._loop.time())
         except (asyncio.CancelledError, GeneratorExit):
             self.give_up()
             raise
@@ -370,7 +396,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _on_timer(self) -> None:
         """Mostly the request that set the timer is over, and another may run."""
-        self._timer = None
+        self._timer, self._timer_at = None, NEVER
         if self._deadline != NEVER:
             self._check_deadline(DEADLINE_LOOKS)
 
@@ -380,7 +406,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._deadline == NEVER or self._timer is not None:
             return
         now, idle_timeout = self._loop.time(), self.timeouts.between_bytes
-        if self.phase == PHASE_BODY:
+        if self.phase is BODY:
             if self._received_since_check:
                 self._received_since_check, self.last_received = False, now
             self._deadline = min(max(self._deadline, self.last_received + idle_timeout), self._answer_ends)
@@ -391,7 +417,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._check_deadline, looks - 1)
         elif now >= self._answer_ends:
             self._fail_late(self._answer_ends)
-        elif self.phase == PHASE_HEAD:
+        elif self.phase is HEAD:
             message = f"{self.peer} did not start to answer within {self.timeouts.first_byte:g} seconds"
             self.fail(TransportError("first-byte-timeout", message))
         else:
@@ -400,7 +426,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _fail_late(self, answer_ends: float) -> None:
         """The answer was not complete in time, unless another answer is read by now."""
-        if self._answer_ends == answer_ends and self.phase >= PHASE_HEAD:
+        if self._answer_ends == answer_ends and self.phase in (HEAD, BODY):
             message = f"{self.peer} did not finish its answer within {self.timeouts.whole_answer:g} seconds"
             self.fail(TransportError("answer-timeout", message))
 
@@ -414,8 +440,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._all_connections.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffers = self._read_buffers
-        self._buffer = buffers.stream if self._wanted_bytes < BODY_READ else buffers.body
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -432,17 +456,17 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             return
         self._received_since_check = True
         chunks = self.chunks
-        if not chunks:
-            if self.phase == PHASE_BODY:
-                self._count_without_body(len(data))
+        body = b"".join(chunks)
+        if not body:
+            if self.phase is BODY:
+                self._count_without_body(nbytes)
             return
         self._bytes_without_body = 0
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
         try:
             if not sink(body):
                 self._sink = None
-                if self.phase == PHASE_BODY:
+                if self.phase is BODY:
                     self._pause_reading()
                 self._wake()
         except BaseException:
@@ -451,9 +475,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _buffer_data(self, data: memoryview) -> None:
         phase, chunks = self.phase, self.chunks
-        if phase < PHASE_HEAD:  # bytes without a request: nothing that follows on this connection can be trusted
+        if phase is not HEAD and phase is not BODY:  # bytes that nobody asked for: nothing that follows can be trusted
             self.keep_alive = False
-            if phase == PHASE_IDLE:
+            if phase is IDLE:
                 self.drop()
             return
         self.has_received = True
@@ -463,9 +487,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail_unparsable(error)
             return
-        if self.phase == phase and len(chunks) == count:
+        if self.phase is phase and len(chunks) == count:
             self._count_without_body(size)
-        elif phase == PHASE_HEAD and self._bytes_without_body + size > MAX_HEAD:
+        elif phase is HEAD and self._bytes_without_body + size > MAX_HEAD:
             self._check_head_size()
         else:
             self._bytes_without_body = 0
@@ -476,7 +500,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.buffered_size >= MAX_BUFFERED and not self._limit_buffer():
             return
         if self._waiter is not None and (
-            self.phase == PHASE_DONE or (self.phase == PHASE_BODY and self.has_more_than(self._wanted_bytes))
+            self.phase is DONE or (self.phase is BODY and self.has_more_than(self._wanted_bytes))
         ):
             self._wake()
 
@@ -498,19 +522,20 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.phase == PHASE_IDLE and self in self._idle:
+        if self.phase is IDLE and self in self._idle:
             self._idle.remove(self)
-        elif self.phase == PHASE_HEAD and self.error is None:
+        elif self.phase is HEAD:
             when = "in the middle of the headers of its answer" if self.has_received else "before it answered"
             self.error = TransportError("connection-closed", f"{self.peer} closed the connection {when}")
-        elif self.phase == PHASE_BODY and self.error is None:
+            self.phase = FAILED
+        elif self.phase is BODY:
             # That is a regular end only for a body without a length.
             has_length = "content-length" in self.headers or "transfer-encoding" in self.headers
             if error is None and self._has_clean_end and not has_length:
-                self.phase = PHASE_DONE
+                self.phase = DONE
             else:
                 message = f"{self.peer} closed the connection before the end of its answer"
-                self.error = TransportError("connection-closed", message)
+                self.phase, self.error = FAILED, TransportError("connection-closed", message)
         self._wake()
         del self._parser  # breaks a reference cycle
 
@@ -519,13 +544,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        if self.phase == PHASE_HEAD and self._wanted_bytes == WAIT_FOR_WRITABLE:
+        if self.phase is HEAD and self._wanted_bytes == WAIT_FOR_WRITABLE:
             self._wake()
 
     # --- callbacks of the parser ------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self.phase != PHASE_HEAD:
+        if self.phase is not HEAD:
             raise StopParsing
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -541,15 +566,15 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if status < 200:
             return
         self.status, self.headers = status, headers
-        self.phase = PHASE_BODY
+        self.phase = BODY
         if self.is_head_request:
             # The parser does not know that the request was a HEAD, and would wait for a body.
-            self.phase = PHASE_DONE
+            self.phase = DONE
             raise StopParsing
 
     def on_message_complete(self) -> None:
-        if self.phase == PHASE_BODY:
-            self.phase = PHASE_DONE
+        if self.phase is BODY:
+            self.phase = DONE
             if not self._parser.should_keep_alive():
                 self.keep_alive = False
             if self._sink is not None:
@@ -563,7 +588,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def _fail_unparsable(self, error: Exception) -> None:
         self.keep_alive = False
         self.buffered_size = sum(map(len, self.chunks))
-        if self.phase >= PHASE_HEAD:
+        if self.phase is HEAD or self.phase is BODY:
             what = "switched protocols" if isinstance(error, HttpParserUpgrade) else "sent an invalid HTTP/1.1 response"
             self.fail(TransportError("protocol", f"{self.peer} {what}: check that the base URL is that of an HTTP API"))
         else:
@@ -580,14 +605,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._bytes_without_body = 0
         size = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
         if size > MAX_HEAD:
-            self.phase = PHASE_HEAD
+            self.phase, self.status = HEAD, 0
             self._count_without_body(size)
 
     def _limit_buffer(self) -> bool:
         """Reserve memory for what is buffered, and pause reading if nobody takes it. False: there is no memory."""
         if self.buffered_size * ANSWER_COPIES > self._reserved + FREE_ANSWER and not self._reserve_memory():
             return False
-        if self.phase == PHASE_BODY and self.has_more_than(max(self._wanted_bytes, 0)):
+        if self.phase is BODY and self.has_more_than(max(self._wanted_bytes, 0)):
             self._pause_reading()
         return True
 
