@@ -70,15 +70,18 @@ def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]
         yield field.name, field.default, " ".join(docs[field.name].split())
 
 
+CALLS = tuple(gateway.CallSettings.__struct_fields__)
+"""Both a provider and a model have these keys."""
 TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
-    ("[server]", gateway.ServerSettings, ()),
+    ("[server]", gateway.ServerSettings, ("timeouts", "keys")),
     ("[server.timeouts]", gateway.Timeouts, ()),
     ("[[server.keys]]", gateway.ClientKey, ()),
-    ("[providers.NAME]", ProviderTable, ()),
+    ("[providers.NAME]", ProviderTable, CALLS),
     ("[[providers.NAME.accounts]]", AccountTable, ()),
-    ("[models.NAME]", gateway.ModelRule, ("name",)),
+    ("[models.NAME]", gateway.ModelRule, ("name", *CALLS)),
+    ("[providers.NAME]` and `[models.NAME]", gateway.CallSettings, ()),
     ("[models.NAME.facts]", ModelFacts, ()),
-    ("[models.NAME.facts.prices]", Prices, ()),
+    ("[models.NAME.facts.prices]", Prices, ("tiers",)),
     ("[[models.NAME.facts.prices.tiers]]", PriceTier, tuple(Rates.__struct_fields__)),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
@@ -87,7 +90,7 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[counters]", gateway.CounterSettings, ()),
     ("[console]", gateway.ConsoleSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),
-    ("[mcp.NAME]", McpTable, ()),
+    ("[mcp.NAME]", McpTable, ("clients",)),
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from toolwire.gateway.settings.config import Config, Secret, ServerSettings
 from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import RENAMED_KEYS, find_config_file, load_config
+from toolwire.gateway.settings.load import REMOVED_KEYS, RENAMED_KEYS, find_config_file, load_config
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec
@@ -359,6 +359,15 @@ def test_old_keys_still_work_with_a_warning_that_names_the_new_one(read: Any) ->
     assert found[17, "mcp.files.rounds"] == "write `max_rounds` instead of `rounds`"
     assert sorted(line for line, _ in found) == [2, 3, 4, 5, 6, 7, 9, 12, 16, 17, 18]
     assert len(found) == len(RENAMED_KEYS)
+
+
+@pytest.mark.parametrize("place", REMOVED_KEYS, ids=".".join)
+def test_a_key_without_effect_is_accepted_with_a_warning(read: Any, place: tuple[str, ...]) -> None:
+    *table, key = place
+    (found,) = read(f"[{'.'.join(table)}]\n{key} = 3\n").warnings
+    assert (found.line, found.location) == (2, ".".join(place))
+    assert found.message == f"`{found.location}` has no effect any more; remove it"
+    assert found.hint == REMOVED_KEYS[place]
 
 
 def test_mistakes_below_an_old_key_keep_their_line(faults: Any) -> None:

@@ -287,8 +287,9 @@ def test_a_session_knows_where_its_prefix_broke(served: Served) -> None:
 # --- limits ---
 
 
-def test_the_oldest_exchanges_are_removed(tmp_path: Path) -> None:
-    with stage(tmp_path, more="[console]\nmax_exchanges = 3\n") as served:
+def test_the_oldest_exchanges_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.telemetry.telemetry.MAX_EXCHANGES", 3)
+    with stage(tmp_path) as served:
         scene = served.scene("openai-chat", play_script("openai-chat", False))
         ids = [call(served, "anthropic", scene.model, False).id for _ in range(5)]
         served.line(ids[-1])

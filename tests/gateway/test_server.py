@@ -28,9 +28,7 @@ from gateway.raw_server import (
 from toolwire.gateway.http import server as accepted
 from toolwire.gateway.http.admission import Admission
 from toolwire.gateway.http.client_request import ClientDisconnected, ClientRequest
-from toolwire.gateway.settings.config import ServerSettings, Timeouts
-
-REQUEST_STALL_SECONDS = Timeouts().request
+from toolwire.gateway.settings.config import ServerSettings
 
 Test = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
@@ -539,7 +537,7 @@ def test_a_large_body_that_nobody_reads_yet_is_held_back(play: Test) -> None:
                 await turn()
             assert not sending.done()
             made.server.sweep_connections(
-                made.server.time() + 10 * REQUEST_STALL_SECONDS
+                made.server.time() + 10 * accepted.REQUEST_SECONDS
             )  # it is not the client that is slow
             go.set()
             await talk.answer(said(b"67108864"))
@@ -974,8 +972,8 @@ def test_a_request_that_does_not_come_on_is_given_up(sent: bytes, play: Test) ->
             talk = made.talk()
             await talk.send(sent, b"")
             await made.connected()
-            made.server.sweep_connections(made.server.time() + REQUEST_STALL_SECONDS - 5)
-            made.server.sweep_connections(made.server.time() + REQUEST_STALL_SECONDS + 5)
+            made.server.sweep_connections(made.server.time() + accepted.REQUEST_SECONDS - 5)
+            made.server.sweep_connections(made.server.time() + accepted.REQUEST_SECONDS + 5)
             assert await talk.rest() == SLOWLY
 
     play(test)
@@ -990,7 +988,7 @@ def test_a_head_that_comes_in_drops_is_slow_too(play: Test) -> None:
             since = connection._last_activity
             await talk.send(b"A: b\r\n", b"C")
             assert connection._last_activity == since
-            made.server.sweep_connections(since + REQUEST_STALL_SECONDS + 1)
+            made.server.sweep_connections(since + accepted.REQUEST_SECONDS + 1)
             assert await talk.rest() == SLOWLY
 
     play(test)

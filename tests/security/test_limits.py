@@ -28,7 +28,7 @@ from gateway.raw_exchange import (
     whole,
 )
 from gateway.raw_server import RawConnection, become, run
-from toolwire.gateway.http.admission import MIN_RETRIES, Admission
+from toolwire.gateway.http.admission import MIN_RETRIES, RETRY_SHARE, Admission
 from toolwire.gateway.http.memory import DENSEST_WEIGHT, memory_limit, weigh_body
 from toolwire.gateway.http.server import MAX_EXCESS
 from toolwire.gateway.settings.config import ServerSettings, Timeouts
@@ -85,9 +85,13 @@ async def fill(served: GatewayInLoop, scene: Scene, count: int, *lines: str) -> 
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_requests_beyond_the_queue_are_refused_and_the_others_answered(client: str, tmp_path: Path) -> None:
+def test_requests_beyond_the_queue_are_refused_and_the_others_answered(
+    client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.admission.MAX_QUEUED", 2)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_requests = 3\nmax_queued = 2") as served:
+        async with gateway_in_loop(tmp_path, "max_requests = 3") as served:
             scene = served.scene("openai-chat", hold)
             talks = await fill(served, scene, 5)
             for _ in range(3):
@@ -110,12 +114,14 @@ async def is_idle(served: GatewayInLoop) -> None:
     admission = served.gateway.admission
     await become(lambda: not served.made.server.tasks)
     assert (admission.in_flight, admission.memory.used, admission.retries.total()) == (0, 0, 0)
-    assert (admission.by_key, admission.by_address, len(admission._queue)) == ({}, {}, 0)
+    assert (admission.by_key, len(admission._queue)) == ({}, 0)
 
 
-def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path) -> None:
+def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.admission.MAX_QUEUED", 3)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_requests = 1\nmax_queued = 3") as served:
+        async with gateway_in_loop(tmp_path, "max_requests = 1") as served:
             scene = served.scene("openai-chat", hold)
             first, *waiting = await fill(served, scene, 4)
             for talk in waiting[:2]:
@@ -130,9 +136,11 @@ def test_a_client_that_leaves_the_queue_makes_room(tmp_path: Path) -> None:
     run("uvloop", test)
 
 
-def test_nobody_waits_for_ever(tmp_path: Path) -> None:
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.admission.QUEUE_SECONDS", 0.01)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_requests = 1\ntimeouts = { queue = 0.01 }") as served:
+        async with gateway_in_loop(tmp_path, "max_requests = 1") as served:
             scene = served.scene("openai-chat", hold)
             (first,) = await fill(served, scene, 1)
             second = await served.ask(post("openai-chat", scene.model, False))
@@ -149,9 +157,11 @@ KEYS = "".join(
 )
 
 
-def test_a_key_over_its_limit_is_told_so_and_another_is_served(tmp_path: Path) -> None:
+def test_a_key_over_its_limit_is_told_so_and_another_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.admission.MIN_REQUESTS_OF_KEY", 1)
+
     async def test() -> None:
-        settings = "max_requests_per_key = 2\nretries = 0\ncooldown_after = 9" + KEYS
+        settings = "max_requests = 5\nretries = 0\ncooldown_after = 9" + KEYS
         async with gateway_in_loop(tmp_path, settings) as served:
             scene = served.scene("openai-chat", hold)
             talks = await fill(served, scene, 2, "authorization: Bearer a")
@@ -166,27 +176,16 @@ def test_a_key_over_its_limit_is_told_so_and_another_is_served(tmp_path: Path) -
     run("uvloop", test)
 
 
-def test_a_key_cannot_fill_the_queue(tmp_path: Path) -> None:
+def test_a_key_cannot_fill_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.admission.MIN_REQUESTS_OF_KEY", 2)
+
     async def test() -> None:
-        settings = "max_requests = 1\nmax_requests_per_key = 2\nretries = 0\ncooldown_after = 9" + KEYS
+        settings = "max_requests = 1\nretries = 0\ncooldown_after = 9" + KEYS
         async with gateway_in_loop(tmp_path, settings) as served:
             scene = served.scene("openai-chat", hold)
             await fill(served, scene, 2, "authorization: Bearer a")
             refused = await served.ask(post("openai-chat", scene.model, False, "authorization: Bearer a"))
             await refusal(refused, "openai-chat", b"429 ")
-            scene.go.set()
-
-    run("uvloop", test)
-
-
-def test_an_address_over_its_limit_is_told_so(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_requests_per_address = 2") as served:
-            scene = served.scene("openai-chat", hold)
-            await fill(served, scene, 2)
-            refused = await served.ask(post("anthropic", scene.model, False))
-            assert "this address" in await refusal(refused, "anthropic", b"429 ")
-            await is_alive(served)
             scene.go.set()
 
     run("uvloop", test)
@@ -232,9 +231,11 @@ def test_whatever_ends_a_request_its_place_is_free(ending: str, tmp_path: Path) 
 # --- connections ---
 
 
-def test_connections_beyond_the_limit_get_only_health_checks(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_get_only_health_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.server.MAX_CONNECTIONS", 4)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_connections = 4") as served:
+        async with gateway_in_loop(tmp_path) as served:
             scene = served.scene("openai-chat", whole("openai-chat"))
             for _ in range(4):
                 served.made.talk()
@@ -249,9 +250,11 @@ def test_connections_beyond_the_limit_get_only_health_checks(tmp_path: Path) -> 
     run("uvloop", test)
 
 
-def test_far_beyond_the_limit_connections_are_closed_at_once(tmp_path: Path) -> None:
+def test_far_beyond_the_limit_connections_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.server.MAX_CONNECTIONS", 1)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_connections = 1") as served:
+        async with gateway_in_loop(tmp_path) as served:
             talks = []
             for _ in range(MAX_EXCESS + 1):
                 talks.append(served.made.talk())
@@ -267,9 +270,11 @@ def test_far_beyond_the_limit_connections_are_closed_at_once(tmp_path: Path) -> 
     run("uvloop", test)
 
 
-def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
+def test_one_address_cannot_take_all_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.gateway.http.server.MAX_CONNECTIONS_PER_ADDRESS", 2)
+
     async def test() -> None:
-        async with gateway_in_loop(tmp_path, "max_connections_per_address = 2") as served:
+        async with gateway_in_loop(tmp_path) as served:
             scene = served.scene("openai-chat", whole("openai-chat"))
             talks = [served.made.talk() for _ in range(2)]
             await become(lambda: len(served.made.server.connections) == 2)
@@ -463,9 +468,9 @@ def test_workers_share_the_memory() -> None:
 # --- retries ---
 
 
-@given(st.integers(0, 5000), st.floats(0, 1))
-def test_retries_are_a_share_of_the_requests(in_flight: int, share: float) -> None:
-    admission = Admission(ServerSettings(retry_share=share, timeouts=Timeouts()))
+@given(st.integers(0, 5000))
+def test_retries_are_a_share_of_the_requests(in_flight: int) -> None:
+    admission, share = Admission(ServerSettings(timeouts=Timeouts())), RETRY_SHARE
     admission.in_flight = in_flight
     allowed = sum(admission.start_retry("provider") for _ in range(6000))
     assert max(MIN_RETRIES, in_flight * share) <= allowed <= max(MIN_RETRIES, in_flight * share + 1)

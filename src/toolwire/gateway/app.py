@@ -208,7 +208,7 @@ class Gateway:
         try:
             caller = overload_failure("too many connections") if request.is_refused else head.caller
             if isinstance(caller, Caller):
-                ticket = request.ticket = Ticket(self.admission, head.key_name, request.peer)
+                ticket = request.ticket = Ticket(self.admission, head.key_name)
                 if self._waits_for_shared_key:
                     await self._wait_for_shared_key()
                 await routes.serve_request(request, head, caller, record)

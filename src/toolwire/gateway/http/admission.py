@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 
 RETRY_AFTER = 2.0
 """Seconds after which a refused client may ask again."""
-MIN_RETRIES = 10
-"""Retries at one provider at the same time that are always allowed, however few requests are in flight."""
+MAX_QUEUED = 1024
+"""Requests that wait for their turn after `max_requests`. More would wait in vain."""
+QUEUE_SECONDS = 10.0
+"""How long a request waits for its turn."""
+KEY_SHARE, MIN_REQUESTS_OF_KEY = 0.5, 512
+"""One client key may have this share of `max_requests` in flight, or so many if that is more: the other keys of a busy
+gateway are still served."""
+RETRY_SHARE, MIN_RETRIES = 0.2, 10
+"""Of the requests in flight, the share that may be retries at one provider at the same time, and how many always may.
+More would multiply the load on a provider that is failing."""
 
 
 class Admission:
@@ -34,7 +42,6 @@ class Admission:
         self.retries: Counter[str] = Counter()
         """Retries that wait or run now, by provider."""
         self.by_key: dict[str, int] = {}
-        self.by_address: dict[str, int] = {}
         self._queue: deque[asyncio.Future[None]] = deque()
         self.configure(server)
 
@@ -48,26 +55,21 @@ class Admission:
     @property
     def is_full(self) -> bool:
         """Is there no place, not even in the queue?"""
-        return self.in_flight >= self.settings.max_requests and len(self._queue) >= self.settings.max_queued
+        return self.in_flight >= self.settings.max_requests and len(self._queue) >= MAX_QUEUED
 
     def describe_full_queue(self) -> Failure:
         return overload_failure(f"the gateway has {self.in_flight:,} requests in flight, and its queue is full")
 
-    def take_share(self, key_name: str, address: str) -> Failure | None:
-        """Count a request for its key and its address. A failure if one of them has too many in flight already."""
-        settings = self.settings
-        of_key = self.by_key.get(key_name, 0) if key_name else 0
-        of_address = self.by_address.get(address, 0)
-        if of_key >= settings.max_requests_per_key:
-            limit, whose = settings.max_requests_per_key, f"the key `{key_name}`"
-        elif 0 < settings.max_requests_per_address <= of_address:
-            limit, whose = settings.max_requests_per_address, "this address"
-        else:
-            if key_name:
-                self.by_key[key_name] = of_key + 1
-            self.by_address[address] = of_address + 1
+    def take_share(self, key_name: str) -> Failure | None:
+        """Count a request for its key. A failure if the key has too many in flight already."""
+        if not key_name:
             return None
-        message = f"{whose} has {limit:,} requests in flight, which is its limit; wait for some of them"
+        of_key = self.by_key.get(key_name, 0)
+        limit = max(MIN_REQUESTS_OF_KEY, int(self.settings.max_requests * KEY_SHARE))
+        if of_key < limit:
+            self.by_key[key_name] = of_key + 1
+            return None
+        message = f"the key `{key_name}` has {limit:,} requests in flight, which is its limit; wait for some of them"
         return Failure("rate", message, 429, retry_after=RETRY_AFTER)
 
     async def wait_for_place(self, request: ClientRequest) -> Failure | None:
@@ -78,7 +80,7 @@ class Admission:
         self._queue.append(place)
         request.cancel_when_left(True)
         try:
-            await asyncio.wait((place,), timeout=self.settings.timeouts.queue or None)
+            await asyncio.wait((place,), timeout=QUEUE_SECONDS)
         except asyncio.CancelledError:
             if place.done():  # it was given the place at the same moment
                 self.leave()
@@ -90,7 +92,7 @@ class Admission:
         if place.done():
             return None
         self._queue.remove(place)
-        return overload_failure(f"the gateway had no place for {self.settings.timeouts.queue:g} seconds")
+        return overload_failure(f"the gateway had no place for {QUEUE_SECONDS:g} seconds")
 
     def leave(self) -> None:
         """A request has ended: its place goes to the one that has waited longest."""
@@ -104,7 +106,7 @@ class Admission:
     def start_retry(self, provider: str) -> bool:
         """May a failed request be repeated at this provider? Only a share of the requests in flight may, or retries
         would multiply the load on a provider that is down already. Other providers are not affected by that."""
-        if self.retries[provider] >= max(MIN_RETRIES, self.in_flight * self.settings.retry_share):
+        if self.retries[provider] >= max(MIN_RETRIES, self.in_flight * RETRY_SHARE):
             return False
         self.retries[provider] += 1
         return True
@@ -118,7 +120,6 @@ class Ticket(Struct, eq=False):
 
     _admission: Admission
     _key_name: str
-    _address: str
     _held: int = 0
     _is_counted: bool = False
     _has_place: bool = False
@@ -155,7 +156,7 @@ class Ticket(Struct, eq=False):
             return True
         if admission.in_flight >= admission.settings.max_requests or not self.hold(weigh_body(body)):
             return False
-        if admission.take_share(self._key_name, self._address) is not None:
+        if admission.take_share(self._key_name) is not None:
             return False
         admission.in_flight += 1
         self._is_counted = self._has_place = True
@@ -172,7 +173,7 @@ class Ticket(Struct, eq=False):
             return Failure("too_large", f"{message}; send less, or raise server.max_memory", 413)
         if not self.hold(weight):
             return memory_failure()
-        refused = admission.take_share(self._key_name, self._address)
+        refused = admission.take_share(self._key_name)
         if refused is not None:
             return refused
         self._is_counted = True  # those in the queue count for their key, too
@@ -192,7 +193,6 @@ class Ticket(Struct, eq=False):
             self._is_counted = False
             if self._key_name:
                 _count_down(admission.by_key, self._key_name)
-            _count_down(admission.by_address, self._address)
         if self._has_place:
             self._has_place = False
             admission.leave()

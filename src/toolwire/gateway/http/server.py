@@ -84,10 +84,10 @@ class HttpServer:
 
     def add_connection(self, connection: ClientConnection) -> None:
         self.connections.add(connection)
-        by_address, settings = self._connections_by_address, self.admission.settings
+        by_address = self._connections_by_address
         total, own = len(self.connections), by_address.get(connection.peer, 0) + 1
         by_address[connection.peer] = own
-        excess = max(total - settings.max_connections, own - (settings.max_connections_per_address or own))
+        excess = max(total - MAX_CONNECTIONS, own - MAX_CONNECTIONS_PER_ADDRESS)
         connection.is_excess = excess > 0
         connection.is_closing = self._is_draining
         if excess > MAX_EXCESS:
@@ -149,7 +149,7 @@ class HttpServer:
         self.sweep_connections(self.time())
 
     def sweep_connections(self, now: float) -> None:
-        is_crowded = len(self.connections) > CROWDED_SHARE * self.admission.settings.max_connections
+        is_crowded = len(self.connections) > CROWDED_SHARE * MAX_CONNECTIONS
         for connection in tuple(self.connections):
             connection.close_if_stalled(now, CROWDED_IDLE_SECONDS if is_crowded else IDLE_SECONDS)
 
@@ -213,10 +213,15 @@ IDLE_SECONDS, UNREAD_SECONDS = 75.0, 300.0
 """Seconds until the server closes an idle connection, and one that does not read."""
 CROWDED_SHARE, CROWDED_IDLE_SECONDS = 0.9, 5.0
 """With this share of the connections in use, idle ones are closed earlier."""
+MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS = 8192, 4096
+"""Connections of clients, for each worker, and of one address. Behind a proxy, all clients have its address. What they
+hold is within `max_memory`."""
 MAX_EXCESS = 256
 """Connections beyond the limit that are still answered: health checks, and others with an error. More are closed."""
 MIN_BODY_RATE = 1024
-"""Bytes in a second, on average: a client that sends its body slower is given up after `timeouts.request`."""
+"""Bytes in a second, on average: a client that sends its body slower is given up after `REQUEST_SECONDS`."""
+REQUEST_SECONDS = 60.0
+"""For a client to send the head of its request. Its body may take as long, and longer if it comes faster than that."""
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 """A client that vanished without closing its connection is noticed after two minutes."""
 LINGER_SECONDS, LINGER_SILENCE_SECONDS = 30.0, 5.0
@@ -624,9 +629,8 @@ class ClientConnection(asyncio.Protocol):
             if now > self._linger_until or age > LINGER_SILENCE_SECONDS:
                 self.transport.abort()
         elif self._is_request_stalled():
-            limit = self._server.admission.settings.timeouts.request
-            if limit and max(age, self._measure_slowness(elapsed)) > limit:
-                self._queue_error(408, f"the rest of the request did not come in {limit:g} seconds")
+            if max(age, self._measure_slowness(elapsed)) > REQUEST_SECONDS:
+                self._queue_error(408, f"the rest of the request did not come in {REQUEST_SECONDS:g} seconds")
         elif self.current_request is None and age > (CROWDED_IDLE_SECONDS if self.is_excess else idle_seconds):
             self.transport.close()
 

@@ -67,11 +67,6 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     drain: Seconds = 0.0
     """How long the gateway accepts new requests after it was asked to stop, while `/readyz` answers 503, so that a load
     balancer can notice. Needed only behind a load balancer."""
-    request: Seconds = 60.0
-    """For a client to send the head of its request. Its body may take as long, and longer if it comes faster than a
-    kilobyte in a second."""
-    queue: Seconds = 10.0
-    """How long a request waits for its turn if `max_requests` are in flight."""
     shutdown: Seconds = 300.0
     """How long running requests may take to finish when the gateway stops."""
 
@@ -179,18 +174,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_memory: NonNegative = 0
     """Bytes of memory for requests, answers and buffers in flight, of all workers together. Beyond it, requests get 503
     with `retry-after`. By default half of what the container, or else the machine, has."""
-    max_connections: Positive = 8192
-    """Connections of clients, for each worker. Beyond it, only health checks are answered."""
-    max_connections_per_address: NonNegative = 4096
-    """Connections from one address; 0 means no limit. Behind a proxy, all clients have its address."""
     max_requests: Positive = 1024
-    """Requests in flight, for each worker."""
-    max_queued: NonNegative = 1024
-    """Requests that wait for their turn after those. More get 503 with `retry-after`."""
-    max_requests_per_key: Positive = 512
-    """Requests in flight for one client key. Beyond it, the key gets 429 with `retry-after`."""
-    max_requests_per_address: NonNegative = 0
-    """Requests in flight from one address; 0 means no limit. Beyond it, the address gets 429 with `retry-after`."""
+    """Requests in flight, for each worker. Some more wait for their turn; beyond those, 503 with `retry-after`. One
+    client key may have half of them, or 512 if that is more; `parallel_requests` in `[[limits]]` allows less."""
     on_disconnect: Literal["cancel", "drain"] = "cancel"
     """When a client disconnects: `cancel` its request at the provider, or let it finish (`drain`)."""
     allowed_hosts: tuple[str, ...] = ()
@@ -207,9 +193,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     (files, batches, vector stores …). By default a key can reach only what it has created itself."""
     retries: NonNegative = 2
     """How often a failed request is repeated at one provider before the next fallback."""
-    retry_share: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """Of the requests in flight, the share that may be retries at one provider at the same time; ten may always. More
-    would multiply the load on a provider that is failing."""
     cooldown_after: Positive = 5
     """After how many consecutive failures a provider is skipped for a while."""
     cooldown: Seconds = 30.0
@@ -512,10 +495,8 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     sha256: str = ""
     """The SHA-256 hash of the console's own key, as in `[[server.keys]]`. Whoever has this key sees what all clients
     send and get. Client keys do not open the console."""
-    max_exchanges: Positive = 1000
-    """Requests that are kept, the last ones."""
     max_bytes: Positive = 64 * 1024 * 1024
-    """Memory for what they sent and got, of all workers together."""
+    """Memory for what they sent and got, of all workers together. At most the last 1000 are kept."""
 
 
 class McpServer(Struct, frozen=True, kw_only=True, eq=False):

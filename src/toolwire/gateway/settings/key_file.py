@@ -21,6 +21,7 @@ from toolwire.gateway.settings.client_keys import read_client_keys, write_key_ta
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.settings.load import (
     CONFIG_FILE_NAME,
+    REMOVED_KEYS,
     RENAMED_KEYS,
     ConfigFile,
     decode_file,
@@ -117,7 +118,7 @@ def replace_file(path: Path, before: bytes, after: bytes) -> None:
 def _read_keys(text: str, path: Path) -> tuple[FileKey, ...]:
     tables, lines = parse_toml(text, str(path))
     collector = ProblemCollector(lines)
-    collector.rename_old_keys(tables, RENAMED_KEYS)
+    collector.replace_old_keys(tables, RENAMED_KEYS, REMOVED_KEYS)
     server = collector.at("server").expect_table(tables.get("server", {}))
     keys = read_client_keys(server.get("keys", []), collector.at(*KEYS_PATH))
     if errors := [problem for problem in collector.problems if problem.severity == "error"]:

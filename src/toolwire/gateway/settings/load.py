@@ -93,6 +93,18 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("mcp", "*", "shows"): "call_visibility",
 }
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
+REMOVED_KEYS: Mapping[KeyPath, str] = {
+    ("server", "max_connections"): "`max_memory` and `max_requests` limit what connections cost",
+    ("server", "max_connections_per_address"): "`max_memory` and `max_requests` limit what connections cost",
+    ("server", "max_queued"): "the queue is long enough for every load; `max_requests` is the limit",
+    ("server", "max_requests_per_key"): "write `parallel_requests` in [[limits]] or in the key's `limits`",
+    ("server", "max_requests_per_address"): "write `parallel_requests` in [[limits]], for each key",
+    ("server", "retry_share"): "`retries` is the limit for one request",
+    ("server", "timeouts", "request"): "a client has 60 seconds for the head of its request",
+    ("server", "timeouts", "queue"): "a request waits 10 seconds for its turn",
+    ("console", "max_exchanges"): "`max_bytes` is the limit",
+}
+"""Old keys that have no effect any more, by their place, and what to use instead, or what holds now."""
 _PLAIN_HTTP = ("the key is sent over plain HTTP: everybody on the way can read it", "use an address with https://")
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
@@ -167,7 +179,7 @@ def read_config(
     try:
         tables, lines = parse_toml(text, name)
         collector = ProblemCollector(lines if path is not None else None)
-        collector.rename_old_keys(tables, RENAMED_KEYS)
+        collector.replace_old_keys(tables, RENAMED_KEYS, REMOVED_KEYS)
         config = _read_sections(tables, environ, server_overrides, routes, collector, path)
     except RecursionError:
         hint = "lists and tables can be nested only a few levels deep"

@@ -297,10 +297,18 @@ class ProblemCollector:
                 is_complete = False
         return values if is_complete else None
 
-    def rename_old_keys(self, table: dict[str, Any], renamed: Mapping[KeyPath, str]) -> None:
-        """Move the values of keys in `renamed` to their new names, in place, each with a warning."""
+    def replace_old_keys(
+        self, table: dict[str, Any], renamed: Mapping[KeyPath, str], removed: Mapping[KeyPath, str]
+    ) -> None:
+        """Move the values of keys in `renamed` to their new names, and drop those in `removed`, in place, each with a
+        warning."""
         for key in [*table]:
             old = (*self._path, key)
+            if old in removed:
+                place = self.at(key)
+                place.add(f"`{place.location}` has no effect any more; remove it", removed[old], "warning")
+                del table[key]
+                continue
             name = next((renamed[pattern] for pattern in renamed if _matches_key_path(old, pattern)), key)
             if name != key and name in table:
                 self.at(key).add(f"`{key}` is the old name of `{name}`, and both are set", f"remove `{key}`")
@@ -312,7 +320,7 @@ class ProblemCollector:
                 if self._lines is not None:
                     self._lines.rename_key(old, (*self._path, name))
             if isinstance(table[name], dict):
-                self.at(name).rename_old_keys(table[name], renamed)
+                self.at(name).replace_old_keys(table[name], renamed, removed)
 
     def _add_type_problem(self, value: object, expected: object, error: str) -> None:
         choices = get_args(expected) if get_origin(expected) is Literal else ()

@@ -10,6 +10,8 @@ import msgspec
 
 from toolwire.gateway.telemetry.record import ExchangeRecord
 
+MAX_EXCHANGES = 1000
+"""Exchanges that the console keeps, in each worker: more than anybody scrolls through."""
 MAX_PACKED = 64 * 1024
 """Bytes of an exchange with its client up to which it is packed: to copy more costs more than it saves."""
 _encode = msgspec.msgpack.Encoder(enc_hook=dict).encode  # EMPTY_MAPPING is not a dict
@@ -25,7 +27,7 @@ class RecentExchanges:
 
     def __init__(self) -> None:
         self._exchanges: deque[ExchangeRecord | bytes] = deque()
-        self._max_exchanges = self._max_bytes = 0
+        self.max_exchanges = self._max_bytes = 0
         self._used_bytes = 0
         self._last_number = 0
         self.removed = 0
@@ -33,14 +35,14 @@ class RecentExchanges:
 
     def configure(self, max_exchanges: int, max_bytes: int) -> None:
         """Set the limits. With `max_exchanges` of 0, traffic is captured for the log alone."""
-        self._max_exchanges, self._max_bytes = max_exchanges, max_bytes
+        self.max_exchanges, self._max_bytes = max_exchanges, max_bytes
         while len(self._exchanges) > max_exchanges:
             self._remove_oldest()
 
     def add(self, record: ExchangeRecord) -> None:
-        if not self._max_exchanges:
+        if not self.max_exchanges:
             return
-        if len(self._exchanges) >= self._max_exchanges:
+        if len(self._exchanges) >= self.max_exchanges:
             self._remove_oldest()
         self._last_number += 1
         record.number = self._last_number

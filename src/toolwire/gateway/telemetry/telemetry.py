@@ -11,7 +11,7 @@ from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.recent import RecentExchanges
+from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Telemetry:
         self._may_log_text = server.log_bodies or server.log_level == "debug"
         self.wants_capture = console is not None or (server.log_level == "debug" and server.log_format != "none")
         if console is not None:
-            self.recent.configure(console.max_exchanges, console.max_bytes // server.workers)
+            self.recent.configure(MAX_EXCHANGES, console.max_bytes // server.workers)
         else:
             self.recent.configure(0, MAX_DEBUG_CAPTURE)
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)

@@ -199,7 +199,7 @@ class Console:
                 needs_client_key=config.server.needs_keys,
                 can_log_out=access.needs_key,
                 workers=config.server.workers,
-                max_exchanges=config.console.max_exchanges,
+                max_exchanges=self._recent.max_exchanges,
                 max_bytes=config.console.max_bytes,
                 protocols=list_protocols(),
             )
