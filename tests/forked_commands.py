@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolwire.cli import COMMANDS, main
-from toolwire.gateway.settings.load import read_file
+from toolwire.gateway.configuration.load import read_file
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.trust import remember_trust
 from waits import PATIENCE

@@ -24,8 +24,8 @@ from lightkube.models import apps_v1, core_v1, networking_v1, policy_v1
 from gateway.conftest import served
 from gateway.raw_exchange import ask
 from test_docs import blocks
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.store import state_folder
 from toolwire.gateway.store.postgres_pool import POOL_SIZE
 

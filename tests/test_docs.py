@@ -132,7 +132,7 @@ def test_typescript_runs_and_prints_what_it_says(page: Path, address: str, pytes
 
 @pytest.mark.parametrize("page", _pages_with("toml"))
 def test_toml_is_a_valid_configuration(page: Path) -> None:
-    from toolwire.gateway.settings.load import find_problems
+    from toolwire.gateway.configuration.load import find_problems
 
     for block in blocks(page):
         if block.language == "toml":

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolwire.cli import main
-from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.configuration.load import load_config
 
 GOOD = """
 [[server.keys]]

@@ -18,9 +18,9 @@ import pytest
 
 from gateway.postgres import schema_of, server
 from toolwire.core.ir import Usage
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.costs.ledger import LedgerRow, make_row
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.store import open_store
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from gateway.postgres import PASSWORD, schema_of, server
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.costs.ledger import LedgerRow
 from toolwire.gateway.features.costs.ledger_sqlite import SqliteLedger
 from toolwire.gateway.settings.config import ClientKey
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.store import open_store, postgres_pool, sqlite_worker
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.sqlite import SqliteStore

@@ -19,7 +19,7 @@ from gateway.process import serving
 from toolwire.agents import find_program, load_agents
 from toolwire.cli import COMMANDS
 from toolwire.cli.usage import CommandParser
-from toolwire.gateway.settings.load import load_config, open_config_file
+from toolwire.gateway.configuration.load import load_config, open_config_file
 from toolwire.gateway.settings.trust import hash_program, remember_trust
 
 SECRET = "sk-ant-0123456789-0123456789-secret"

@@ -12,8 +12,8 @@ from typing import Any
 from gateway.raw_exchange import RawProvider, Scene, configuration, path_of, request_of
 from gateway.raw_server import RawConnection, ServerUnderTest, run_server
 from toolwire.gateway.app import Gateway
+from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.http.connection import UpstreamConnection
-from toolwire.gateway.settings.live_config import LiveConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire_conformance.peers.peer import encode_json
 

@@ -25,8 +25,8 @@ import uvloop
 
 from gateway.provider import ANSWERS, ScriptedAnswer
 from toolwire.gateway.app import Gateway
+from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.http.server import HttpServer
-from toolwire.gateway.settings.live_config import LiveConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire_conformance.peers import PEERS
 from toolwire_conformance.peers.peer import SseFrame, encode_json, read_frames

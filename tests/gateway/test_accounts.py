@@ -32,10 +32,10 @@ from gateway.raw_exchange import (
 )
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.core.envelopes import ENVELOPE_PREFIX
+from toolwire.gateway.configuration.load import find_problems, load_config
 from toolwire.gateway.exchange.provider_health import ALL_MODELS, MAX_MOVED_SESSIONS, ProviderHealth
 from toolwire.gateway.features.accounts.accounts import find_first_to_wake, list_awake_accounts, rank_accounts
 from toolwire.gateway.settings import config as gateway_config
-from toolwire.gateway.settings.load import find_problems, load_config
 from toolwire.gateway.surfaces.console.api import API_PATH
 from waits import PATIENCE
 

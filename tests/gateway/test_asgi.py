@@ -37,9 +37,9 @@ from gateway.raw_exchange import (
     write_chunked,
 )
 from toolwire.gateway import Gateway, app
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.client_request import ClientRequest
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE

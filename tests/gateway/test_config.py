@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, find_config_file, load_config
 from toolwire.gateway.settings.config import Config, Secret, ServerSettings
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import REMOVED_KEYS, RENAMED_KEYS, find_config_file, load_config
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
 from toolwire.protocols import CODECS, find_codec

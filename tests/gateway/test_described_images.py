@@ -25,9 +25,9 @@ from gateway.test_prefixes import prefix
 from gateway.test_tool_search import MODELS
 from material import WHOLE_OR_STREAM, parametrize_pairwise
 from toolwire.gateway.app import Gateway
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.image_descriptions import describe_images
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE

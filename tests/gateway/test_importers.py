@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolwire.gateway.configuration.load import find_problems
 from toolwire.gateway.settings.importers import (
     IMPORTERS,
     Imported,
@@ -20,7 +21,6 @@ from toolwire.gateway.settings.importers import (
     find_importer,
     parse_json,
 )
-from toolwire.gateway.settings.load import find_problems
 
 SECRET = "sk-this-must-never-be-written"
 

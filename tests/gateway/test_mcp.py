@@ -22,6 +22,7 @@ from gateway.mcp_server import LONG, PIXEL, TOOLS
 from gateway.process import serving
 from gateway.raw_exchange import ask
 from toolwire.core.ir import Call, Media, Result, Text
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.server_connection import ConnectionTiming
 from toolwire.gateway.features.mcp.servers import (
     MAX_NAME_LENGTH,
@@ -31,7 +32,6 @@ from toolwire.gateway.features.mcp.servers import (
     exposed_tool_name,
 )
 from toolwire.gateway.settings.config import Config, McpServer
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from waits import PATIENCE, free_port
 

@@ -15,12 +15,12 @@ from gateway.list_server import ListServer, list_server, openai_list
 from gateway.raw_exchange import ask, own
 from toolwire.core.codec import ModelInfo, make_facts
 from toolwire.gateway import app
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.models import listing
 from toolwire.gateway.models.listing import ListUnavailable, ModelLists, ProviderList, ask_models
 from toolwire.gateway.models.merge import merge_models
 from toolwire.gateway.settings.config import Provider, Secret, Timeouts
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.router import Router
 from waits import free_port
 

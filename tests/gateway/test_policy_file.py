@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Match, Reshape, Rule, RuleSubject, rules_in_force

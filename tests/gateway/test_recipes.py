@@ -27,7 +27,7 @@ from gateway.imitations import (
     Imitation,
     imitated,
 )
-from toolwire.gateway.settings.load import find_problems
+from toolwire.gateway.configuration.load import find_problems
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NO_KEY = VLLM._replace(key=None)

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from toolwire import translate
 from toolwire.core.ir import Failure
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.exchange.gateway_request import Runtime
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.http.admission import Admission
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.config import ClientKey, Config, Provider
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.providers import known_servers
 from toolwire.gateway.settings.router import (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings import store as places
 from toolwire.gateway.settings.config import Config, StoreSettings
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError, report_problems
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Entry, StoreDown, StoreStats

@@ -35,13 +35,13 @@ from gateway.raw_exchange import (
 )
 from toolwire.cli import main
 from toolwire.gateway import app
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.keys import key_edits, stored_keys
 from toolwire.gateway.features.keys.key_records import KeyEdit, KeyRefused, StoredKeyList
 from toolwire.gateway.features.keys.key_tables import open_key_records
 from toolwire.gateway.settings.client_keys import hash_key, make_key, read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, StoreSettings
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Store, StoreDown

@@ -34,7 +34,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.core.events import fold
 from toolwire.core.ir import Citation, Part, ProviderCall, ProviderResult, Text
-from toolwire.gateway.settings.load import load_config
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.protocols import find_codec
 from toolwire_conformance.peers import PEERS, find_violations

@@ -21,12 +21,12 @@ from gateway.process import Process, serving
 from gateway.raw_exchange import CLIENT_KEY, Served, ask, stage
 from step_count import count_steps
 from toolwire.gateway.app import Gateway
-from toolwire.gateway.settings import load
+from toolwire.gateway.configuration import load
+from toolwire.gateway.configuration.live_config import LiveConfig
+from toolwire.gateway.configuration.load import load_config
+from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.live_config import LiveConfig
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
-from toolwire.gateway.settings.shared_config import SharedConfig
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE, wait_until
 

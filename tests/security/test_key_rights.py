@@ -32,8 +32,8 @@ from gateway.raw_exchange import (
     stage,
     whole,
 )
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
-from toolwire.gateway.settings.load import load_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.router import Router
 from toolwire.gateway.settings.times import format_time, parse_duration, parse_time

@@ -10,10 +10,10 @@ import pytest
 
 from gateway.process import serving
 from gateway.raw_exchange import CLIENTS, Served, ask, call, stage
+from toolwire.gateway.configuration.load import load_config, parse_listen_address
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.settings.config import ClientKey, ServerSettings
-from toolwire.gateway.settings.load import load_config, parse_listen_address
 from toolwire.gateway.settings.problems import ConfigError
 from waits import free_port
 

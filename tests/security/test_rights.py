@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gateway.mcp_gateway import COMMAND
 from gateway.raw_exchange import CLIENTS, Served, call, stage, whole
+from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.servers import McpClient, is_offered_to
 from toolwire.gateway.settings.config import Config, McpServer
-from toolwire.gateway.settings.load import load_config
 from toolwire.policy.rules import Policy, RuleSubject
 
 KEYS = {name: f"tw-{name}-key-0123456789" for name in ("admin", "guest", "anthropic")}

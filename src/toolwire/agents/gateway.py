@@ -17,9 +17,9 @@ from toolwire.core.codec import NO_FACTS, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure, Request, Text, Turn
 from toolwire.core.json_values import Malformed, decode, encode
 from toolwire.core.losses import Ledger
+from toolwire.gateway.configuration.load import ConfigFile
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER, KeyChallenge, hash_key
 from toolwire.gateway.settings.config import ServerSettings
-from toolwire.gateway.settings.load import ConfigFile
 from toolwire.gateway.settings.providers import LOOPBACK_NAME, is_own_address, known_servers
 from toolwire.protocols import find_codec
 

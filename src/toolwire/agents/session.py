@@ -29,6 +29,7 @@ from toolwire.agents.layout import (
 )
 from toolwire.core.codec import ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.gateway.configuration.load import ConfigFile, read_opened_config
 from toolwire.gateway.models.facts import find_facts
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
@@ -39,7 +40,6 @@ from toolwire.gateway.settings.client_keys import (
     make_key,
 )
 from toolwire.gateway.settings.config import ClientKey, Config
-from toolwire.gateway.settings.load import ConfigFile, read_opened_config
 from toolwire.gateway.settings.model_rules import ROUTE_OPTION
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.providers import LOOPBACK_NAME

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from toolwire.cli import terminal
 from toolwire.core.terminal_text import escape_controls
+from toolwire.gateway.configuration.load import ConfigFile, JudgeFile, open_config_file, parse_toml, read_opened_config
 from toolwire.gateway.settings import store
-from toolwire.gateway.settings.load import ConfigFile, JudgeFile, open_config_file, parse_toml, read_opened_config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.settings.trust import (
     find_named_variables,

@@ -19,6 +19,9 @@ from msgspec.structs import replace
 
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
+from toolwire.gateway.configuration.live_config import LiveConfig, Reload
+from toolwire.gateway.configuration.load import ConfigFile, FileStamp, open_config_file
+from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.error_replies import error_reply
 from toolwire.gateway.exchange.gateway_request import Runtime
@@ -52,10 +55,7 @@ from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, StoreSettings
 from toolwire.gateway.settings.limits import limits_of_keys
-from toolwire.gateway.settings.live_config import LiveConfig, Reload
-from toolwire.gateway.settings.load import ConfigFile, FileStamp, open_config_file
 from toolwire.gateway.settings.problems import ReportLine
-from toolwire.gateway.settings.shared_config import SharedConfig
 from toolwire.gateway.settings.times import format_time
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import StateRepository

@@ -18,14 +18,14 @@ from pathlib import Path
 from toolwire import __version__
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.app import Gateway, open_gateway, open_worker
+from toolwire.gateway.configuration.load import ConfigFile, parse_listen_address
+from toolwire.gateway.configuration.shared_config import SharedConfig
 from toolwire.gateway.http.descriptors import raise_descriptor_limit
 from toolwire.gateway.http.hangup import LogTerminal
 from toolwire.gateway.http.server import HttpServer
 from toolwire.gateway.http.stderr import STDERR, queue_stderr
 from toolwire.gateway.http.workers import WorkerContext, WorkerSupervisor
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.load import ConfigFile, parse_listen_address
-from toolwire.gateway.settings.shared_config import SharedConfig
 from toolwire.gateway.telemetry.metrics import DIRECTORY_VARIABLE
 
 try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import print_problems
 from toolwire.core.packages import install_hint
+from toolwire.gateway.configuration.load import find_problems
 from toolwire.gateway.settings.importers import (
     IMPORTERS,
     Imported,
@@ -21,7 +22,6 @@ from toolwire.gateway.settings.importers import (
     parse_json,
 )
 from toolwire.gateway.settings.importers.draft import Note
-from toolwire.gateway.settings.load import find_problems
 
 HEADINGS = {
     "to do": ("added", "To do:"),

@@ -21,6 +21,8 @@ from toolwire.cli import CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument, print_problems
 from toolwire.cli.trust import open_file
 from toolwire.core.terminal_text import wrap_text
+from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
+from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
 from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
 from toolwire.gateway.features.keys.key_tables import open_key_records
@@ -37,9 +39,7 @@ from toolwire.gateway.settings.client_keys import (
     write_key_table,
 )
 from toolwire.gateway.settings.config import ClientKey, LimitAmounts
-from toolwire.gateway.settings.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.settings.limits import AMOUNT_FIELDS, describe_amounts
-from toolwire.gateway.settings.load import read_opened_config
 from toolwire.gateway.settings.problems import ConfigError, suggest_name
 from toolwire.gateway.settings.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
 from toolwire.gateway.settings.trust import hash_text, is_trusted, remember_trust

@@ -17,6 +17,7 @@ from toolwire.agents import find_program, load_agents
 from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import encode
 from toolwire.core.terminal_text import shorten_text
+from toolwire.gateway.configuration.load import config_file_places, open_config_file
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NEW_KEY_COMMAND,
@@ -24,7 +25,6 @@ from toolwire.gateway.settings.client_keys import (
     RUN_KEY_NAME,
 )
 from toolwire.gateway.settings.config import Config, Provider
-from toolwire.gateway.settings.load import config_file_places, open_config_file
 from toolwire.gateway.settings.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
 

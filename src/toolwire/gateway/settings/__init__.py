@@ -1,1 +1,1 @@
-"""The configuration: `load.py` reads `toolwire.toml`, `config.py` holds the result."""
+"""The settings of the gateway itself, as values, and how each table is read. Features have their own."""

@@ -12,6 +12,7 @@ from toolwire import __version__
 from toolwire.agents.gateway import server_origin
 from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
 from toolwire.cli.gateway.serve import sdk_servers
+from toolwire.gateway.configuration.load import parse_listen_address
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.connect import read_proxy
 from toolwire.gateway.http.connection import TransportError
@@ -19,7 +20,6 @@ from toolwire.gateway.models.probe import ProbeResult, probe_provider
 from toolwire.gateway.serve import open_socket
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Config, Provider, ServerSettings
-from toolwire.gateway.settings.load import parse_listen_address
 from toolwire.gateway.surfaces.routes import VERSION_HEADER
 
 REFUSED_KEY = ("401", "403")

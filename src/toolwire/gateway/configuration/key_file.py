@@ -17,9 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.gateway.settings.client_keys import read_client_keys, write_key_table
-from toolwire.gateway.settings.config import ClientKey
-from toolwire.gateway.settings.load import (
+from toolwire.gateway.configuration.load import (
     CONFIG_FILE_NAME,
     REMOVED_KEYS,
     RENAMED_KEYS,
@@ -29,6 +27,8 @@ from toolwire.gateway.settings.load import (
     parse_toml,
     read_file_bytes,
 )
+from toolwire.gateway.settings.client_keys import read_client_keys, write_key_table
+from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, ProblemCollector
 
 KEYS_PATH: KeyPath = ("server", "keys")

@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.configuration.load import ConfigFile, FileStamp, file_stamp, read_config, read_file
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.load import ConfigFile, FileStamp, file_stamp, read_config, read_file
 from toolwire.gateway.settings.problems import ConfigError, Problem, ReportLine, report_problems
 from toolwire.gateway.settings.trust import find_new_powers, lies_in_folder
 

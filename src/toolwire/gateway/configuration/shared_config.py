@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from toolwire.gateway.settings.load import ConfigFile
+from toolwire.gateway.configuration.load import ConfigFile
 
 _HEADER = struct.Struct("QQ")
 """Where the configuration begins in the memory, and its size."""
