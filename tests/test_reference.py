@@ -22,8 +22,8 @@ from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
 from toolwire.core.prices import Prices, PriceTier, Rates
+from toolwire.gateway.features.mcp.settings import McpTable
 from toolwire.gateway.settings import config as gateway
-from toolwire.gateway.settings.mcp_servers import McpTable
 from toolwire.gateway.settings.policies import PolicyTable, load_catalogue, load_presets, preset_rules
 from toolwire.gateway.settings.providers import AccountTable, ProviderTable, known_servers
 from toolwire.policy.effects import CONVERSIONS

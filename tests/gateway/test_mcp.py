@@ -182,7 +182,7 @@ def at(url: str, **more: Any) -> McpServer:
 
 def read(table: dict[str, Any], **environ: str) -> McpServer:
     """A server as the file has it."""
-    from toolwire.gateway.settings.mcp_servers import read_mcp_servers
+    from toolwire.gateway.features.mcp.settings import read_mcp_servers
     from toolwire.gateway.settings.problems import ProblemCollector
 
     findings = ProblemCollector(None)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from toolwire.core.ir import Usage
-from toolwire.gateway.redact import MAX_BODY, REDACTED, printable_text, redact
+from toolwire.gateway.http.redact import MAX_BODY, REDACTED, printable_text, redact
 from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.record import ExchangeRecord

@@ -1,11 +1,11 @@
-"""The rules of `gateway/redact.py` in their plainest form: one regular expression each, over the whole text. They
+"""The rules of `gateway/http/redact.py` in their plainest form: one regular expression each, over the whole text. They
 say what is hidden; the gateway finds the same in slices, and only near words that a secret needs."""
 
 from __future__ import annotations
 
 import re
 
-from toolwire.gateway.redact import REDACTED
+from toolwire.gateway.http.redact import REDACTED
 
 SECRET_WORD = r"""(?:
     (?: api | access | private | signing | encryption | client | toolwire | subscription | functions | account | shared

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
 from security.plain_redaction import redact_plainly
-from toolwire.gateway import redact as redact_module
-from toolwire.gateway.redact import (
+from toolwire.gateway.http import redact as redact_module
+from toolwire.gateway.http.redact import (
     REDACTED,
     KeyFilter,
     SecretFilter,

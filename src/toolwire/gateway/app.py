@@ -36,6 +36,7 @@ from toolwire.gateway.features.keys.stored_keys import StoredKeys
 from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.features.limits.open_counters import open_counters
 from toolwire.gateway.features.limits.reservations import ReservationProblem, Reservations
+from toolwire.gateway.features.limits.settings import limits_of_keys
 from toolwire.gateway.features.mcp.servers import McpServers, load_sdk
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.features.signatures.envelope_keys import (
@@ -54,7 +55,6 @@ from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import list_key_changes, read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, StoreSettings
-from toolwire.gateway.settings.limits import limits_of_keys
 from toolwire.gateway.settings.problems import ReportLine
 from toolwire.gateway.settings.times import format_time
 from toolwire.gateway.store import open_store

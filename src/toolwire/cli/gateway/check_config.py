@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
 from toolwire.cli.trust import name_file, open_file
 from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
+from toolwire.gateway.features.limits.settings import describe_amounts
+from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.settings import store
 from toolwire.gateway.settings.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
 from toolwire.gateway.settings.config import ClientKey, Config, Limit, McpServer, ModelRule
-from toolwire.gateway.settings.limits import describe_amounts
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
-from toolwire.gateway.telemetry.call_prices import describe_unpriced, find_unpriced_models
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
 MIN_KEY_LENGTH = 20

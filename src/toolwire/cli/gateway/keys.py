@@ -26,6 +26,7 @@ from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
 from toolwire.gateway.features.keys.key_records import EditKey, KeyChange, KeyRecords, KeyRefused
 from toolwire.gateway.features.keys.key_tables import open_key_records
+from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NAME_RULE,
@@ -39,7 +40,6 @@ from toolwire.gateway.settings.client_keys import (
     write_key_table,
 )
 from toolwire.gateway.settings.config import ClientKey, LimitAmounts
-from toolwire.gateway.settings.limits import AMOUNT_FIELDS, describe_amounts
 from toolwire.gateway.settings.problems import ConfigError, suggest_name
 from toolwire.gateway.settings.times import DURATION_HINT, TIME_HINT, format_time, parse_duration, parse_time
 from toolwire.gateway.settings.trust import hash_text, is_trusted, remember_trust

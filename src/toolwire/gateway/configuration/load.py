@@ -15,6 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
+from toolwire.gateway.features.limits.settings import check_counters, limits_of_keys, read_counters, read_limits
+from toolwire.gateway.features.mcp.settings import read_mcp_servers
 from toolwire.gateway.settings.address import is_loopback, is_private
 from toolwire.gateway.settings.client_keys import (
     NEW_KEY_COMMAND,
@@ -34,8 +36,6 @@ from toolwire.gateway.settings.config import (
     Timeouts,
     TranslateSettings,
 )
-from toolwire.gateway.settings.limits import check_counters, limits_of_keys, read_counters, read_limits
-from toolwire.gateway.settings.mcp_servers import read_mcp_servers
 from toolwire.gateway.settings.model_facts import add_prices, read_facts, read_prices
 from toolwire.gateway.settings.model_rules import (
     ROUTE_OPTION,

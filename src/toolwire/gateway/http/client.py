@@ -24,8 +24,8 @@ from toolwire.gateway.http.connection import (
     out_of_memory,
 )
 from toolwire.gateway.http.memory import ANSWER_COPIES, MemoryBudget
+from toolwire.gateway.http.redact import KeyFilter, make_key_filter
 from toolwire.gateway.http.write_queue import WriteQueue
-from toolwire.gateway.redact import KeyFilter, make_key_filter
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Timeouts
 

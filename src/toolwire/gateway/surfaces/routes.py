@@ -30,6 +30,7 @@ from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import HOPS_HEADER, JSON_HEADERS, REQUEST_ID_HEADER
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
+from toolwire.gateway.http.redact import hide_secrets, redact
 from toolwire.gateway.models.listing import WAIT_SECONDS, ModelLists, ProviderList, header_values
 from toolwire.gateway.models.merge import describe_model, filter_models, may_use_provider, merge_models
 from toolwire.gateway.pipeline.attempt import MAX_RESPONSE, send_request
@@ -37,7 +38,6 @@ from toolwire.gateway.pipeline.passthrough import NO_PROVIDER, pass_request_thro
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.pipeline.prepare import active_policy, seal_maker
 from toolwire.gateway.pipeline.relay import relay_answer, send_reply
-from toolwire.gateway.redact import hide_secrets, redact
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import CHALLENGE_HEADER, PROOF_HEADER
 from toolwire.gateway.settings.config import Provider

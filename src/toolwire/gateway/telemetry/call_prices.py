@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 
 from toolwire.core.ir import Origin
 from toolwire.gateway.models.amounts import UNIT_DIGITS, round_amount
-from toolwire.gateway.models.catalogue import load_catalogue
-from toolwire.gateway.models.prices import PriceFinder, estimate_cost, find_prices
-from toolwire.gateway.settings.config import Config, Limit, Provider
-from toolwire.gateway.settings.limits import MONEY_FIELDS
-from toolwire.gateway.settings.router import Router
+from toolwire.gateway.models.prices import PriceFinder, find_prices
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.telemetry.record import CallUsage
-from toolwire.policy.rules import matches_globs
 
 MAX_AMOUNT = Decimal(100_000)
 """A call that costs more is nonsense: its provider counts tokens, or money, that cannot be. Its cost is unknown."""
 
 MAX_REMEMBERED = 1024
-MAX_SHOWN = 5
-"""Names of models in a sentence."""
 
 
 class CallPricer:
@@ -60,33 +54,6 @@ class CallPricer:
         finder = None if found is None else find_prices(found, model, at, service_tier)
         self._finders[provider, model, service_tier] = finder
         return finder
-
-
-def find_unpriced_models(config: Config, limit: Limit, at: float) -> list[str]:
-    """The models in the file that a hard limit in dollars is for, and of which no price is known: `PROVIDER/MODEL`, or
-    `PROVIDER/*` where that is so for all of them."""
-    if limit.soft or all(getattr(limit, field) is None for field in MONEY_FIELDS):
-        return []
-    router, catalogue = Router(config), load_catalogue()
-    providers = [one for one in config.providers.values() if not one.embedded]
-    unknown = [one.name for one in providers if not one.prices and not catalogue.has_provider(one)]
-    names = [f"{name}/*" for name in unknown if not limit.provider or matches_globs(name, limit.provider)]
-    for listed in router.list_models(None):
-        targets = router.route(listed.id, None)
-        for target in targets if isinstance(targets, tuple) else ():
-            provider, model = target.provider, target.model
-            is_selected = (not limit.provider or matches_globs(provider.name, limit.provider)) and (
-                not limit.model or matches_globs(model.lower(), tuple(glob.lower() for glob in limit.model))
-            )
-            if is_selected and not provider.embedded and provider.name not in unknown:
-                names += [f"{provider.name}/{model}"] if estimate_cost(provider, model, 1, 1, at) is None else []
-    return list(dict.fromkeys(names))
-
-
-def describe_unpriced(limit: Limit, names: Sequence[str]) -> str:
-    """What a limit in dollars does with models without a known price."""
-    shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
-    return f"{'refuses' if limit.on_unknown_price == 'closed' else 'does not count'} {shown}: no price is known"
 
 
 def read_reported_cost(origin: Origin) -> Decimal | None:

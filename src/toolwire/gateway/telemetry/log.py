@@ -23,9 +23,7 @@ from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
 from toolwire.core.terminal_text import add_colour
-from toolwire.gateway.http.stderr import STDERR
-from toolwire.gateway.models.amounts import write_amount
-from toolwire.gateway.redact import (
+from toolwire.gateway.http.redact import (
     MAX_NAME,
     SecretFilter,
     hide_secrets,
@@ -35,6 +33,8 @@ from toolwire.gateway.redact import (
     safe_name,
     shorten_agent,
 )
+from toolwire.gateway.http.stderr import STDERR
+from toolwire.gateway.models.amounts import write_amount
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeCapture, ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import (
     UNLIMITED,

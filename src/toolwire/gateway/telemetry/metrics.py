@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
-from toolwire.gateway.redact import printable_text
+from toolwire.gateway.http.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 _CAN_SHARE = find_spec("fcntl") is not None

@@ -14,8 +14,8 @@ from toolwire.core.ir import EMPTY_MAPPING, Call, Result, Usage
 from toolwire.core.losses import Ledger
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.messages import UpstreamResponse
+from toolwire.gateway.http.redact import hide_secrets
 from toolwire.gateway.models.amounts import add_known
-from toolwire.gateway.redact import hide_secrets
 
 MAX_CAPTURED = 8 * 1024 * 1024
 """The largest body in bytes that is captured."""

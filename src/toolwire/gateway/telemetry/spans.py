@@ -18,7 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from toolwire import __version__
-from toolwire.gateway.redact import printable_text, safe_name
+from toolwire.gateway.http.redact import printable_text, safe_name
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import log_level
 

@@ -27,7 +27,7 @@ from toolwire.cli.gateway.doctor.network import check_any_provider, check_port, 
 from toolwire.cli.gateway.doctor.services import check_counters, check_limits, check_mcp_servers, check_store
 from toolwire.cli.trust import open_file
 from toolwire.gateway.configuration.load import config_file_places, read_opened_config
-from toolwire.gateway.redact import SecretFilter
+from toolwire.gateway.http.redact import SecretFilter
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 

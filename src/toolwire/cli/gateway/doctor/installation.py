@@ -18,7 +18,7 @@ from toolwire.agents import Agent, FoundProgram, find_program, load_agents, sear
 from toolwire.cli.gateway.doctor.finding import Finding, State
 from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.core.terminal_text import shorten_text
-from toolwire.gateway.redact import printable_text, redact
+from toolwire.gateway.http.redact import printable_text, redact
 from toolwire.gateway.telemetry.telemetry import is_tracing_requested
 
 MAX_OUTPUT = 64 * 1024

@@ -19,16 +19,16 @@ from toolwire.cli.gateway.mcp import connect_servers, down_hint
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.features.limits.counters import ForgetfulCounters
 from toolwire.gateway.features.limits.open_counters import open_counters
+from toolwire.gateway.features.limits.settings import is_redis_url
+from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.features.mcp.servers import ServerStatus
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.address import Address, is_loopback
 from toolwire.gateway.settings.config import Config, McpServer, StoreSettings
-from toolwire.gateway.settings.limits import is_redis_url
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats
-from toolwire.gateway.telemetry.call_prices import describe_unpriced, find_unpriced_models
 
 TEST_KIND = "doctor"
 TEST_SECONDS = 60.0

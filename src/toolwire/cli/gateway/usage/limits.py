@@ -22,13 +22,13 @@ from toolwire.gateway.features.limits.counters import Counters, CounterUse
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.features.limits.limits import COUNTS_PER_DOLLAR
 from toolwire.gateway.features.limits.open_counters import open_counters
+from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
+from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.models.amounts import format_dollars, write_amount
 from toolwire.gateway.settings.config import Config, Limit
-from toolwire.gateway.settings.limits import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.telemetry.call_prices import describe_unpriced, find_unpriced_models
 
 
 class LimitUse(Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from toolwire.gateway.features.limits.counters import Counters
 from toolwire.gateway.features.limits.counters_memory import MemoryCounters
 from toolwire.gateway.features.limits.counters_sqlite import CounterFile, SqliteCounters
+from toolwire.gateway.features.limits.settings import is_redis_url
 from toolwire.gateway.settings.config import Config
-from toolwire.gateway.settings.limits import is_redis_url
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 
 

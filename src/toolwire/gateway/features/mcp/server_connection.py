@@ -39,7 +39,7 @@ from toolwire.core.losses import ADDED_ORIGIN
 from toolwire.gateway.features.mcp import program_guard
 from toolwire.gateway.features.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
 from toolwire.gateway.http.large_work import run_by_size
-from toolwire.gateway.redact import printable_text, redact
+from toolwire.gateway.http.redact import printable_text, redact
 from toolwire.gateway.settings.config import McpServer
 
 MIN_SECRET_LENGTH = 6

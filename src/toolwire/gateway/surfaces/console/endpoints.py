@@ -17,7 +17,7 @@ from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.large_work import run_aside
 from toolwire.gateway.http.messages import Reply
-from toolwire.gateway.redact import SecretFilter, hide_secrets, redact
+from toolwire.gateway.http.redact import SecretFilter, hide_secrets, redact
 from toolwire.gateway.surfaces.console import detail, live, providers, sessions, translate
 from toolwire.gateway.surfaces.console.access import ConsoleAccess, EndedSessions, FailedTries, make_secret
 from toolwire.gateway.surfaces.console.api import (

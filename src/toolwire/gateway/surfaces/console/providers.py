@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from toolwire.core import codec
 from toolwire.gateway.exchange.gateway_request import Runtime
+from toolwire.gateway.http.redact import printable_text, redact_start
 from toolwire.gateway.models.listing import ModelLists, ProviderList, ask_models, explain_skip
 from toolwire.gateway.models.merge import merge_models
-from toolwire.gateway.redact import printable_text, redact_start
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.surfaces.console.api import Cooldown, KeyState, ModelList, ModelRow, ProviderRow, RateLimit

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from toolwire.core.ir import Usage
 from toolwire.core.losses import Loss
+from toolwire.gateway.http.redact import printable_text, redact_start, safe_name, shorten_agent
 from toolwire.gateway.models.amounts import add_known, write_amount
-from toolwire.gateway.redact import printable_text, redact_start, safe_name, shorten_agent
 from toolwire.gateway.surfaces.console.api import (
     CacheUsage,
     CallCost,

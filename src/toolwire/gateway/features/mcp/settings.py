@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from toolwire.core.packages import describe_missing_package, is_installed
-from toolwire.gateway.redact import redact
+from toolwire.gateway.http.redact import redact
 from toolwire.gateway.settings.address import check_base_url
 from toolwire.gateway.settings.client_keys import NO_CLIENTS, ClientNames, check_globs
 from toolwire.gateway.settings.config import MAX_SECONDS, McpServer, Positive, Secret
