@@ -214,14 +214,17 @@ def try_out(interpreter: Path, folder: Path) -> int:
         if not installed == written == PROJECT["version"]:
             raise Failed(f"the versions differ: {installed} is installed, toolwire.__version__ is {written}")
         toolwire = interpreter.with_name("toolwire.exe" if os.name == "nt" else "toolwire")
-        listed = run([interpreter, "-c", "from toolwire.cli import COMMANDS; print(*COMMANDS)"], home, environ).stdout
-        for command in listed.split():
-            done = run([toolwire, command, "--help"], home, environ)
+        listed = run(
+            [interpreter, "-c", "from toolwire.cli import COMMANDS; print(*COMMANDS, sep='\\n')"], home, environ
+        )
+        commands = listed.stdout.splitlines()
+        for command in commands:
+            done = run([toolwire, *command.split(), "--help"], home, environ)
             if f"toolwire {command}" not in done.stdout or done.stderr:
                 raise Failed(f"`toolwire {command} --help` prints: {done.stdout[:200]}{done.stderr[:500]}")
         with serving(toolwire, Path(home), environ) as origin:
             send_first_request(origin)
-        return len(listed.split())
+        return len(commands)
 
 
 @contextmanager

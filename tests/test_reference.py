@@ -99,8 +99,8 @@ def configuration() -> str:
         "# Configuration",
         "",
         "Toolwire uses the first file that it finds: `--config`, `$TOOLWIRE_CONFIG`, `./toolwire.toml` (only if you trust it, except for",
-        "`serve` and `check-config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
-        "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire check-config`",
+        "`serve` and `doctor config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
+        "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire doctor config`",
         "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
         "from the package `gateway/settings`.",
     ]

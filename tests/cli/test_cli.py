@@ -174,13 +174,13 @@ def test_translate_to_ir(run: Any, kind: str) -> None:
 
 
 def test_matrix_shows_every_scenario_in_every_protocol(run: Any) -> None:
-    result = run("matrix")
+    result = run("demo", "matrix")
     assert result.code == 0
     for word in ("run_shell_command", "read_many_files", "web_search", *NAMES):
         assert word in result.out
-    whole = json.loads(run("matrix", "--json").out)
+    whole = json.loads(run("demo", "matrix", "--json").out)
     assert set(whole["read_file"]) == set(NAMES)
-    assert run("matrix", "no_such_scenario").code == 2
+    assert run("demo", "matrix", "no_such_scenario").code == 2
 
 
 TOOLS = [

@@ -17,9 +17,9 @@ from waits import PATIENCE
 
 LINES = [
     ("toolwire transl", "translate"),
-    ("toolwire check-", "check-config"),
+    ("toolwire doctor con", "doctor config"),
     ("toolwire --vers", "--version"),
-    ("toolwire help matr", "help matrix"),
+    ("toolwire help transl", "help translate"),
     ("toolwire translate requ", "translate request"),
     ("toolwire translate --fro", "translate --from"),
     ("toolwire translate --from gem", "translate --from gemini"),
@@ -33,7 +33,11 @@ LINES = [
     ("toolwire serve --log-level warn --log te", "serve --log-level warn --log text"),
     ("toolwire serve --color ne", "serve --color never"),
     ("toolwire completion fi", "completion fish"),
-    ("toolwire matrix run_s", "matrix run_shell_command"),
+    ("toolwire demo matrix run_s", "demo matrix run_shell_command"),
+    ("toolwire demo matrix --prot", "demo matrix --protocol"),
+    ("toolwire demo matrix --protocol gem", "demo matrix --protocol gemini"),
+    ("toolwire costs limits --js", "costs limits --json"),
+    ("toolwire costs --onl", "costs --only"),
 ]
 SETUP = {
     "bash": 'set +o history; source ./script; toolwire() { echo "GOT<$*>"; }',
@@ -85,7 +89,7 @@ def test_every_option_has_its_place_in_the_scripts(folder: Path) -> None:
             long = option.names[-1]
             assert long in scripts["bash"], (name, long)
             assert f"{long}[" in scripts["zsh"] or f"{long}=[" in scripts["zsh"], (name, long)
-            assert re.search(rf"'__toolwire_at {name}' .*-l {long[2:]}\b", scripts["fish"]), (name, long)
+            assert re.search(rf"""'__toolwire_at "{name}"' .*-l {long[2:]}\b""", scripts["fish"]), (name, long)
 
 
 def test_protocols_are_known_by_their_metavar() -> None:

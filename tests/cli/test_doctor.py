@@ -133,7 +133,8 @@ fast = "nobody/x"
 def test_problems_read_the_same_everywhere(doctor: Doctor) -> None:
     doctor.configure(BROKEN)
     refusals = [
-        run_in_pipe(words, doctor.folder, doctor.environ()) for words in (["check-config"], ["serve"], ["run", "pi"])
+        run_in_pipe(words, doctor.folder, doctor.environ())
+        for words in (["doctor", "config"], ["serve"], ["run", "pi"])
     ]
     assert [refusal.code for refusal in refusals] == [2, 2, 2]
     named, *lines = refusals[0].err.splitlines()
@@ -154,7 +155,7 @@ def test_a_warning_has_its_line_in_the_log_too(doctor: Doctor) -> None:
     with serving(doctor.folder) as process:
         line = json.loads(process.says("config_problem"))
     assert line["message"] == "toolwire.toml:3: `rest` has been renamed"
-    assert line["message"] in run_in_pipe(["check-config"], doctor.folder, doctor.environ()).err
+    assert line["message"] in run_in_pipe(["doctor", "config"], doctor.folder, doctor.environ()).err
 
 
 @pytest.mark.parametrize("words", [["--ask"], ["--timeout", "0"], ["--timeout", "nan"], ["--timeout", "x"], ["more"]])
@@ -226,7 +227,7 @@ def test_providers_are_only_connected_to(doctor: Doctor) -> None:
     report.check("provider strange", "problem", "not from a trusted authority →", "ca_file")
     report.check("provider keyless", "warning", "it has no key → set TEAM_KEY")
     report.check("provider own", "ok", "clients send their own key")
-    assert report.findings["config"][0] == "warning", "the variable is not set: as check-config says"
+    assert report.findings["config"][0] == "warning", "the variable is not set: as `doctor config` says"
 
 
 def test_a_password_of_a_proxy_is_not_sent(doctor: Doctor) -> None:

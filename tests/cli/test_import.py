@@ -20,12 +20,12 @@ def test_what_it_shows(file: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["litellm.yaml", "claude-code-router.json"])
-def test_its_output_passes_check_config(file: str, folder: Path) -> None:
+def test_its_output_passes_doctor_config(file: str, folder: Path) -> None:
     converted = run_in_pipe(["import", str(EXAMPLES / file)], folder)
     assert converted.code == 0
     assert "written-into-the-file" not in converted.out + converted.err
     (folder / "toolwire.toml").write_text(converted.out)
-    assert run_in_pipe(["check-config"], folder).code == 0
+    assert run_in_pipe(["doctor", "config"], folder).code == 0
 
 
 def test_a_file_is_not_overwritten(folder: Path) -> None:

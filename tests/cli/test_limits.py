@@ -1,4 +1,4 @@
-"""`toolwire limits`, `check-config` with limits, and what is wrong with them."""
+"""`toolwire costs limits`, `doctor config` with limits, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def counted(tmp_path: Path) -> str:
 
 
 def test_what_is_used_of_each_limit(counted: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "--config", counted]) == 0
+    assert main(["costs", "limits", "--config", counted]) == 0
     header, *rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     assert [cell.strip() for cell in header if cell] == ["limit", "for", "amount", "used", "reserved", "opens in"]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
@@ -66,7 +66,7 @@ def test_what_is_used_of_each_limit(counted: str, capsys: pytest.CaptureFixture[
 
 
 def test_the_same_as_json(counted: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "--json", "--config", counted]) == 0
+    assert main(["costs", "limits", "--json", "--config", counted]) == 0
     uses = json.loads(capsys.readouterr().out)
     assert [(use["amount"], use["group"], use["used"], use["reserved"], use["soft"]) for use in uses] == [
         ("tokens_per_minute", "", 0, 0, False),
@@ -100,17 +100,17 @@ def test_models_without_a_price_are_named(tmp_path: Path, capsys: pytest.Capture
     limits += 'dollars_per_day = 5\non_unknown_price = "open"\n[[limits]]\nname = "soft"\ndollars_per_day = 5\n'
     limits += 'soft = true\n[[limits]]\nname = "tokens"\ntokens_per_day = 5\n'
     file = write_file(tmp_path, f'[store]\nurl = "sqlite://{tmp_path}/store.db"\n{PRICED}{limits}')
-    assert main(["check-config", "--config", file]) == 0
+    assert main(["doctor", "config", "--config", file]) == 0
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = {row[0]: row[-1] for words in rows if (row := [cell.strip() for cell in words if cell.strip()])}
     refused, passed = "refuses local/*, hosted/gpt-unheard-of", "does not count hosted/gpt-unheard-of"
     assert (cells["hard"], cells["other"]) == (f"{refused}: no price is known", f"{passed}: no price is known")
     assert (cells["soft"], cells["tokens"]) == ("$5 per day", "5 tokens per day")
-    main(["limits", "--config", file])
+    main(["costs", "limits", "--config", file])
     out = capsys.readouterr().out
     assert f"`hard` {refused}: no price is known\n`other` {passed}: no price is known\n" in out
     assert ["$0 + unknown" in line for line in out.splitlines()[1:5]] == [False, True, False, False]
-    main(["limits", "--json", "--config", file])
+    main(["costs", "limits", "--json", "--config", file])
     uses = json.loads(capsys.readouterr().out)
     assert [use["unpriced"] for use in uses] == [[], ["hosted/gpt-unheard-of"], [], []]
 
@@ -124,15 +124,15 @@ def test_doctor_names_models_without_a_price(tmp_path: Path) -> None:
 
 def test_no_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_file(tmp_path, "")
-    assert main(["limits", "--config", file]) == 0
+    assert main(["costs", "limits", "--config", file]) == 0
     out, err = capsys.readouterr()
     assert (out, "no limits are configured" in err) == ("", True)
-    assert main(["limits", "--config", file, "--json"]) == 0
+    assert main(["costs", "limits", "--config", file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_counters_in_the_memory_of_the_gateway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "--config", write_file(tmp_path, f'[store]\nurl = "none"\n{LIMITS}')]) == 2
+    assert main(["costs", "limits", "--config", write_file(tmp_path, f'[store]\nurl = "none"\n{LIMITS}')]) == 2
     assert "the counters are in the memory of the gateway" in capsys.readouterr().err
 
 
@@ -140,15 +140,15 @@ def test_counters_in_the_memory_of_the_gateway(tmp_path: Path, capsys: pytest.Ca
 def test_a_server_that_is_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with own_server() as server:
         file = write_file(tmp_path, f'[counters]\nurl = "{server.url()}"\n{LIMITS}')
-        assert main(["limits", "--config", file]) == 0
+        assert main(["costs", "limits", "--config", file]) == 0
         server.stop()
-        assert main(["limits", "--config", file]) == 1
+        assert main(["costs", "limits", "--config", file]) == 1
         assert f"redis://127.0.0.1:{server.port}/0 cannot be used" in capsys.readouterr().err
         server.start()
 
 
-def test_check_config_lists_them(counted: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check-config", "--config", counted]) == 0
+def test_doctor_config_lists_them(counted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "config", "--config", counted]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "of the team 400,000 tokens per minute, $400 per month each key (soft) 4 parallel requests" in out
 
@@ -187,7 +187,7 @@ def test_problems_have_their_lines(
     text: str, line: int, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = f'\n[[server.keys]]\nname = "ana"\nteam = "app"\nsha256 = "{"ab" * 32}"\n'
-    main(["check-config", "--config", write_file(tmp_path, text + keys)])
+    main(["doctor", "config", "--config", write_file(tmp_path, text + keys)])
     shown = capsys.readouterr().err
     assert f"toolwire.toml:{line}: {problem}" in shown, shown
     assert "secret" not in shown

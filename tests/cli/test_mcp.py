@@ -123,8 +123,8 @@ def test_mistakes_end_with_2(run: Any) -> None:
     assert run("", "mcp", "show")[0] == 2
 
 
-def test_check_config_shows_them(run: Any) -> None:
-    code, out, _ = run(GOOD + BAD, "check-config")
+def test_doctor_config_shows_them(run: Any) -> None:
+    code, out, _ = run(GOOD + BAD, "doctor", "config")
     assert code == 0
     assert [line.split() for line in out.splitlines() if line.startswith(("  gone", "  poor"))] == [
         ["gone", "does-not-exist", "--token", "…", "for", "*"],

@@ -52,8 +52,8 @@ def test_json_is_pretty_on_a_terminal_and_exact_in_a_pipe(folder: Path) -> None:
         ("tools", ["tools"]),
         ("tools-shell", ["tools", "shell"]),
         ("presets", ["policy", "presets"]),
-        ("check-config", ["check-config"]),
-        ("matrix", ["matrix", "read_file"]),
+        ("doctor-config", ["doctor", "config"]),
+        ("matrix", ["demo", "matrix", "read_file"]),
     ],
 )
 def test_pages(name: str, words: list[str], folder: Path) -> None:
@@ -62,7 +62,7 @@ def test_pages(name: str, words: list[str], folder: Path) -> None:
 
 @pytest.mark.parametrize("columns", [12, 20, 33, 47, 60, 100])
 def test_tables_fit_every_width(columns: int, folder: Path) -> None:
-    for words in (["tools"], ["policy", "presets"], ["check-config"]):
+    for words in (["tools"], ["policy", "presets"], ["doctor", "config"]):
         check_fits(run_on_terminal(words, folder, columns).out, columns)
 
 

@@ -24,7 +24,7 @@ from toolwire.gateway.settings.trust import hash_program, remember_trust
 
 SECRET = "sk-ant-0123456789-0123456789-secret"
 QUESTION = r"\[y/N\] $"
-USES_FOLDER = ("serve", "check-config")
+USES_FOLDER = ("serve", "doctor config")
 """Commands that are started for the file of the folder."""
 WORDS = {"keys": ["list"], "store": ["stats"], "mcp": ["list"], "run": ["claude", "--no-check"]}
 WORDS["policy"] = ["explain", "--client", "anthropic", "request.json"]
@@ -121,8 +121,8 @@ def clone(tmp_path: Path, listener: Listener) -> Clone:
 
 def test_the_commands_that_read_the_configuration() -> None:
     assert [
-        *("serve", "run", "check-config", "doctor", "keys"),
-        *("models", "costs", "limits", "policy", "store", "mcp"),
+        *("serve", "run", "doctor", "doctor config", "keys"),
+        *("models", "costs", "costs limits", "policy", "store", "mcp"),
     ] == READERS
 
 
@@ -132,7 +132,7 @@ def test_without_a_terminal_the_file_is_left_out_and_named(command: str, clone: 
     program = clone.programs / "claude"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    words = [command, *WORDS.get(command, ())]
+    words = [*command.split(), *WORDS.get(command, ())]
     done = clone.run(*words)
     lines = [line for line in done.err.splitlines() if "left out /" in line]
     assert lines == [
@@ -141,7 +141,7 @@ def test_without_a_terminal_the_file_is_left_out_and_named(command: str, clone: 
     ]
     clone.check_nothing_happened()
     assert not [*clone.home.rglob("trusted.json")]
-    done = clone.run(*words[: 2 if command in WORDS else 1], *words[2:], "--config", "toolwire.toml")
+    done = clone.run(*words, "--config", "toolwire.toml")
     assert "left out /" not in done.err
 
 
@@ -168,8 +168,8 @@ def test_commands_that_need_no_configuration_do_not_look(words: list[str], clone
     assert (done.code, done.err) == (0, "")
 
 
-def test_check_config_names_the_file_first(clone: Clone) -> None:
-    done = clone.run("check-config")
+def test_doctor_config_names_the_file_first(clone: Clone) -> None:
+    done = clone.run("doctor", "config")
     first = done.err.splitlines()[0]
     assert first == f"toolwire: the configuration is {clone.file}, a file of the working folder"
     assert done.code == 0
@@ -236,23 +236,25 @@ def test_changed_content_is_another_file(clone: Clone) -> None:
 
 def test_text_of_the_file_cannot_hide_what_it_does(clone: Clone) -> None:
     clone.file.write_text('[mcp.x]\ncommand = ["sh", "-c", "evil \\u001b[2K\\r\\u202e --token=it"]\nmodels = ["*"]\n')
-    asked = answer(clone, ["limits"], "n")
+    asked = answer(clone, ["costs", "limits"], "n")
     assert r"  start sh -c 'evil \x1b[2K\r\u202e --token=it'   [mcp.x]" in asked
 
 
 def test_nothing_hides_behind_the_end_of_a_long_command(clone: Clone) -> None:
     clone.file.write_text(f'[mcp.x]\ncommand = ["sh", "-c", "{"innocent " * 2000}; evil"]\nmodels = ["*"]\n')
-    assert re.search(r";\s+evil'\s+\[mcp\.x\]", answer(clone, ["limits"], "n"))
+    assert re.search(r";\s+evil'\s+\[mcp\.x\]", answer(clone, ["costs", "limits"], "n"))
 
 
 def test_what_cannot_be_shown_cannot_be_trusted(clone: Clone) -> None:
     """An error may be one only as long as a variable is not set."""
     clone.file.write_text(f'{clone.text}[counters]\nurl_env = "NOT_SET_YET"\n')
     shown = answer(clone, ["models", "--offline"])
-    assert f"left out {clone.file}: this file of the working folder has errors; `toolwire check-config` shows" in shown
+    assert f"left out {clone.file}: this file of the working folder has errors; `toolwire doctor config` shows" in shown
 
 
-@pytest.mark.parametrize("words", [["check-config"], ["serve", "--port", "0"], ["models", "--config", "toolwire.toml"]])
+@pytest.mark.parametrize(
+    "words", [["doctor", "config"], ["serve", "--port", "0"], ["models", "--config", "toolwire.toml"]]
+)
 def test_errors_do_not_write_what_the_file_says_to_the_terminal(words: list[str], clone: Clone) -> None:
     evil = r"\u001b]0;evil\u0007\u202e"
     clone.file.write_text(f'"a{evil}" = 1\n[models]\n"b{evil}" = "c{evil}/d"\n[mcp."e{evil}"]\ncommand = "f"\n')
@@ -287,7 +289,7 @@ def test_a_link_is_trusted_at_its_own_place_and_by_what_it_leads_to(clone: Clone
     other = clone.root / "other"
     other.mkdir()
     (other / "toolwire.toml").symlink_to(target)
-    assert "left out" in run_command(["limits"], other, clone.environ).err
+    assert "left out" in run_command(["costs", "limits"], other, clone.environ).err
     target.write_text(f"{clone.text}# changed\n")
     assert "left out" in clone.run("limits").err
 
@@ -296,7 +298,7 @@ def test_the_folder_may_be_reached_by_a_link(clone: Clone) -> None:
     trust_file(clone.folder, clone.environ)
     link = clone.root / "link"
     link.symlink_to(clone.folder)
-    assert "left out" not in run_command(["limits"], link, clone.environ).err
+    assert "left out" not in run_command(["costs", "limits"], link, clone.environ).err
 
 
 def test_the_users_own_file_needs_no_trust_wherever_he_is(clone: Clone) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,8 +36,10 @@ ANY = ["translate", "request", "--to", "gemini"]
         (["serve", "--port", "http"], "--port: `http` is not a whole number", "see `toolwire serve --help`"),
         (["serve", "--port"], "--port needs a value", "see `toolwire serve --help`"),
         (["serve", "now"], "unexpected arguments: `now`", "see `toolwire serve --help`"),
-        (["matrix", "--json=1"], "--json takes no value", "see `toolwire matrix --help`"),
-        (["matrix", "read_fil"], "unknown scenario `read_fil`", "did you mean `read_file`?"),
+        (["demo", "matrix", "--json=1"], "--json takes no value", "see `toolwire demo matrix --help`"),
+        (["demo", "matrix", "read_fil"], "unknown scenario `read_fil`", "did you mean `read_file`?"),
+        (["doctor", "confg"], "unknown subcommand `doctor confg`", "did you mean `config`?"),
+        (["limit"], "unknown command `limit`", "did you mean `costs limits`?"),
         (["translate", "request"], "missing: --from, --to", "see `toolwire translate --help`"),
         ([*ANY, "--form", "gemini"], "unknown option `--form`", "did you mean `--from`?"),
         (["mcp"], "missing: action", "action is one of: list"),
@@ -73,7 +76,7 @@ def test_all_commands_are_listed(words: list[str], folder: Path) -> None:
 def test_the_list_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert set(COMMANDS) <= set(listed)
+    assert {name for name in COMMANDS if " " not in name} <= set(listed)
 
 
 def test_toolwire_alone_says_what_to_do_next(folder: Path) -> None:
@@ -87,8 +90,38 @@ def test_one_command_is_explained(words: list[str], folder: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_can_be_explained(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", command]) == 0
+    assert main(["help", *command.split()]) == 0
     assert f"usage: toolwire {command}" in capsys.readouterr().out
+
+
+def test_a_command_lists_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        command, _, subcommand = name.partition(" ")
+        main(["help", command])
+        listed = capsys.readouterr().out.partition("subcommands:\n")[2]
+        assert not subcommand or re.search(rf"^  {subcommand} ", listed, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rest"),
+    [
+        ("check-config", "doctor config", []),
+        ("check-config", "doctor config", ["--config", "none.toml"]),
+        ("check-config --hash-key", "keys hash", []),
+        ("matrix", "demo matrix", ["read_file", "--json"]),
+        ("matrix", "demo matrix", ["none"]),
+        ("limits", "costs limits", ["--json"]),
+    ],
+)
+def test_an_old_command_does_the_same_and_names_the_new_one(old: str, new: str, rest: list[str], folder: Path) -> None:
+    before, now = (run_in_pipe([*words.split(), *rest], folder) for words in (old, new))
+    note = f"toolwire: `toolwire {old}` is `toolwire {new}` now\n"
+    assert (before.code, before.out, before.err) == (now.code, now.out, note + now.err)
+
+
+def test_an_old_command_is_explained_as_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "limits"]) == 0
+    assert capsys.readouterr().out.startswith("usage: toolwire costs limits ")
 
 
 def test_an_error_of_usage_on_a_terminal(folder: Path) -> None:
@@ -128,7 +161,7 @@ def run_in_shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=make_environ(folder), cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["matrix", "version", "tools"])
+@pytest.mark.parametrize("command", ["demo matrix", "version", "tools"])
 def test_a_closed_pipe_is_silent(command: str, folder: Path) -> None:
     shell = f'"{sys.executable}" -m toolwire.cli {command} | true; exit ${{PIPESTATUS[0]}}'
     done = run_in_shell(shell, folder)
@@ -152,7 +185,12 @@ def test_standard_input_that_is_closed_is_empty(folder: Path) -> None:
 def test_a_full_disk_is_an_error_with_a_hint(folder: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*TOOLWIRE, "matrix"], env=make_environ(folder), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [*TOOLWIRE, "demo", "matrix"],
+            env=make_environ(folder),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert done.returncode == 2
     assert done.stderr.startswith("error: cannot write the output: No space left on device\n")

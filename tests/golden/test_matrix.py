@@ -1,4 +1,4 @@
-"""The scenarios of seeds/004 in every protocol, as golden files; `toolwire matrix` prints the same data.
+"""The scenarios of seeds/004 in every protocol, as golden files; `toolwire demo matrix` prints the same data.
 
 After a wanted change: `python tests/golden/test_matrix.py` writes them anew; read the difference before you commit it.
 """

@@ -81,7 +81,7 @@ def test_the_extras_are_those_of_the_project() -> None:
 def test_no_command_ends_with_a_traceback(command: str, runs: ForkedRuns, folder: Path) -> None:
     """With a configuration that uses every extra, so that each command meets what is missing. A package that a command
     does not look for cannot be missed."""
-    arguments = (command, *WORDS.get(command, ()))
+    arguments = (*command.split(), *WORDS.get(command, ()))
     packages = NEEDED_TO_SERVE
     if command != "serve":  # which goes on when it has all that it needs
         packages = runs.find_imported((*EXTRA_PACKAGES, "httptools"), *arguments, cwd=folder, **SETTINGS)
@@ -108,16 +108,16 @@ def check_missing_package(runs: ForkedRuns, package: str, arguments: Sequence[st
     ("command", "package", "text"),
     [
         ("serve", "httptools", "error: `toolwire serve` needs the package httptools, which is not installed\nhint: install it with: pip install toolwire\n"),
-        ("check-config", "asyncpg", "PostgreSQL needs the package asyncpg, which is not installed"),
-        ("check-config", "cryptography", "encryption needs the package cryptography, which is not installed"),
-        ("check-config", "mcp", "[mcp] needs the package mcp, which is not installed"),
+        ("doctor config", "asyncpg", "PostgreSQL needs the package asyncpg, which is not installed"),
+        ("doctor config", "cryptography", "encryption needs the package cryptography, which is not installed"),
+        ("doctor config", "mcp", "[mcp] needs the package mcp, which is not installed"),
         ("serve", "asyncpg", "install it with: pip install 'toolwire[store]'"),
         ("mcp", "mcp", "install it with: pip install 'toolwire[mcp]'"),
         ("store", "asyncpg", "install it with: pip install 'toolwire[store]'"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(command: str, package: str, text: str, runs: ForkedRuns, folder: Path) -> None:
-    done = runs.run_without(package, command, *WORDS.get(command, ()), cwd=folder, **SETTINGS)
+    done = runs.run_without(package, *command.split(), *WORDS.get(command, ()), cwd=folder, **SETTINGS)
     assert text in done.err + done.out
     assert done.code in (1, 2)
 

@@ -44,7 +44,7 @@ def test_the_hash_of_a_key_that_everybody_would_try_is_refused(tmp_path: Path, k
 
 @pytest.mark.parametrize("key", ["test", "changeme", "YOUR_API_KEY"])
 def test_no_entry_is_made_for_it(key: str, tmp_path: Path) -> None:
-    done = run_command(["check-config", "--hash-key"], tmp_path, os.environ, key.encode())
+    done = run_command(["keys", "hash"], tmp_path, os.environ, key.encode())
     assert done.code
     assert "sha256" not in done.out
 

@@ -128,7 +128,7 @@ NOT_FILES = {"pipe": put_pipe, "endless device": put_device, "terminal": put_ter
 @pytest.mark.parametrize("kind", NOT_FILES)
 def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     NOT_FILES[kind](tmp_path / "toolwire.toml")
-    done = run_command(["check-config", "--config", str(tmp_path / "toolwire.toml")], tmp_path, os.environ)
+    done = run_command(["doctor", "config", "--config", str(tmp_path / "toolwire.toml")], tmp_path, os.environ)
     assert done.code == 2, done.out
     assert "toolwire.toml: cannot be read: " in done.err
 
@@ -528,6 +528,6 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "toolwire.toml"
     file.touch()
     os.truncate(file, load.MAX_FILE_BYTES + 1)
-    done = run_command(["check-config", "--config", str(file)], tmp_path, os.environ)
+    done = run_command(["doctor", "config", "--config", str(file)], tmp_path, os.environ)
     assert done.code
     assert "bytes" in done.err

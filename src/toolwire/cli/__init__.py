@@ -37,22 +37,26 @@ COMMANDS = {
         "gateway.run",
         "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
     ),
-    "demo": Command("gateway.demo", "Show one conversation in every pair of protocols; needs no key"),
+    "demo": Command(
+        "gateway.demo", "Show one conversation in every pair of protocols, or one tool call in each; needs no key"
+    ),
+    "demo matrix": Command(
+        "translation.matrix", "Show the same tool declaration, call and result in every protocol, side by side"
+    ),
     "translate": Command(
         "translation.translate", "Translate a request, a response, a stream or an error from one protocol to another"
     ),
-    "matrix": Command(
-        "translation.matrix", "Show the same tool declaration, call and result in every protocol, side by side"
-    ),
     "check": Command("translation.check", "Show what each provider would do with the tools in a file"),
     "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
-    "check-config": Command("gateway.check_config", "Check the gateway's configuration, and show what it means"),
     "doctor": Command("gateway.doctor", "Check configuration, providers, store, MCP servers, port and agents"),
+    "doctor config": Command("gateway.check_config", "Check the gateway's configuration alone, and show what it means"),
     "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
     "keys": Command("gateway.keys", "Make, list, limit, disable and replace the keys of the gateway's clients"),
     "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),
-    "costs": Command("gateway.usage.costs", "Show what was spent, by model, key, team, agent, session and more"),
-    "limits": Command("gateway.usage.limits", "Show what is used of the configured limits"),
+    "costs": Command(
+        "gateway.usage.costs", "Show what was spent, by model, key, team and more, and what is used of the limits"
+    ),
+    "costs limits": Command("gateway.usage.limits", "Show what is used of the configured limits"),
     "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),
     "mcp": Command("gateway.mcp", "Connect to the configured MCP servers, and list their tools"),
@@ -63,6 +67,7 @@ COMMANDS = {
     "help": Command("help", "List the commands, or explain one"),
     "version": Command("version", "Print the version"),
 }
+"""A name of two words is a subcommand: the help of its command shows it."""
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 COLOUR_CHOICES = ("auto", "always", "never")
@@ -76,6 +81,10 @@ class CommandError(Exception):
     def __init__(self, problem: str, hint: str = "", code: int = EXIT_BAD_INPUT) -> None:
         self.hint, self.code = hint, code
         super().__init__(problem)
+
+
+def subcommands(command: str) -> list[str]:
+    return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{command} ")]
 
 
 def load_command_module(command: str) -> ModuleType:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from toolwire.cli import COLOUR_CHOICES, COMMANDS
+from toolwire.cli import COLOUR_CHOICES, COMMANDS, subcommands
 from toolwire.cli.usage import CommandParser, argument_help
 
 FILE_METAVARS = ("FILE", "TOOLS.json", "REQUEST.json")
@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
 def read_command(name: str) -> CommandTable:
     """The arguments of a command, from its parser."""
     arguments = [make_argument(action) for action in CommandParser(name).arguments]
+    if words := subcommands(name):
+        arguments.append(Argument((), "", "SUBCOMMAND", True, words, False))
     colour = Argument(("--color",), "auto, always or never", "WHEN", True, COLOUR_CHOICES, False)
     options = [*(one for one in arguments if one.names), colour]
     return CommandTable(name, COMMANDS[name].summary, options, [one for one in arguments if not one.names])
@@ -89,10 +91,15 @@ def known_words(metavar: str) -> Sequence[str]:
         case "AGENT":
             return list(load_agents())
         case "COMMAND":
-            return list(COMMANDS)
+            return first_words(COMMANDS)
         case "SCENARIO":
             return [scenario.scenario for scenario in load_scenarios()]
     return ()
+
+
+def first_words(names: Iterable[str]) -> list[str]:
+    """The commands without their subcommands."""
+    return [name for name in names if " " not in name]
 
 
 # --- bash -------------------------------------------------------------------------------------------------------------
@@ -115,6 +122,7 @@ _toolwire() {
       _toolwire_value "$verb" "$word"
       if [[ -n $want && ${COMP_WORDS[at+1]} != "=" ]]; then ((at++)); fi
     elif [[ -z $verb ]]; then verb="$word"
+    elif [[ $place == 0 && -n $(_toolwire_options "$verb $word") ]]; then verb="$verb $word"
     else ((place++))
     fi
   done
@@ -143,9 +151,9 @@ def bash_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
     yield '  esac\n}\n_toolwire_options() {\n  case "$1" in\n    "") echo "--help --version --color" ;;'
     for table in tables:
         names = " ".join(name for option in table.options for name in option.names if name.startswith("--"))
-        yield f'    {table.name}) echo "{names}" ;;'
+        yield f'    "{table.name}") echo "{names}" ;;'
     yield '  esac\n}\n_toolwire_place() {\n  case "$1 $2" in'
-    yield f"    ' 0') echo 'words {' '.join(table.name for table in tables)}' ;;"
+    yield f"    ' 0') echo 'words {' '.join(first_words(table.name for table in tables))}' ;;"
     for table in tables:
         for number, argument in enumerate(table.positionals):
             pattern = f'"{table.name} "*' if argument.repeats else f'"{table.name} {number}"'
@@ -165,20 +173,23 @@ def bash_value(argument: Argument) -> str:
 def zsh_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
     yield f"#compdef toolwire\n# {INSTALL_LINES['zsh']}"
     yield "_toolwire() {\n  local context state state_descr line\n  typeset -A opt_args\n  local -a commands=("
-    yield from (f"    {shlex.quote(f'{table.name}:{table.summary}')}" for table in tables)
-    yield "  )"
+    yield from (f"    {shlex.quote(f'{table.name}:{table.summary}')}" for table in tables if " " not in table.name)
+    pairs = " ".join(shlex.quote(table.name) for table in tables if " " in table.name)
+    yield f"  )\n  local -a subcommands=({pairs})"
     yield "  _arguments -C '(- *)'{-h,--help}'[list the commands]' '(- *)'{-V,--version}'[print the version]' \\"
     yield f"    '--color=[auto, always or never]:WHEN:({COLOUR_WORDS})' \\"
     yield "    '1: :->command' '*:: :->arguments'"
     yield "  case $state in"
     yield "    command) _describe -t commands command commands ;;"
-    yield "    arguments)\n      case $words[1] in"
+    yield "    arguments)"
+    yield "      if (( CURRENT > 2 && ${subcommands[(Ie)$words[1] $words[2]]} )); then"
+    yield '        words[1,2]=("$words[1] $words[2]"); (( CURRENT-- ))\n      fi'
+    yield "      case $words[1] in"
     for table in tables:
         specs = [zsh_option(option, name) for option in table.options for name in option.names]
         specs += map(zsh_positional, table.positionals)
-        yield (
-            f"        {table.name})\n          _arguments " + " \\\n            ".join(map(shlex.quote, specs)) + " ;;"
-        )
+        yield f'        "{table.name}")'
+        yield "          _arguments " + " \\\n            ".join(map(shlex.quote, specs)) + " ;;"
     yield "      esac ;;\n  esac\n}"
     yield 'if [ "$funcstack[1]" = "_toolwire" ]; then _toolwire "$@"; else compdef _toolwire toolwire; fi'
 
@@ -221,6 +232,9 @@ function __toolwire_at
             end
         else
             set -a found $word
+            if test (count $found) -eq 2; and contains -- "$found" $__toolwire_subcommands
+                set found "$found"
+            end
         end
     end
     switch (count $argv)
@@ -242,16 +256,20 @@ def fish_lines(tables: Sequence[CommandTable]) -> Iterator[str]:
         f"{table.name} {name}" for table in tables for one in table.options if one.takes_value for name in one.names
     ]
     yield f"set -g __toolwire_with_value {' '.join(map(fish_quote, with_value))}"
+    pairs = [table.name for table in tables if " " in table.name]
+    yield f"set -g __toolwire_subcommands {' '.join(map(fish_quote, pairs))}"
     yield FISH_START
     for table in tables:
-        yield f"complete -c toolwire -n __toolwire_at -a {table.name} -d {fish_quote(table.summary)}"
+        command = f'"{table.name}"'
+        if table.name not in pairs:
+            yield f"complete -c toolwire -n __toolwire_at -a {table.name} -d {fish_quote(table.summary)}"
         for option in table.options:
             flags = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
             value = fish_value(option) if option.takes_value else ""
             text = fish_quote(option.help)
-            yield f"complete -c toolwire -n '__toolwire_at {table.name}' {flags}{value} -d {text}"
+            yield f"complete -c toolwire -n '__toolwire_at {command}' {flags}{value} -d {text}"
         for number, argument in enumerate(table.positionals):
-            place = table.name if argument.repeats else f"{table.name} {number}"
+            place = command if argument.repeats else f"{command} {number}"
             if argument.metavar in FILE_METAVARS or argument.words:
                 value = fish_value(argument).replace(" -r", "").replace(" -x", "")
                 yield f"complete -c toolwire -n '__toolwire_at {place}'{value}"

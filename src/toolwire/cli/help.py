@@ -26,13 +26,14 @@ OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", nargs="?", metavar="COMMAND", help="the command to explain (default: list them all)")
+    parser.add_argument("subcommand", nargs="?", help=argparse.SUPPRESS)
     parser.set_defaults(is_short=False)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.topic:
-        usage.check_command(args.topic)
-        sys.stdout.write(usage.CommandParser(args.topic).format_help())
+        command, _ = usage.find_command([word for word in (args.topic, args.subcommand) if word])
+        sys.stdout.write(usage.CommandParser(command).format_help())
     else:
         sys.stdout.writelines(short_help() if args.is_short else full_help())
     return 0
@@ -51,7 +52,7 @@ def full_help() -> Iterator[str]:
     yield f"{terminal.paint_text('usage:', 'head')} toolwire COMMAND [arguments]\n\n{terminal.wrap_prose(ABOUT)}"
     width = max(map(len, (*COMMANDS, *dict(OPTIONS))))
     for group, title in GROUPS.items():
-        names = [name for name, command in COMMANDS.items() if command.package == group]
+        names = [name for name, command in COMMANDS.items() if command.package == group and " " not in name]
         yield f"\n{terminal.heading(title)}"
         yield terminal.format_table(
             [(f"  {name:{width}}", COMMANDS[name].summary) for name in names], ["ok"] * len(names)

@@ -94,6 +94,12 @@ def wrap_prose(text: str) -> str:
     return "\n".join(wrap_text(text, terminal_width()) if sys.stdout.isatty() else [text]) + "\n"
 
 
+def print_note(line: str) -> None:
+    """What the user should know beside the output, on standard error."""
+    sys.stderr.write(f"{paint_text('toolwire:', 'dim', sys.stderr)} {escape_lines(line)}\n")
+    sys.stderr.flush()
+
+
 def command_line(command: str) -> str:
     """A command to copy, which begins with `toolwire`, as it works in any folder: after `make serve` that program is
     not on PATH, or another one is."""

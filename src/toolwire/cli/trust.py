@@ -1,7 +1,7 @@
 """Asks before something that the working folder brings is used: its `toolwire.toml`, or a program of its own.
 
 Every command that reads the configuration opens it here. Without another `judge` it asks: whoever is in a cloned or
-unpacked folder has not chosen what is in it. Only `serve` and `check-config` are started for the file of the folder.
+unpacked folder has not chosen what is in it. Only `serve` and `doctor config` are started for the file of the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_file(file: str | None, judge: JudgeFile | None = None) -> ConfigFile | 
 
 def name_file(file: ConfigFile) -> bool:
     """Use a file of the working folder, and say so before anything else."""
-    print_line(f"the configuration is {show_place(file.path)}, a file of the working folder")
+    terminal.print_note(f"the configuration is {show_place(file.path)}, a file of the working folder")
     return True
 
 
@@ -49,8 +49,8 @@ def may_use_file(file: ConfigFile) -> bool:
         if ask_for_trust(file.path, file.digest, "the configuration of this folder", describe_file(file)):
             return True
     except ConfigError:  # nobody can trust what cannot be shown: it may have no errors with other variables
-        why = "this file of the working folder has errors; `toolwire check-config` shows them"
-    print_line(f"left out {show_place(file.path)}: {why}")
+        why = "this file of the working folder has errors; `toolwire doctor config` shows them"
+    terminal.print_note(f"left out {show_place(file.path)}: {why}")
     return False
 
 
@@ -80,7 +80,7 @@ def ask_for_trust(place: Path, digest: str, what: str, lines: Sequence[str]) -> 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     sys.stdout.flush()
-    print_line(f"{show_place(place)} is {what}, and you have not trusted it as it is now.")
+    terminal.print_note(f"{show_place(place)} is {what}, and you have not trusted it as it is now.")
     sys.stderr.writelines(f"{escape_controls(line)}\n" for line in lines)  # nothing is cut off, and so nothing hidden
     sys.stderr.write("Use it, now and as long as it stays the same? [y/N] ")
     sys.stderr.flush()
@@ -89,14 +89,9 @@ def ask_for_trust(place: Path, digest: str, what: str, lines: Sequence[str]) -> 
     try:
         remember_trust(place, digest, os.environ)
     except OSError as error:
-        print_line(f"cannot remember that: {error.filename}: {error.strerror}")
+        terminal.print_note(f"cannot remember that: {error.filename}: {error.strerror}")
     return True
 
 
 def show_place(place: Path) -> str:
     return escape_controls(str(place.absolute()))
-
-
-def print_line(line: str) -> None:
-    sys.stderr.write(f"{terminal.paint_text('toolwire:', 'dim', sys.stderr)} {terminal.escape_lines(line)}\n")
-    sys.stderr.flush()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from toolwire.cli import COMMANDS, CommandError, load_command_module, terminal
+from toolwire.cli import COMMANDS, CommandError, load_command_module, subcommands, terminal
 from toolwire.core.codec import Codec
 from toolwire.core.terminal_text import pad_text, text_width, wrap_text
 
@@ -16,10 +16,18 @@ PASSTHROUGH_COMMANDS = ("run",)
 OTHER_WORDS = {
     "start": "serve", "server": "serve", "gateway": "serve", "proxy": "serve", "up": "serve",
     "launch": "run", "exec": "run", "agent": "run", "agents": "run",
-    "convert": "translate", "validate": "check-config", "config": "check-config", "key": "keys", "token": "keys",
+    "convert": "translate", "validate": "doctor config", "config": "doctor config", "key": "keys", "token": "keys",
     "diagnose": "doctor", "status": "doctor", "health": "doctor", "info": "doctor",
+    "usage": "costs", "limit": "costs limits",
 }  # fmt: skip
 """Commands of other programs, and ours that do the same."""
+OLD_COMMANDS = (
+    ("check-config", "--hash-key", "keys hash"),
+    ("check-config", "", "doctor config"),
+    ("matrix", "", "demo matrix"),
+    ("limits", "", "costs limits"),
+)
+"""Commands that are part of another one now, or such a command with an option, and what to write instead."""
 PROTOCOL_WORDS = {"claude": "anthropic", "messages": "anthropic", "google": "gemini", "vertex": "gemini"}
 """Words for protocols that are not part of their names."""
 GLOBAL_OPTIONS = {"-h": "--help", "--help": "--help", "-V": "--version", "--version": "--version"}
@@ -42,6 +50,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, command: str) -> None:
         super().__init__(f"toolwire {command}", description=f"{COMMANDS[command].summary}.", allow_abbrev=False)
+        self.subcommands = [(f"  {name}", COMMANDS[f"{command} {name}"].summary) for name in subcommands(command)]
         load_command_module(command).add_arguments(self)
 
     @property
@@ -108,6 +117,9 @@ class CommandParser(argparse.ArgumentParser):
             if rows:
                 lines += ["", terminal.paint_text(f"{GROUP_TITLES.get(group.title or '', group.title)}:", "head")]
                 lines += help_lines(rows, label_width, width)
+        if self.subcommands:
+            lines += ["", terminal.paint_text("subcommands:", "head")]
+            lines += help_lines(self.subcommands, label_width, width)
         lines += ["", *self.epilog.splitlines()] if self.epilog else []
         return "\n".join(lines) + "\n"
 
@@ -141,8 +153,7 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
         return "help", argparse.Namespace(topic=None, is_short=True)
     if words[0] in GLOBAL_OPTIONS:
         words = [GLOBAL_OPTIONS[words[0]].removeprefix("--"), *words[1:]]
-    command, given = words[0], list(words[1:])
-    check_command(command)
+    command, given = find_command(words)
     parser = CommandParser(command)
     separator = given.index("--") if command in PASSTHROUGH_COMMANDS and "--" in given else len(given)
     parser.check_options(given[:separator])
@@ -152,18 +163,40 @@ def parse_command(words: Sequence[str]) -> tuple[str, argparse.Namespace]:
     return command, args
 
 
-def check_command(name: str) -> None:
-    """Report a command that does not exist, with what was probably meant."""
-    if name in COMMANDS:
-        return
+def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that the words begin with, and the words after it."""
+    words = replace_old_command(words)
+    name, *given = words
+    if name not in COMMANDS:
+        raise unknown_command(name)
+    known = subcommands(name)
+    if not given or given[0].startswith("-") or not known:
+        return name, given
+    if given[0] not in known:
+        raise CommandError(f"unknown subcommand `{name} {given[0]}`", suggest_name(given[0], known))
+    return f"{name} {given[0]}", given[1:]
+
+
+def replace_old_command(words: Sequence[str]) -> Sequence[str]:
+    """An old command still works, and says what to write instead."""
+    for old, option, new in OLD_COMMANDS:
+        if words[0] == old and (not option or option in words):
+            written = f"{old} {option}".strip()
+            terminal.print_note(f"`toolwire {written}` is `toolwire {new}` now")
+            return [*new.split(), *(word for word in words[1:] if word != option)]
+    return words
+
+
+def unknown_command(name: str) -> CommandError:
+    """A command that does not exist, with what was probably meant."""
     if name.startswith("-"):
         hint = suggest_name(name, [option for option in GLOBAL_OPTIONS if option.startswith("--")])
-        raise CommandError(f"unknown option `{name}`", hint if hint.startswith("did") else "see `toolwire help`")
+        return CommandError(f"unknown option `{name}`", hint if hint.startswith("did") else "see `toolwire help`")
     meant = OTHER_WORDS.get(name)
     hint = f"did you mean `{meant}`?" if meant else suggest_name(name, COMMANDS)
     if not hint.startswith("did"):
         hint = f"did you mean `toolwire run {name}`?" if is_agent(name) else "`toolwire help` lists the commands"
-    raise CommandError(f"unknown command `{name}`", hint)
+    return CommandError(f"unknown command `{name}`", hint)
 
 
 def is_agent(name: str) -> bool:

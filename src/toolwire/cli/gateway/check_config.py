@@ -1,9 +1,8 @@
-"""`toolwire check-config`: show what is configured, without any key, and everything that is wrong with it."""
+"""`toolwire doctor config`: show what is configured, without any key, and everything that is wrong with it."""
 
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import sys
 import time
@@ -15,21 +14,16 @@ from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
 from toolwire.gateway.features.limits.settings import describe_amounts
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.settings import store
-from toolwire.gateway.settings.client_keys import NEW_KEY_COMMAND, guessable_hashes, hash_key, write_key_table
-from toolwire.gateway.settings.config import ClientKey, Config, Limit, McpServer, ModelRule
+from toolwire.gateway.settings.config import Config, Limit, McpServer, ModelRule
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
-MIN_KEY_LENGTH = 20
-"""A shorter key can be guessed from its hash."""
 CONFIG_HELP = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
 Row = tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP)
-    hash_key = "read a client's key, and print its [[server.keys]] entry"
-    parser.add_argument("--hash-key", action="store_true", help=hash_key)
 
 
 def add_config_argument(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +32,6 @@ def add_config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.hash_key:
-        return print_key_hash()
     config = load_or_report(args.config, name_file)
     server = config.server
     workers = f"{server.workers} worker{'s' if server.workers > 1 else ''}"
@@ -145,21 +137,3 @@ def describe_audience(server: McpServer) -> str:
     shown = [", ".join(server.models) or "all models"]
     limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents", "clients")}
     return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])
-
-
-# --- client keys ----------------------------------------------------------------------------------------------------
-
-
-def print_key_hash() -> int:
-    """Print the configuration that accepts a client's key."""
-    text = getpass.getpass("key: ") if sys.stdin.isatty() else terminal.read_input(None).decode("utf-8", "replace")
-    key = text.strip()
-    if not key:
-        raise CommandError("the key is empty", 'pipe it in: `printf %s "$KEY" | toolwire check-config --hash-key`')
-    if len(key) < MIN_KEY_LENGTH:
-        sys.stderr.write(f"warning: a key of fewer than {MIN_KEY_LENGTH} characters can be guessed from its hash\n")
-    digest = hash_key(key)
-    if digest in guessable_hashes():
-        raise CommandError("everybody would try this key first", f"`{NEW_KEY_COMMAND}` makes a random one")
-    sys.stdout.write(write_key_table(ClientKey(name="NAME", sha256=digest)))
-    return 0

@@ -97,7 +97,7 @@ def _report(imported: Imported, file: str | None) -> int:
     models = f"{imported.models} model{'s' if imported.models != 1 else ''}"
     sys.stderr.write(f"{imported.source}: {providers} and {models} converted.\n")
     command = (
-        f"toolwire check-config --config {file}" if file else "save this as toolwire.toml, then toolwire check-config"
+        f"toolwire doctor config --config {file}" if file else "save this as toolwire.toml, then toolwire doctor config"
     )
     sys.stderr.write(f"Next: {command}\n")
     return 2 if problems else 0

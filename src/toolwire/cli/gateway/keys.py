@@ -33,6 +33,7 @@ from toolwire.gateway.settings.client_keys import (
     NEW_KEY_COMMAND,
     NEW_STORED_KEY_COMMAND,
     TEAM_RULE,
+    guessable_hashes,
     hash_key,
     is_key_name,
     make_key,
@@ -49,6 +50,8 @@ from toolwire.policy.rules import is_glob
 
 EXIT_CANNOT_WRITE = 1
 EXIT_STORE_DOWN = 1
+MIN_KEY_LENGTH = 20
+"""A shorter key can be guessed from its hash."""
 SHOWN_HASH_DIGITS = 8
 """Enough to tell keys apart."""
 DEFAULT_GRACE = "24h"
@@ -59,6 +62,7 @@ RIGHTS = ("team", "models", "providers", "mcp_servers", "expires", "limits")
 """The options of `new` and `limit` that are fields of a key."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "new": ("name", "write", "store", *RIGHTS),
+    "hash": ("name",),
     "list": (),
     "limit": ("name", *RIGHTS),
     "disable": ("name",),
@@ -72,8 +76,9 @@ Value = TypeVar("Value")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    actions = "make a key, list all keys, or, for keys of the store: change what one may do, disable or enable it,"
-    add("action", choices=ACTIONS, help=f"{actions} replace it by a new one, or show who has changed what")
+    actions = "make a key, print the lines for one that you have, list all keys, or, for keys of the store: change what"
+    more = "one may do, disable or enable it, replace it by a new one, or show who has changed what"
+    add("action", choices=OPTIONS, help=f"{actions} {more}")
     add("name", nargs="?", metavar="NAME", help="whose key it is; the log shows this name")
     add("--team", metavar="TEAM", help="the team of the client")
     models = "names and patterns of the models that the client may use (default: all)"
@@ -98,6 +103,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_options(args)
+    if args.action == "hash":  # it works before there is a file
+        print_key_hash(args)
+        return 0
     try:
         file = read_key_file(open_file(args.config))
         ACTIONS[args.action](file, args)
@@ -109,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check_options(args: argparse.Namespace) -> None:
     action, taken = args.action, OPTIONS[args.action]
-    if "name" in taken and args.name is None and action != "audit":
+    if "name" in taken and args.name is None and action not in ("hash", "audit"):
         raise CommandError("whose key is it?", f"name the person or program: `toolwire keys {action} NAME`")
     for name in ("name", "write", "store", "grace", *RIGHTS):
         if name not in taken and getattr(args, name) not in (None, False):
@@ -250,6 +258,25 @@ def _explain(text: str) -> None:
     lines = wrap_text(text, terminal.terminal_width(sys.stderr)) if sys.stderr.isatty() else [text]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     sys.stderr.flush()
+
+
+# --- hash -------------------------------------------------------------------------------------------------------------
+
+
+def print_key_hash(args: argparse.Namespace) -> None:
+    """Print the configuration that accepts a key which the client has already."""
+    text = getpass.getpass("key: ") if sys.stdin.isatty() else terminal.read_input(None).decode("utf-8", "replace")
+    text = text.strip()
+    if not text:
+        raise CommandError("the key is empty", 'pipe it in: `printf %s "$KEY" | toolwire keys hash`')
+    if len(text) < MIN_KEY_LENGTH:
+        sys.stderr.write(f"warning: a key of fewer than {MIN_KEY_LENGTH} characters can be guessed from its hash\n")
+    key = ClientKey(name=args.name or "NAME", sha256=hash_key(text))
+    if key.sha256 in guessable_hashes():
+        raise CommandError("everybody would try this key first", f"`{NEW_KEY_COMMAND}` makes a random one")
+    lines = write_key_table(key)
+    document = {"name": key.name, "sha256": key.sha256, "lines": lines}
+    sys.stdout.write(terminal.format_json(document) if args.json else lines)
 
 
 # --- keys of the store ------------------------------------------------------------------------------------------------

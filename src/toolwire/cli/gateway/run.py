@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     agent = find_agent(args)
     from toolwire.agents.session import AgentSession, RunOptions, SessionError
     from toolwire.cli.gateway.check_config import refuse_config
-    from toolwire.cli.trust import may_use_program, open_file, print_line
+    from toolwire.cli.trust import may_use_program, open_file
     from toolwire.gateway.settings.problems import ConfigError
 
     try:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         agent_arguments=args.agent_arguments,
     )
     try:
-        session = AgentSession(options, os.environ, print_line, may_use_program)
+        session = AgentSession(options, os.environ, terminal.print_note, may_use_program)
         if not args.print:
             return session.run_agent()
         sys.stdout.write(session.describe_plan())

@@ -159,7 +159,7 @@ def summary_rows(origin: str, config: Config) -> Iterator[tuple[str, str]]:
 def _label_rows(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     shown = [shorten_text(line, MAX_LINE_WIDTH) for line in lines[:SHOWN_LINES]]
     if len(lines) > SHOWN_LINES:
-        shown.append(f"and {len(lines) - SHOWN_LINES} more: see `{terminal.command_line('toolwire check-config')}`")
+        shown.append(f"and {len(lines) - SHOWN_LINES} more: see `{terminal.command_line('toolwire doctor config')}`")
     yield from ((label if number == 0 else "", line) for number, line in enumerate(shown))
 
 

@@ -1,4 +1,4 @@
-"""`toolwire matrix`: the same tool declaration, call and result in every protocol, side by side."""
+"""`toolwire demo matrix`: the same tool declaration, call and result in every protocol, side by side."""
 
 from __future__ import annotations
 

@@ -427,7 +427,7 @@ def _join_keys(tables: object, added: object) -> object:
 def _check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:
     """Check the hash of a key that must not be the key of a client."""
     if digest and not is_hash(digest):
-        hint = "create it with `toolwire check-config --hash-key`"
+        hint = "create it with `toolwire keys hash`"
         place.add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
     elif digest in guessable_hashes():
         place.add("the hash of an empty key, or of one that everybody would try first")
@@ -453,7 +453,7 @@ def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollec
     _check_separate_key(console.sha256.lower(), server, place.at("sha256"), client_hint)
     if table.get("enabled") is True and not console.sha256 and (server.needs_keys or not is_loopback(server.host)):
         what = "with client keys, or for other machines, the console needs a key of its own"
-        place.at("enabled").add(what, "add `sha256` (`toolwire check-config --hash-key`)")
+        place.at("enabled").add(what, "add `sha256` (`toolwire keys hash`)")
     return console
 
 

@@ -36,7 +36,7 @@ RUN_KEY_NAME = "toolwire run"
 """The client for which `toolwire run` makes a key, if the file has keys and the user gives none."""
 NEW_KEY_COMMAND = "toolwire keys new NAME --write"
 NEW_STORED_KEY_COMMAND = "toolwire keys new NAME --store"
-HASH_HINT = f"`{NEW_KEY_COMMAND}` makes a key, `toolwire check-config --hash-key` hashes one that you have"
+HASH_HINT = f"`{NEW_KEY_COMMAND}` makes a key, `toolwire keys hash` hashes one that you have"
 NAME_RULE = "the name of a key must have letters, and no control characters"
 TEAM_RULE = "the name of a team must have letters, and no control characters"
 _TIME_FIELDS = ("expires", "old_until")

@@ -187,7 +187,7 @@ class ReportLine(NamedTuple):
 
 
 def report_problems(problems: Iterable[Problem], file: str) -> list[ReportLine]:
-    """`check-config`, `serve`, `run`, `doctor` and the log of a gateway all show these lines, so that a problem reads
+    """`doctor`, `doctor config`, `serve`, `run` and the log of a gateway all show these lines, so that a problem reads
     the same everywhere. What they quote of the file may be a stranger's."""
     return [
         ReportLine(

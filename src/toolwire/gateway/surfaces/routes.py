@@ -227,7 +227,7 @@ class Routes:
         message = f"the call came through {len(passed)} gateways: they probably call each other"
         if self.runtime.gateway_id in passed:
             message = (
-                "this gateway calls itself: the base_url of a provider leads back to it; run `toolwire check-config`"
+                "this gateway calls itself: the base_url of a provider leads back to it; run `toolwire doctor config`"
             )
         elif len(passed) < MAX_HOPS:
             return None

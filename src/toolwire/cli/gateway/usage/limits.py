@@ -1,4 +1,4 @@
-"""`toolwire limits`: for operators: what is used of each limit, from the counters themselves."""
+"""`toolwire costs limits`: for operators: what is used of each limit, from the counters themselves."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ def _read_server(root: InputTable, draft: Draft) -> None:
     key = root.text("APIKEY")
     variable = _variable_name(key)
     if variable:
-        root.note(
-            "APIKEY", f'clients need a key: `printf %s "${variable}" | toolwire check-config --hash-key`', "to do"
-        )
+        root.note("APIKEY", f'clients need a key: `printf %s "${variable}" | toolwire keys hash`', "to do")
     elif key:
         draft.add_client_key(key, "claude-code-router", "APIKEY")
     host = root.text("HOST")

@@ -256,7 +256,7 @@ class Draft:
             table.leave_rest(UNKNOWN_KEY)
 
     def to_toml(self, title: str) -> str:
-        blocks = [_write_comment(title) + _write_comment("`toolwire check-config` shows what it means.")]
+        blocks = [_write_comment(title) + _write_comment("`toolwire doctor config` shows what it means.")]
         todo = [_write_comment(f"- {note.place}: {note.text}") for note in self.notes if note.kind == "to do"]
         if todo:
             blocks.append("".join([_write_comment("To do:"), *todo]))

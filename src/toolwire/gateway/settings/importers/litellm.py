@@ -407,9 +407,7 @@ def _read_general_settings(table: InputTable, draft: Draft) -> None:
     key = table.text("master_key")
     if key.startswith(ENVIRONMENT):
         variable = key.removeprefix(ENVIRONMENT)
-        table.note(
-            "master_key", f'clients need a key: `printf %s "${variable}" | toolwire check-config --hash-key`', "to do"
-        )
+        table.note("master_key", f'clients need a key: `printf %s "${variable}" | toolwire keys hash`', "to do")
     elif key:
         draft.add_client_key(key, "litellm-master-key", table.place("master_key"))
     requests = table.whole_number("global_max_parallel_requests", 1)

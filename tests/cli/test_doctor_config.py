@@ -1,9 +1,10 @@
-"""`toolwire check-config`: what it shows, what it never shows, and its exit codes."""
+"""`toolwire doctor config`: what it shows, what it never shows, and its exit codes."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
 
-    def run(*words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    def run(*words: str, stdin: bytes = b"", command: str = "doctor config") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(("check-config", *words))
+        code = main((*command.split(), *words))
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -121,8 +122,8 @@ def test_mistakes_end_with_2(run: Any, tmp_path: Path) -> None:
     assert "cannot be read" in err
 
 
-def test_hash_key_prints_configuration(run: Any, tmp_path: Path) -> None:
-    code, out, err = run("--hash-key", stdin=b"a-long-and-random-key\n")
+def test_hash_prints_configuration(run: Any, tmp_path: Path) -> None:
+    code, out, err = run(stdin=b"a-long-and-random-key\n", command="keys hash")
     assert (code, err) == (0, "")
     assert "a-long" not in out
     file = tmp_path / "toolwire.toml"
@@ -130,8 +131,16 @@ def test_hash_key_prints_configuration(run: Any, tmp_path: Path) -> None:
     assert load_config(file, {}).server.keys[0].sha256 == hashlib.sha256(b"a-long-and-random-key").hexdigest()
 
 
-def test_hash_key_rejects_bad_keys(run: Any) -> None:
-    assert "can be guessed" in run("--hash-key", stdin=b"short")[2]
-    code, out, err = run("--hash-key", stdin=b" \n")
+def test_hash_takes_a_name_and_needs_no_configuration(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "toolwire.toml").write_text("[broken")
+    _, out, _ = run("alice", stdin=b"a-long-and-random-key\n", command="keys hash")
+    assert 'name = "alice"' in out
+    shown = json.loads(run("alice", "--json", stdin=b"a-long-and-random-key\n", command="keys hash")[1])
+    assert (shown["name"], shown["lines"]) == ("alice", out)
+
+
+def test_hash_rejects_bad_keys(run: Any) -> None:
+    assert "can be guessed" in run(stdin=b"short", command="keys hash")[2]
+    code, out, err = run(stdin=b" \n", command="keys hash")
     assert (code, out) == (2, "")
     assert err.startswith("error: the key is empty\nhint: ")
