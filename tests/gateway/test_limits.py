@@ -37,9 +37,10 @@ from gateway.raw_exchange import (
     stage,
     write_chunked,
 )
-from toolwire.core.codec import parse_passthrough_endpoints
+from toolwire.core.codec import Codec, parse_passthrough_endpoints
 from toolwire.core.rate_limits import read_timestamp
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens
+from toolwire.gateway.exchange.client_body import ClientBody, read_object
 from toolwire.gateway.features.limits.counters import Charge, Reserved
 from toolwire.gateway.features.limits.counters_memory import MemoryCounters
 from toolwire.gateway.features.limits.limits import Limits, estimate_output
@@ -678,27 +679,33 @@ STEERING: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def reserve_output(codec: Codec, data: bytes, max_output: int | None = None) -> int:
+    """What a body that may not be JSON reserves for its answer."""
+    body = read_object(codec, data)
+    return estimate_output(body if isinstance(body, ClientBody) else ClientBody(codec, data), max_output)
+
+
 @pytest.mark.parametrize("kind", STEERING)
 def test_a_request_cannot_lower_what_it_reserves(kind: str) -> None:
     protocol, more = STEERING[kind]
     body = json.dumps({"model": "m", **more}).encode()
-    assert estimate_output(CODECS[protocol], body) in (4000, 4096)
-    assert estimate_output(CODECS[protocol], json.dumps({"model": "m", **more}, indent=1).encode()) in (4000, 4096)
+    assert reserve_output(CODECS[protocol], body) in (4000, 4096)
+    assert reserve_output(CODECS[protocol], json.dumps({"model": "m", **more}, indent=1).encode()) in (4000, 4096)
 
 
 def test_what_a_request_reserves_for_its_output() -> None:
     chat, gemini = CODECS["openai-chat"], CODECS["gemini"]
-    assert estimate_output(chat, b'{"model":"m"}') == 1024
-    assert estimate_output(chat, b'{"max_tokens":null}') == 1024
-    assert estimate_output(chat, b'{"max_tokens":7}') == 7
-    assert estimate_output(chat, b'{"max_tokens":700}', 50) == 50
-    assert estimate_output(chat, b'{"model":"m"}', 3000) == 3000
-    assert estimate_output(chat, b'{"n":0,"max_tokens":7}') == 7
-    assert estimate_output(chat, b'{"n":null,"max_tokens":7}') == 7
-    assert estimate_output(chat, b"--boundary") == 1024
-    assert estimate_output(chat, b'{"n":1e30}') == 2**48
-    assert estimate_output(gemini, b'{"generationConfig":null}') == 1024
-    assert estimate_output(gemini, b'{"generationConfig":{"maxOutputTokens":1,"maxOutputTokens":3000}}') == 3000
+    assert reserve_output(chat, b'{"model":"m"}') == 1024
+    assert reserve_output(chat, b'{"max_tokens":null}') == 1024
+    assert reserve_output(chat, b'{"max_tokens":7}') == 7
+    assert reserve_output(chat, b'{"max_tokens":700}', 50) == 50
+    assert reserve_output(chat, b'{"model":"m"}', 3000) == 3000
+    assert reserve_output(chat, b'{"n":0,"max_tokens":7}') == 7
+    assert reserve_output(chat, b'{"n":null,"max_tokens":7}') == 7
+    assert reserve_output(chat, b"--boundary") == 1024
+    assert reserve_output(chat, b'{"n":1e30}') == 2**48
+    assert reserve_output(gemini, b'{"generationConfig":null}') == 1024
+    assert reserve_output(gemini, b'{"generationConfig":{"maxOutputTokens":1,"maxOutputTokens":3000}}') == 3000
 
 
 @pytest.mark.parametrize("kind", ["metadata", "two limits", "several answers", "Gemini, mixed", "letters", "an image"])

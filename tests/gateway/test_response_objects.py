@@ -28,7 +28,7 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Origin, Request, Seal, Summary, Text, Turn, strip_origins
 from toolwire.core.json_values import encode
 from toolwire.core.losses import Ledger
-from toolwire.gateway.exchange.request_body import peek_body
+from toolwire.gateway.exchange.client_body import ClientBody, read_object
 from toolwire.gateway.features.responses.endpoints import (
     Page,
     StateOperation,
@@ -52,7 +52,6 @@ from toolwire.gateway.features.responses.response_objects import (
     add_missing_ids,
     is_stateless,
     not_found_failure,
-    peek_request,
     read_items_to_store,
     read_state_options,
     read_text,
@@ -117,12 +116,8 @@ QUICK: list[tuple[bytes, bool]] = [
 
 @pytest.mark.parametrize(("body", "sure"), QUICK)
 def test_is_stateless_is_never_wrong(body: bytes, sure: bool) -> None:
-    found = peek_request(body)
-    assert (found is not None and is_stateless(found)) is sure
-    plain = peek_body(body)
-    if found is not None and plain is not None:
-        assert (found.model, found.stream, found.has_tools) == (plain.model, plain.stream, plain.has_tools)
-        assert not is_stateless(plain)  # nobody looked for it
+    found = read_object(CODEC, body)
+    assert (isinstance(found, ClientBody) and is_stateless(found.members)) is sure
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------

@@ -339,12 +339,13 @@ def test_a_repeated_key_does_not_hide_an_object(owned: Guarded) -> None:
     part = '{"type":"file","file":{"file_id":"file-A"},"file":{"file_data":"x"}}'
     body = f'{{"model":"chat/gpt-small","messages":[{{"role":"user","content":[{part}]}}]}}'
     got = send_raw(owned.port, "POST", "/v1/chat/completions", body.encode(), as_key("bob"))
-    assert (got.status, owned.take_arrived()) == (400, [])
+    assert got.status == 200
+    assert b"file-A" not in owned.take_arrived()[0].body  # what was judged is what is sent
 
 
 FORWARDED_USES: list[tuple[str, bytes, dict[str, str], tuple[int, ...]]] = [
     ("/v1/vector_stores", b'{"file_ids":["file-A"]}', {}, (403,)),
-    ("/v1/vector_stores", b'{"file_ids":["file-A"],"file_ids":[]}', {}, (400,)),
+    ("/v1/vector_stores", b'{"file_ids":[],"file_ids":["file-A"]}', {}, (403,)),
     ("/v1/vector_stores", b'\xef\xbb\xbf{"file_ids":["file-A"]}', {}, (400,)),
     ("/v1/fine_tuning/jobs", b'{"model":"chat/gpt-small","training_file":"file-A"}', {}, (403,)),
     ("/v1/threads", b'{"messages":[{"role":"user","content":"x","attachments":[{"file_id":"file-A"}]}]}', {}, (403,)),
@@ -395,7 +396,7 @@ def test_arguments_of_a_users_own_tools_are_not_taken_for_objects() -> None:
         ]
     }
     for one in (body, cited, gemini):
-        assert read_references(json.dumps(one).encode()) == References()
+        assert read_references(lambda one=one: one) == References()
 
 
 # --- other ways to run a gateway ---
@@ -463,4 +464,4 @@ def test_a_file_is_found_at_any_depth(around: Any, depth: int) -> None:
     node: Any = {"type": "input_file", "file_id": "file-A"}
     for _ in range(depth):
         node = {"content": [around, node]}
-    assert "file-A" in read_references(json.dumps({"input": [around, node]}).encode()).objects  # type: ignore[union-attr]
+    assert "file-A" in read_references(lambda: {"input": [around, node]}).objects  # type: ignore[union-attr]

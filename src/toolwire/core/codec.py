@@ -358,8 +358,6 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     history_markers: tuple[bytes, ...] = ()
     """Bytes of earlier calls, results or thinking, which may come from another model, or of what some models refuse:
     such a body is parsed first."""
-    tool_marker: bytes = b""
-    """Bytes that each declaration of a tool has once: a body with more of them than `max_tools` is parsed first."""
     model_list_paths: tuple[str, ...] = ("/v1/models",)
     """Paths that list models; a single model is at `PATH/ID`."""
     path_prefixes: tuple[str, ...] = ()
@@ -446,6 +444,47 @@ class ResponsePeek(msgspec.Struct, frozen=True, gc=False):
     """The names of the tools that the answer calls."""
 
 
+Members: TypeAlias = Mapping[str, msgspec.Raw]
+"""The outermost members of a body, not decoded."""
+
+
+class RequestPeek(msgspec.Struct, frozen=True, gc=False):
+    """What the outermost members of a request say."""
+
+    model: str = ""
+    stream: bool | None = None
+    continues: str = ""
+    """The id of the answer or conversation that it continues (Responses)."""
+
+
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_flag = msgspec.json.Decoder(bool | None).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+_NO_ITEMS = msgspec.Raw(b"[]")
+
+
+def peek_members(members: Members) -> RequestPeek | None:
+    """The model and whether a stream is asked for; None if one of them is of another type."""
+    try:
+        model = _decode_text(members["model"]) if "model" in members else ""
+        stream = _decode_flag(members["stream"]) if "stream" in members else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return RequestPeek(model, stream)
+
+
+def list_items(members: Members, name: str) -> list[msgspec.Raw]:
+    """The items of a member, not decoded; none if it is not a list."""
+    try:
+        return _decode_items(members.get(name, _NO_ITEMS)) or []
+    except (msgspec.DecodeError, UnicodeError):
+        return []
+
+
+def count_tools(members: Members) -> int:
+    return len(list_items(members, "tools"))
+
+
 class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One protocol: its readers, writers and rules. Codecs are compared by identity, so they can be dict keys."""
 
@@ -460,6 +499,10 @@ class Codec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     write_error: Callable[[Failure], ErrorReply]
     make_stream_reader: Callable[[], StreamReader]
     make_stream_writer: Callable[[Ledger, WriteContext], StreamWriter]
+    peek_request: Callable[[Members], RequestPeek | None] = peek_members
+    """What the outermost members of a request say; None if one of them is of another type."""
+    count_tools: Callable[[Members], int] = count_tools
+    """How many tools a request declares, wherever its protocol has a place for them. Called only where it matters."""
     peek_response: Callable[[bytes], ResponsePeek | None] = lambda data: None
     """The model and usage of a whole answer without parsing the rest; None where that is not possible."""
     supports_model: Callable[[str, bool], bool] = lambda model, tools: True

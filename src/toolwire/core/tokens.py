@@ -108,9 +108,9 @@ def estimate_body_tokens(body: bytes, media: Iterable[ir.Media] = ()) -> int:
     return REQUEST_TOKENS + estimate_text_tokens(max(0, length)) - (-total // _UNITS_PER_TOKEN)
 
 
-def estimate_request_tokens(codec: Codec, body: bytes) -> int:
+def estimate_request_tokens(codec: Codec, body: bytes, read: Callable[[], ir.Request] | None = None) -> int:
     """For a request in a codec's protocol. It is read only if it may have media: what they cost does not depend on how
-    long they are in the body."""
+    long they are in the body. `read` reads it where somebody may have done that already."""
     find = body.find
     for marker in (*codec.http.media_markers, _ESCAPED_LETTER):
         if find(marker) >= 0:
@@ -118,7 +118,9 @@ def estimate_request_tokens(codec: Codec, body: bytes) -> int:
     else:
         return estimate_body_tokens(body)
     try:
-        request = codec.read_request(expect_object(decode(body, max_bytes=len(body)), None))
+        request = (
+            read() if read is not None else codec.read_request(expect_object(decode(body, max_bytes=len(body)), None))
+        )
     except Malformed:
         return estimate_body_tokens(body)
     return estimate_body_tokens(body, _find_media(request))

@@ -147,6 +147,11 @@ class Exchange:
 
     # --- the request ---
 
+    def set_request(self, body: Body, request: Request, repairs: Sequence[Path]) -> None:
+        """The request in this body, if somebody has read it already, and where halves of surrogate pairs were
+        replaced."""
+        self._read_ahead, self._client_request, self._request_repairs = (body, request), request, repairs
+
     def memory_keys(self, body: Body) -> tuple[str, ...]:
         """The keys under which a store may have records for this request."""
         if not self.uses_memory:

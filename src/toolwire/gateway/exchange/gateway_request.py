@@ -20,6 +20,7 @@ from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Ledger
 from toolwire.core.method_cache import cache_method
 from toolwire.gateway.exchange.caller import Caller
+from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_client_body
 from toolwire.gateway.exchange.hooks import (
     AnswerRecorder,
     GatewayTools,
@@ -30,7 +31,6 @@ from toolwire.gateway.exchange.hooks import (
 )
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.exchange.provider_health import ProviderHealth
-from toolwire.gateway.exchange.request_body import Peek, declares_tools, peek_body
 from toolwire.gateway.http.admission import Admission, Ticket
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.http.headers import (
@@ -311,8 +311,7 @@ class GatewayRequest(Struct, eq=False):
     upstream_headers: UpstreamHeaders
     now: float
     """Unix time of the start."""
-    body: bytes = b""
-    peek: Peek = Peek()
+    body: ClientBody = NO_BODY
     model: str = ""
     stream: bool = False
     framing: str = ""
@@ -330,8 +329,6 @@ class GatewayRequest(Struct, eq=False):
     """Describes images for models that cannot see; None where they are sent as they are."""
     image_model: str = ""
     """The model that describes them, for the provider that is asked now."""
-    has_lone_surrogates: bool = False
-    """The body has half of a surrogate pair, which the translation replaces."""
     watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
     """Notes the objects that its answer creates at the provider."""
     pinned_accounts: Mapping[str, str] = EMPTY_MAPPING
@@ -353,24 +350,21 @@ class GatewayRequest(Struct, eq=False):
     expect_hidden_calls: bool = False
     """Earlier answers may have had tool calls that the client did not see."""
 
-    def load_body(self, body: bytes) -> bool:
-        """Take this body in place of the client's; False if it cannot be read."""
-        peek = peek_body(body)
-        if peek is None:
-            return False
-        self.body, self.peek = body, peek
-        self.model, self.stream = peek.model, bool(peek.stream)
+    def load_body(self, data: bytes) -> Failure | None:
+        """Take this body in place of the client's; a failure if it cannot be read."""
+        body = read_client_body(self.client_codec, data)
+        if isinstance(body, Failure):
+            return body
+        self.body = body
+        self.model, self.stream = body.peek.model, bool(body.peek.stream)
         self.record.requested_model = self.model
-        return True
+        return None
 
     def refuse_ended_key(self) -> Failure | None:
         """Why nothing more may be sent for this request: its key was disabled, removed or has expired since it began.
         None if it may."""
         key = self.caller.key
         return self.runtime.refuse_running(key, time.time()) if key is not None else None
-
-    def has_tools(self) -> bool:
-        return declares_tools(self.peek, self.body)
 
 
 @final

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, final
 
 from msgspec import Struct
 
-from toolwire.core.codec import Codec, RateLimit
+from toolwire.core.codec import RateLimit
 from toolwire.core.ir import Call, Failure, Media, Result, Tool
 from toolwire.core.json_values import Json, Object
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
@@ -42,8 +43,7 @@ class Limiter(Protocol):
         record: ExchangeRecord,
         provider: Provider,
         model: str,
-        codec: Codec,
-        body: bytes,
+        body: ClientBody,
         max_output: int | None = None,
     ) -> Refusal | None: ...
 

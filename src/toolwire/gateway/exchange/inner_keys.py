@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Json, Malformed, Object, Path, decode, json_pointer
+from toolwire.core.json_values import Json, Malformed, Object, Path, json_pointer
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.request_body import letters_of
 from toolwire.gateway.settings.config import ClientKey
 from toolwire.gateway.settings.router import Router, is_allowed, is_usable_name, keep_allowed
@@ -212,15 +213,15 @@ def _is_vendor_tool(node: Object) -> bool:
 
 
 def refuse_inner_models(
-    router: Router, body: bytes, model: str, key: ClientKey, has_outer_model: bool
+    router: Router, body: ClientBody, model: str, key: ClientKey, has_outer_model: bool
 ) -> Failure | None:
     """Why a key for certain models may not send a body that names more of them than its own; None if it may."""
-    if not may_name_inner_models(body, has_outer_model):
+    if not may_name_inner_models(body.data, has_outer_model):
         return None
     found = keep_allowed(router.expand_targets(model) if is_usable_name(model) else (), key)
     prefix = f"{found[0].provider.name}/" if found else ""
     try:
-        whole = decode(body, max_bytes=len(body))
+        whole = body.judge()
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     for path, name in find_inner_models(whole):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from toolwire.core.codec import Members
 from toolwire.core.ir import Failure
 from toolwire.gateway.settings.config import ClientKey
 
@@ -28,24 +28,11 @@ class CheckedKeys(Struct, frozen=True, gc=False):
 PLAIN_KEYS = CheckedKeys()
 
 
-class Peek(Struct, frozen=True, gc=False):
-    """The few keys of a request that routing needs; the rest is skipped, not decoded."""
-
-    model: str = ""
-    stream: bool | None = None
-    has_tools: bool = False
-    """Are tools among its keys?"""
-    keys: CheckedKeys = PLAIN_KEYS
-    continues: str = ""
-    """The id of the answer or conversation that it continues (Responses)."""
-
-
 # msgspec takes the last of equal keys without a word. A `partial` is equal only to itself, so all of them are kept; and
 # it is made without a call of a Python function.
 _decode_pairs = msgspec.json.Decoder(dict[partial[Any], Raw], dec_hook=partial).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_flag = msgspec.json.Decoder(bool | None).decode
 _encode = msgspec.json.Encoder().encode
 _MODEL_KEY = b'"model"'
 _MODEL_PATTERN = re.compile(rb'"model"(?=[ \t\r\n]*:[ \t\r\n]*")')
@@ -53,32 +40,24 @@ _MAX_PLACES = 16
 """The model is not replaced in place if the key occurs more often."""
 
 
-def peek_body(body: bytes) -> Peek | None:
-    """The keys that routing needs. None if the body has not such keys: the codec's reader says what is wrong."""
-    try:
-        fields = _decode_fields(body)
-        model = _decode_text(fields["model"]) if "model" in fields else ""
-        stream = _decode_flag(fields["stream"]) if "stream" in fields else None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    tools = fields.get("tools")
-    has_tools = tools is not None and (len(tools) > 4 or bytes(tools) not in (b"[]", b"null"))
+decode_members = _decode_fields
+"""The outermost members of a body, one scan without decoding their values. Raises `msgspec.DecodeError`,
+`UnicodeError` or `RecursionError`."""
+
+
+def check_members(members: Members, body: bytes) -> CheckedKeys:
+    """What is wrong with the outermost keys of a body with these members."""
     # Without white space, these keys and values fill the body exactly if no key is there twice: most clients write so.
-    size = len("".join(fields)) + sum(map(len, fields.values())) + 4 * len(fields) + 1
-    if size == len(body) and USUAL_KEYS.issuperset(fields):
-        return Peek(model, stream, has_tools)
-    return Peek(model, stream, has_tools, check_body_keys([name.args[0] for name in _decode_pairs(body)]))
+    size = len("".join(members)) + sum(map(len, members.values())) + 4 * len(members) + 1
+    if size == len(body) and USUAL_KEYS.issuperset(members):
+        return PLAIN_KEYS
+    return check_body_keys([name.args[0] for name in _decode_pairs(body)])
 
 
 def list_members(value: bytes | Raw) -> list[tuple[str, Raw]]:
     """The keys and values of an object, also of a key that is there twice. Raises `msgspec.DecodeError` for another
     value."""
     return [(name.args[0], member) for name, member in _decode_pairs(value).items()]
-
-
-def declares_tools(peek: Peek, body: bytes) -> bool:
-    """Does the request declare tools, among its keys or in the middle of the conversation?"""
-    return peek.has_tools or body.find(b'"additional_tools"') >= 0
 
 
 # --- one reading of a body ---
@@ -178,37 +157,16 @@ def refuse_keys(keys: CheckedKeys, key: ClientKey | None, has_policy: bool) -> F
     return None
 
 
-def has_repeated_key(body: bytes) -> bool:
-    """Does any object in the body have duplicate keys? Readers take the last one; a provider might take the first."""
-
-    def check_pairs(pairs: list[tuple[str, object]]) -> None:
-        if len(dict(pairs)) != len(pairs):
-            raise _RepeatedKey
-
-    try:
-        json.loads(body, object_pairs_hook=check_pairs)
-    except _RepeatedKey:
-        return True
-    except (ValueError, RecursionError):
-        return True  # not certain that it has none
-    return False
-
-
-class _RepeatedKey(Exception):
-    pass
-
-
 # --- the model's name ---
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """The same bytes with another model. The body is one that `peek_body` can read."""
+    """The same bytes with another model."""
     name = _encode(model)
     at = body.find(_MODEL_KEY)
     if at >= 0 and body.find(_MODEL_KEY, at + 1) < 0:
         spliced = _splice_model(body, at, name)
-        found = peek_body(spliced)
-        if found is not None and found.model == model:
+        if _find_model(spliced) == model:
             return spliced
     elif at >= 0 and (outer := _splice_outer_model(body, model, name)):
         return outer
@@ -228,17 +186,25 @@ def _splice_model(body: bytes, at: int, name: bytes) -> bytes:
 def _splice_outer_model(body: bytes, model: str, name: bytes) -> bytes | None:
     """Where `"model"` occurs several times, such as in the parameters of a tool: replace the outermost one, if there is
     only one."""
-    current = peek_body(body)
+    current = _find_model(body)
     places = [found.start() for found in _MODEL_PATTERN.finditer(body)]
-    if current is None or current.model == model or len(places) > _MAX_PLACES:
+    if current is None or current == model or len(places) > _MAX_PLACES:
         return None
     for at in reversed(places):
         spliced = _splice_model(body, at, name)
-        found = peek_body(spliced)
-        if found is not None and found.model == model:
-            without = peek_body(body[:at] + b'""' + body[at + len(_MODEL_KEY) :])
-            return spliced if without is not None and not without.model else None
+        if _find_model(spliced) == model:
+            without = _find_model(body[:at] + b'""' + body[at + len(_MODEL_KEY) :])
+            return spliced if without == "" else None
     return None
+
+
+def _find_model(body: bytes) -> str | None:
+    """The outermost model of a body, "" if it names none; None if it cannot be read."""
+    try:
+        members = _decode_fields(body)
+        return _decode_text(members["model"]) if "model" in members else ""
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 # --- how much there is to read ---

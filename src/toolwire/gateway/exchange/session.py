@@ -39,9 +39,9 @@ def find_session(call: GatewayRequest) -> str:
     owner = key.name if key is not None else ""
     if (named := session_header(call.headers)) != "":
         return _session_id("header", owner, named)
-    if call.peek.continues:
-        return _session_id("continues", owner, call.peek.continues)
-    start = read_start(call.body, call.client_codec.constraints.turns_key)
+    if call.body.peek.continues:
+        return _session_id("continues", owner, call.body.peek.continues)
+    start = read_start(call.body.data, call.client_codec.constraints.turns_key)
     return _session_id("start", owner, start) if start else ""
 
 

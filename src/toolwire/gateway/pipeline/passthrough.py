@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import PassthroughEndpoint
 from toolwire.core.ir import Failure, Usage
-from toolwire.core.json_values import Malformed, decode, json_pointer
+from toolwire.core.json_values import Malformed, json_pointer
 from toolwire.core.tokens import estimate_body_tokens, estimate_text_tokens, is_believable
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import drop_credentials
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Upstream
 from toolwire.gateway.exchange.headers import client_response_headers
 from toolwire.gateway.exchange.inner_keys import find_unjudged_tools, refuse_inner_models
@@ -63,7 +64,7 @@ async def pass_request_through(
     if request.method in ("GET", "DELETE"):
         body = b""  # none of these endpoints takes one
     content_type = request.headers.get("content-type", "")
-    named = await run_by_size(len(body), lambda: read_named_model(match, content_type, body))
+    named = await run_by_size(len(body), lambda: read_named_model(codec, match, content_type, body))
     if isinstance(named, Failure):
         return error_replies.error_reply(codec, named)
     target = _find_target(call, endpoint, named, session)
@@ -77,30 +78,30 @@ async def pass_request_through(
         _refuse_query(request)
         or _refuse_endpoint(call, endpoint, named, provider)
         or await _refuse_inner_models(call, named)
-        or await _refuse_unjudged_tools(call, endpoint, body)
+        or await _refuse_unjudged_tools(call, endpoint, named.body)
         or await objects.refuse_endpoint(call, match, provider)
-        or await objects.refuse_body(call, match, provider, content_type, body)
+        or await objects.refuse_body(call, match, provider, content_type, named.body)
     )
     if refused is not None:
         return error_replies.error_reply(codec, refused)
     if provider.accounts:
         account = find_account(provider, session.account) if session is not None else None
-        account = account or await objects.choose_account(call, match, provider, content_type, body)
+        account = account or await objects.choose_account(call, match, provider, content_type, named.body)
         target = replace(target, provider=account)
         record.account = account.account
     upstream = _make_upstream(call, request, match, named, target)
     if upstream is None:
         return NO_PROVIDER
     request.watch_disconnect(runtime.cancels_on_disconnect)
-    refused_by_limit = await _reserve_limits(call, endpoint, target, body)
+    refused_by_limit = await _reserve_limits(call, endpoint, target, named.body)
     if refused_by_limit is not None:
         return refused_by_limit
-    call.body = named.rewrite_body(target.model)
+    call.body = ClientBody(codec, named.rewrite_body(target.model))
     return await _send_request(call, request, match, objects, upstream, session)
 
 
 async def _reserve_limits(
-    call: GatewayRequest, endpoint: PassthroughEndpoint, target: Target, body: bytes
+    call: GatewayRequest, endpoint: PassthroughEndpoint, target: Target, body: ClientBody
 ) -> Reply | None:
     """Every request to a provider counts as one, and those that say their tokens count like translated ones."""
     limits = call.runtime.limits
@@ -109,7 +110,7 @@ async def _reserve_limits(
     cost = endpoint.find_cost(call.record.method)
     if cost in ("input", "tokens"):
         max_output = 0 if cost == "input" else None
-        asked = (target.provider, target.model, call.client_codec, body, max_output)
+        asked = (target.provider, target.model, body, max_output)
         refusal = await limits.reserve(call.record, *asked)
     else:
         refusal = await limits.reserve_request(call.record, target.provider, target.model)
@@ -128,7 +129,7 @@ async def _send_request(
     upstream = upstream if session is None else replace(upstream, path=session.target)
     is_billed = match.endpoint.model_place != "" and match.endpoint.find_cost(request.method) != "free"
     send = send_call if is_billed else send_request
-    response = await send(call, upstream, call.body, request.method)
+    response = await send(call, upstream, call.body.data, request.method)
     if isinstance(response, TransportError):
         return error_replies.error_reply(codec, error_replies.transport_failure(upstream, response), upstream)
     headers = await objects.uploads.adapt_headers(
@@ -189,7 +190,7 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     path."""
     codec, health = call.client_codec, call.runtime.health
     target = target_account(target, call.record.session, health, call.clock())
-    upstream = replace(call.runtime.choose_upstream(codec, target, False, call.has_tools), path=path)
+    upstream = replace(call.runtime.choose_upstream(codec, target, False, call.body.has_tools), path=path)
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):
         return error_replies.error_reply(codec, body)
@@ -275,13 +276,15 @@ async def _refuse_inner_models(call: GatewayRequest, named: NamedModel) -> Failu
     return await run_by_size(len(body), lambda: refuse_inner_models(router, body, named.name, key, has_outer))
 
 
-async def _refuse_unjudged_tools(call: GatewayRequest, endpoint: PassthroughEndpoint, body: bytes) -> Failure | None:
+async def _refuse_unjudged_tools(
+    call: GatewayRequest, endpoint: PassthroughEndpoint, body: ClientBody
+) -> Failure | None:
     """Rules for tools are not applied to what is only forwarded: where there are some, it cannot have tools. Uploads
     are files."""
-    if not call.runtime.policy.rules or not body.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
+    if not call.runtime.policy.rules or not body.data.lstrip().startswith(b"{") or endpoint.path.startswith("/upload/"):
         return None
     try:
-        found = await run_by_size(len(body), lambda: find_unjudged_tools(decode(body, max_bytes=len(body))))
+        found = await run_by_size(len(body), lambda: find_unjudged_tools(body.judge()))
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
     if found is None:
@@ -328,7 +331,7 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
     record.usage = usage if usage is not None and is_believable(usage.input) else None
     call.runtime.telemetry.end_call(record, record.usage)
     if record.usage is None and record.counts_use:
-        record.call_usages[-1].least = Usage(estimate_body_tokens(call.body), visible_tokens)
+        record.call_usages[-1].least = Usage(estimate_body_tokens(call.body.data), visible_tokens)
 
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Codec, EndpointMatch
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Malformed, decode, expect_object, replace_lone_halves
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.client_body import read_client_body
 from toolwire.gateway.exchange.gateway_request import (
     AttemptAnswer,
     AttemptFailed,
@@ -34,14 +34,7 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.inner_keys import refuse_inner_models
 from toolwire.gateway.exchange.provider_health import ALL_MODELS
-from toolwire.gateway.exchange.request_body import (
-    MAX_VALUES,
-    PLAIN_KEYS,
-    Peek,
-    has_too_many_values,
-    peek_body,
-    refuse_keys,
-)
+from toolwire.gateway.exchange.request_body import PLAIN_KEYS, refuse_keys
 from toolwire.gateway.exchange.session import find_session, session_header
 from toolwire.gateway.features.accounts.accounts import (
     ACCOUNT_FAILURES,
@@ -142,20 +135,20 @@ class Pipeline:
             record.request_body = body
         if telemetry.wants_capture:
             record.capture = ExchangeCapture(body, bool(session_header(call.headers)))
-        peek = await run_by_size(len(body), lambda: self._peek_body(call, body))
-        if type(peek) is Failure:  # `isinstance` is slow for a Struct that is not one
-            return error_replies.gateway_error(call, peek)
-        call.body, call.peek = body, peek
+        read = await run_by_size(len(body), partial(read_client_body, call.client_codec, body))
+        if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
+            return error_replies.gateway_error(call, read)
+        call.body, peek = read, read.peek
         record.session = find_session(call)
         call.model = endpoint.model or peek.model
         record.requested_model = call.model[:MAX_MODEL_NAME]
-        if peek.keys is not PLAIN_KEYS and (
-            refused := refuse_keys(peek.keys, call.caller.key, bool(self.runtime.policy.rules))
+        if read.keys is not PLAIN_KEYS and (
+            refused := refuse_keys(read.keys, call.caller.key, bool(self.runtime.policy.rules))
         ):
             return error_replies.gateway_error(call, refused)
         key = call.caller.key
         if key is not None and key.is_restricted:
-            refuse = partial(refuse_inner_models, self.runtime.router, body, call.model, key, bool(peek.model))
+            refuse = partial(refuse_inner_models, self.runtime.router, read, call.model, key, bool(peek.model))
             inner = await run_by_size(len(body), refuse)
             if inner is not None:
                 return error_replies.gateway_error(call, inner)
@@ -166,16 +159,6 @@ class Pipeline:
             call.stream = record.stream = True
         call.framing = endpoint.framing
         return None
-
-    def _peek_body(self, call: GatewayRequest, body: bytes) -> Peek | Failure:
-        codec = call.client_codec
-        if has_too_many_values(body):
-            return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
-        peek = self._responses_service.peek_body(codec, body) or peek_body(body)
-        if peek is None and (mended := replace_lone_halves(body)) is not None:
-            # Only the translation repairs the body and reports it, so these bytes must not pass as they are.
-            peek, call.has_lone_surrogates = peek_body(mended.encode()), True
-        return _describe_malformed_body(codec, body) if peek is None else peek
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         found = self.runtime.router.route(call.model, call.caller.key)
@@ -194,7 +177,7 @@ class Pipeline:
         limits = self.runtime.limits
         if limits is None:
             return None
-        asked = (target.provider, target.model, call.client_codec, call.body, target.max_output_tokens)
+        asked = (target.provider, target.model, call.body, target.max_output_tokens)
         refusal = await limits.reserve(call.record, *asked)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
@@ -273,7 +256,7 @@ class Pipeline:
         if ended is not None:
             return error_replies.gateway_error(call, ended)
         started = call.clock()
-        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
+        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
         health = self.runtime.health
         if token_limit is None and upstream.codec.name != call.client_codec.name:
             learnt = health.token_limits.get((target.provider.name, target.model))
@@ -358,7 +341,7 @@ class Pipeline:
     ) -> AttemptAnswer:
         """Ask with a changed request, where the provider says what it does not accept: tools, output limits and
         signatures."""
-        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.has_tools)
+        upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
         codec = upstream.codec
         answer: AttemptAnswer = failed
         if upstream.prompt_if_refused and not call.prompts_tools and error_replies.is_tool_refusal(failed.failure):
@@ -424,7 +407,7 @@ class Pipeline:
         if key is not None:
             client = McpClient(models, protocol, key.name, agents, key.team, key.may_use_mcp_server)
         await self._mcp_servers.start_servers(client)
-        has_provider_tools = any(marker in call.body for marker in call.client_codec.http.provider_tool_markers)
+        has_provider_tools = call.body.may_have(call.client_codec.http.provider_tool_markers)
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._mcp_servers.find_substitutes(wanted, client)
         call.gateway_tools = self._mcp_servers.make_interceptor(client, substitutes)
@@ -441,11 +424,3 @@ def _ends_sooner(failed: AttemptFailed, first: AttemptFailed, account: Provider,
         return False
     waits = (math.inf if one.failure.retry_after is None else one.failure.retry_after for one in (failed, first))
     return next(waits) < next(waits)
-
-
-def _describe_malformed_body(codec: Codec, body: bytes) -> Failure:
-    try:
-        codec.read_request(expect_object(decode(body), None))
-    except Malformed as bad:
-        return Failure("invalid", str(bad), 400, param=bad.path)
-    return Failure("invalid", "`model` must be a string, and `stream` true or false", 400)

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from toolwire.core.envelopes import ENVELOPE_PREFIX
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import EMPTY_MAPPING, Failure
-from toolwire.core.json_values import Malformed, decode
+from toolwire.core.json_values import Malformed
 from toolwire.core.losses import Ledger
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import (
     AttemptFailed,
     GatewayRequest,
@@ -21,7 +22,6 @@ from toolwire.gateway.exchange.gateway_request import (
     Upstream,
 )
 from toolwire.gateway.exchange.inner_keys import check_inner_keys
-from toolwire.gateway.exchange.request_body import has_repeated_key, replace_model
 from toolwire.gateway.features.context_window.context_window import refuse_overflow
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.telemetry.agents import recognise_agent
@@ -50,32 +50,30 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         and upstream.codec is call.client_codec
         and call.gateway_tools is None
         and not call.strip_seals
-        and call.body.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
+        and call.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
     )
-    if can_pass and not call.has_lone_surrogates and _needs_no_reading(call, upstream):
+    if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, upstream):
         return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
     exchange = _make_exchange(call, upstream)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
-    size = len(call.body)
+    data, size = call.body.data, len(call.body)
     try:
         await _check_inner_keys(call, upstream, exchange)
-        ids = await run_by_size(size, lambda: exchange.memory_keys(call.body)) if exchange.uses_memory else None
+        exchange.set_request(data, await run_by_size(size, call.body.read_request), call.body.repairs)
+        ids = await run_by_size(size, lambda: exchange.memory_keys(data)) if exchange.uses_memory else None
         if ids and call.signature_store is not None:
             loaded = await call.signature_store.load_signatures(ids)
             if isinstance(loaded, Failure):
                 return error_replies.gateway_error(call, loaded)
             stored = loaded
         await _describe_images(call, exchange, stored)
-        translation = await run_by_size(size, lambda: exchange.translate_request(call.body, stored))
+        translation = await run_by_size(size, lambda: exchange.translate_request(data, stored))
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
     ledger, codes = translation.ledger, translation.ledger.codes
     can_pass = can_pass and not exchange.has_tool_search
-    if can_pass and not codes and not stored and exchange.options.policy:
-        # Rules have judged one of two values, and the provider could take the other.
-        can_pass = not await run_by_size(size, lambda: has_repeated_key(call.body))
     if can_pass and not codes and not stored:
-        # The translation changed nothing: send the client's own bytes, so that prompt caches keep their prefix.
+        # The translation changed nothing: what the client has sent is sent, so that prompt caches keep their prefix.
         body = body_with_upstream_model(call, upstream)
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
             return TranslatedRequest(upstream, body, exchange, None, ())
@@ -87,9 +85,9 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
 async def _describe_images(call: GatewayRequest, exchange: Exchange, stored: Mapping[str, bytes]) -> None:
     """Have the images of a request described, if the model cannot see."""
     describer, size = call.image_describer, len(call.body)
-    if not call.image_model or describer is None or not (stored or call.body.find(IMAGE_MARKER) >= 0):
+    if not call.image_model or describer is None or not (stored or call.body.data.find(IMAGE_MARKER) >= 0):
         return
-    images = await run_by_size(size, lambda: exchange.find_images(call.body, stored))
+    images = await run_by_size(size, lambda: exchange.find_images(call.body.data, stored))
     if images:
         exchange.image_descriptions = await describer.describe_images(call, call.image_model, images)
 
@@ -102,8 +100,8 @@ async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: 
         await run_by_size(len(call.body), lambda: _check_body(call.body, rules))
 
 
-def _check_body(body: bytes, rules: Sequence[Rule]) -> None:
-    check_inner_keys(decode(body, max_bytes=len(body)), bool(rules), any(rule.removes_tools for rule in rules))
+def _check_body(body: ClientBody, rules: Sequence[Rule]) -> None:
+    check_inner_keys(body.judge(), bool(rules), any(rule.removes_tools for rule in rules))
 
 
 def _refuse_translation(
@@ -139,7 +137,8 @@ def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
             stamp_seals=upstream.options.stamp_seals or depends_on_rules,
             policy=active_policy(call, upstream),
         )
-    if options.repairs_answers and upstream.repairs_only_calls and call.gateway_tools is None and not call.has_tools():
+    offers_tools = call.gateway_tools is not None or not upstream.repairs_only_calls
+    if options.repairs_answers and not offers_tools and not call.body.has_tools():
         options = replace(options, tool_format=OFF, repair_calls=False)
     tools = call.gateway_tools
     if tools is not None:
@@ -185,31 +184,21 @@ def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
         return False
     if call.prompts_tools or upstream.options.tool_prompt:
         return False
-    if upstream.options.tool_search != "off" and call.has_tools():
+    if upstream.options.tool_search != "off" and call.body.has_tools():
         return False
-    if upstream.options.repairs_answers and (call.has_tools() or not upstream.repairs_only_calls):
+    if upstream.options.repairs_answers and (call.body.has_tools() or not upstream.repairs_only_calls):
         return False
-    if upstream.image_model and call.image_describer is not None and call.body.find(IMAGE_MARKER) >= 0:
+    if upstream.image_model and call.image_describer is not None and call.body.data.find(IMAGE_MARKER) >= 0:
         return False
-    http, limit = call.client_codec.http, upstream.max_tools
-    if limit is not None and http.tool_marker and _may_have_more_tools(call.body, http.tool_marker, limit):
+    limit = upstream.max_tools
+    if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:
         return False
-    find = call.body.find  # `in` is ten times slower: it raises and drops an error first
-    for marker in http.history_markers:  # noqa: SIM110 — a generator would cost more than the search
-        if find(marker) >= 0:
-            return False
-    return True
-
-
-def _may_have_more_tools(body: bytes, marker: bytes, limit: int) -> bool:
-    return len(body) > limit * MIN_TOOL_LENGTH and body.count(marker) > limit
+    return not call.body.may_have(call.client_codec.http.history_markers)
 
 
 def body_with_upstream_model(call: GatewayRequest, upstream: Upstream) -> bytes:
     """The client's own bytes, with the provider's name of the model."""
-    if not upstream.codec.http.model_in_body:
-        return call.body
-    return call.body if call.model == upstream.model else replace_model(call.body, upstream.model)
+    return call.body.write(upstream.model if upstream.codec.http.model_in_body else "")
 
 
 def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Failure:
@@ -221,9 +210,9 @@ def body_for_native_path(call: GatewayRequest, upstream: Upstream) -> bytes | Fa
         return body_with_upstream_model(call, upstream)
     try:
         _check_body(call.body, rules)
-        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body)
+        translation = Exchange(call.client_codec, upstream.codec, options).translate_request(call.body.data)
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
-    if translation.ledger.codes or has_repeated_key(call.body):
+    if translation.ledger.codes:
         return translation.body
     return body_with_upstream_model(call, upstream)

@@ -13,7 +13,7 @@ from toolwire.protocols.gemini.request import read_request, write_request
 from toolwire.protocols.gemini.response import peek_response, read_response, write_response
 from toolwire.protocols.gemini.stream_reader import StreamReader
 from toolwire.protocols.gemini.stream_writer import StreamWriter
-from toolwire.protocols.gemini.tools import convert_tool_schema
+from toolwire.protocols.gemini.tools import convert_tool_schema, count_tools
 
 CODEC = Codec(
     name=NAME,
@@ -48,6 +48,7 @@ CODEC = Codec(
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
+    count_tools=count_tools,
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,

@@ -321,7 +321,6 @@ HTTP = Http(
     request_path=request_path,
     provider_tool_markers=(b"oogleSearch", b"oogle_search", b"rlContext", b"rl_context"),
     history_markers=(b"unctionCall", b"unction_call", b"unctionResponse", b"unction_response", b"hought"),
-    tool_marker=b'"parameters',
     sdk_base_url=("Google", "GOOGLE_GEMINI_BASE_URL", ""),
     model_in_body=False,
     model_collection="models/",

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
+import msgspec
+from msgspec import Raw
+
 from toolwire import schema as dialects
+from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import AnyTool, Opaque, ProviderTool, Tool, ToolChoice, ToolName, source_path
 from toolwire.core.json_values import (
     Json,
@@ -29,6 +33,19 @@ from toolwire.schema.keywords import NESTING_KEYWORDS, REFERENCE_KEYWORDS, all_s
 
 _PARAMETER_SLOTS = ("parameters", "parametersJsonSchema")
 _RESPONSE_SLOTS = ("response", "responseJsonSchema")
+
+_decode_entries = msgspec.json.Decoder(list[dict[str, Raw]] | dict[str, Raw] | None).decode
+_FUNCTION_KEYS = frozenset({"functionDeclarations", "function_declarations"})
+
+
+def count_tools(members: Members) -> int:
+    try:
+        entries = _decode_entries(members["tools"]) if "tools" in members else None
+    except (msgspec.DecodeError, UnicodeError):
+        return 1  # reading it says what is wrong
+    declared = [*entries] if isinstance(entries, list) else [entries or {}]
+    return sum(len(list_items(entry, key)) or 1 if key in _FUNCTION_KEYS else 1 for entry in declared for key in entry)
+
 
 # --- reading --------------------------------------------------------------------------------------------------------
 

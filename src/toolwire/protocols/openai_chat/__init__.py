@@ -14,6 +14,7 @@ from toolwire.protocols.openai_chat.request import read_request, write_request
 from toolwire.protocols.openai_chat.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_chat.stream_reader import StreamReader
 from toolwire.protocols.openai_chat.stream_writer import StreamWriter
+from toolwire.protocols.openai_chat.tools import count_tools
 from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
 
 CONSTRAINTS = Constraints(
@@ -56,6 +57,7 @@ CODEC = Codec(
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
+    count_tools=count_tools,
     peek_response=peek_response,
     supports_model=supports_model,
     supports_provider_tool=supports_provider_tool,

@@ -130,7 +130,6 @@ HTTP = Http(
     drop_usage_chunks=drop_usage_chunks,
     provider_tool_markers=(b'"web_search_options"',),
     history_markers=(b'"tool_calls"', b'"tool_call_id"', b'"function_call"'),
-    tool_marker=b'"function":',
     sdk_base_url=("OpenAI", "OPENAI_BASE_URL", "/v1"),
     fixed_endpoints={PATH: EndpointMatch("generate")},
     path_prefixes=_PATH_PREFIXES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict
 
+from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import (
     AnyTool,
     Call,
@@ -45,6 +46,10 @@ def uses_legacy_functions(request: Request | None) -> bool:
 
 
 # --- declarations ---------------------------------------------------------------------------------------------------
+
+
+def count_tools(members: Members) -> int:
+    return len(list_items(members, "tools")) + len(list_items(members, "functions"))
 
 
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:

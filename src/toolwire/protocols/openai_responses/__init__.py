@@ -10,10 +10,11 @@ from toolwire.protocols.openai_responses.errors import read_error, write_error
 from toolwire.protocols.openai_responses.http import HTTP
 from toolwire.protocols.openai_responses.models import QUIRKS, supports_provider_tool
 from toolwire.protocols.openai_responses.names import NAME, SHAPE_BY_KIND
-from toolwire.protocols.openai_responses.request import read_request, write_request
+from toolwire.protocols.openai_responses.request import peek_request, read_request, write_request
 from toolwire.protocols.openai_responses.response import peek_response, read_response, write_response
 from toolwire.protocols.openai_responses.stream_reader import StreamReader
 from toolwire.protocols.openai_responses.stream_writer import StreamWriter
+from toolwire.protocols.openai_responses.tools import count_tools
 from toolwire.schema import ConvertedSchema, convert_to_openai_parameters, convert_to_openai_strict
 
 CODEC = Codec(
@@ -60,6 +61,8 @@ CODEC = Codec(
     write_error=write_error,
     make_stream_reader=StreamReader,
     make_stream_writer=StreamWriter,
+    peek_request=peek_request,
+    count_tools=count_tools,
     peek_response=peek_response,
     supports_provider_tool=supports_provider_tool,
     quirks=QUIRKS,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
+from toolwire.core.codec import Members, RequestPeek, peek_members
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import (
     Call,
@@ -82,6 +84,7 @@ from toolwire.protocols.openai_responses.response import (
 )
 from toolwire.protocols.openai_responses.settings import read_settings, write_settings
 from toolwire.protocols.openai_responses.tools import (
+    ADDITIONAL_TOOLS,
     is_written,
     read_max_tool_calls,
     read_tool_choice,
@@ -93,6 +96,19 @@ from toolwire.protocols.openai_responses.tools import (
 
 MESSAGE_KEYS = frozenset({"type", "role", "content", "phase"})
 COMPACTION_KEYS = frozenset({"type", "id", "encrypted_content"})
+
+
+def peek_request(members: Members) -> RequestPeek | None:
+    found = peek_members(members)
+    if found is None or members.keys().isdisjoint(_CONTINUING_KEYS):
+        return found
+    ids = (_decode_id(members[key]) for key in _CONTINUING_KEYS if key in members)
+    return replace(found, continues=next((id for id in ids if isinstance(id, str) and id), ""))
+
+
+_CONTINUING_KEYS = ("previous_response_id", "conversation")
+_decode_id = msgspec.json.decode
+"""A conversation may also be an object, which says nothing here."""
 
 
 def read_request(body: Object) -> Request:
@@ -232,7 +248,7 @@ def _write_found_tools(turn: Turn, ledger: Ledger) -> Object | None:
 _TURN_READERS: Mapping[str, Callable[[Object, Path, ReadContext], Turn]] = {
     "message": _read_message,
     "agent_message": read_agent_message,
-    "additional_tools": _read_additional_tools,
+    ADDITIONAL_TOOLS: _read_additional_tools,
     "function_call": _read_call_turn,
     "function_call_output": _read_result_turn,
 }
@@ -382,7 +398,7 @@ def _write_other_item(run: list[Part], turn: Turn, items: list[Object], ledger: 
         case Reasoning():
             _write_reasoning(part, items, ledger)
         case ToolsAdded(tools, origin):
-            out: Object = {"type": "additional_tools", "role": "developer", "tools": write_tools(tools, ledger, origin)}
+            out: Object = {"type": ADDITIONAL_TOOLS, "role": "developer", "tools": write_tools(tools, ledger, origin)}
             items.append(restore_original_keys(out, turn.origin, NAME) if len(turn.parts) == 1 else out)
         case ProviderResult():
             _write_provider_result_text(part, items, ledger)

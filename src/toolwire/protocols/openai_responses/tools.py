@@ -7,6 +7,7 @@ from operator import is_
 
 from msgspec.structs import replace
 
+from toolwire.core.codec import Members, list_items
 from toolwire.core.ir import (
     AnyTool,
     Grammar,
@@ -28,6 +29,7 @@ from toolwire.core.json_values import (
     Malformed,
     Object,
     Path,
+    encode,
     expect_list,
     expect_object,
     get_bool,
@@ -53,6 +55,17 @@ FUNCTION_TOOL_KEYS = frozenset(
 CUSTOM_TOOL_KEYS = frozenset({"type", "name", "description", "format", "defer_loading"})
 NAMESPACE_KEYS = frozenset({"type", "name", "description", "tools"})
 TOOL_SEARCH_KEYS = frozenset({"type", "execution", "description", "parameters"})
+
+ADDITIONAL_TOOLS = "additional_tools"
+"""The type of an item that adds tools in the middle of the conversation."""
+_ADDITIONAL_TOOLS = encode(ADDITIONAL_TOOLS)
+
+
+def count_tools(members: Members) -> int:
+    """Items that add tools count as one: how many they add matters to nobody who does not read them."""
+    added = bytes(members["input"]).count(_ADDITIONAL_TOOLS) if "input" in members else 0
+    return len(list_items(members, "tools")) + added
+
 
 WEB_SEARCH_PREFIX = "web_search"
 """The type of every version of OpenAI's web search begins with this."""

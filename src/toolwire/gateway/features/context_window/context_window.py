@@ -8,10 +8,10 @@ words count as one token; no known one joins that many on average. Images, files
 
 from __future__ import annotations
 
-from toolwire.core.codec import Codec
 from toolwire.core.ir import Call, Failure, Part, Request, Result, Summary, Text
-from toolwire.core.json_values import Malformed, decode, expect_object
+from toolwire.core.json_values import Malformed
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, Upstream
 from toolwire.gateway.http.large_work import run_by_size
 
@@ -31,9 +31,11 @@ async def refuse_overflow(call: GatewayRequest, upstream: Upstream) -> AttemptFa
     body, window = call.body, find_certain_window(call, upstream)
     if window is None or len(body) < window * WORDS_PER_TOKEN * MIN_WORD_BYTES:
         return None
-    if count_odd_runs(body) <= window * WORDS_PER_TOKEN or call.client_codec.http.changes_window(call.headers, body):
+    if count_odd_runs(body.data) <= window * WORDS_PER_TOKEN:
         return None
-    tokens = await run_by_size(len(body), lambda: count_fewest_tokens(call.client_codec, body))
+    if call.client_codec.http.changes_window(call.headers, body.data):
+        return None
+    tokens = await run_by_size(len(body), lambda: count_fewest_tokens(body))
     if tokens <= window:
         return None
     what = f"prompt is too long: {tokens} tokens > {window} maximum"
@@ -48,10 +50,10 @@ def find_certain_window(call: GatewayRequest, upstream: Upstream) -> int | None:
     return listed if listed is not None and listed > MAX_SHORTENED_WINDOW else None
 
 
-def count_fewest_tokens(codec: Codec, body: bytes) -> int:
+def count_fewest_tokens(body: ClientBody) -> int:
     """The fewest tokens that the text of a request can have; 0 if it cannot be read, or if only a part of it counts."""
     try:
-        request = codec.read_request(expect_object(decode(body, max_bytes=len(body)), None))
+        request = body.read_request()
     except Malformed:
         return 0  # the reader says later what is wrong
     return _count_request_words(request) // WORDS_PER_TOKEN

@@ -18,10 +18,10 @@ from msgspec import Raw, Struct
 from toolwire.core.codec import Codec, RateLimit
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
-from toolwire.core.json_values import replace_lone_halves
 from toolwire.core.method_cache import cache_method
 from toolwire.core.rate_limits import write_timestamp
 from toolwire.core.tokens import estimate_request_tokens, is_possible
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
 from toolwire.gateway.exchange.request_body import USUAL_KEYS, letters_of, list_members
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
@@ -183,12 +183,11 @@ class Limits:
         record: ExchangeRecord,
         provider: Provider,
         model: str,
-        codec: Codec,
-        body: bytes,
+        body: ClientBody,
         max_output: int | None = None,
     ) -> Refusal | None:
         """Reserve what a request to this provider will probably use. The record keeps it until the exchange ends. A
-        refusal if a limit does not allow it. The body is one of the codec's protocol; `max_output` is the most output
+        refusal if a limit does not allow it. `max_output` is the most output
         tokens that the operator allows."""
         is_inner = record.operation in INNER_OPERATIONS
         rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
@@ -199,7 +198,7 @@ class Limits:
             self.settle(record, held, requests=0)
         if not rules.counts_use:
             return await self._hold(record, rules, _ONE_REQUEST, provider, model, len(body))
-        tokens = await run_by_size(len(body), partial(_estimate_tokens, codec, body, max_output))
+        tokens = await run_by_size(len(body), partial(_estimate_tokens, body, max_output))
         found = self._estimate_use(record, rules, provider, model, tokens)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
@@ -496,9 +495,10 @@ def count_dollars(amount: Decimal | None) -> int:
     return 0 if amount is None else math.ceil(amount * COUNTS_PER_DOLLAR)
 
 
-def _estimate_tokens(codec: Codec, body: bytes, max_output: int | None) -> tuple[int, int]:
+def _estimate_tokens(body: ClientBody, max_output: int | None) -> tuple[int, int]:
     """The tokens that a request sends, and those that it will probably get."""
-    return estimate_request_tokens(codec, body), estimate_output(codec, body, max_output)
+    sent = estimate_request_tokens(body.codec, body.data, body.read_request)
+    return sent, estimate_output(body, max_output)
 
 
 class _OutputKeys(Struct, frozen=True):
@@ -520,11 +520,11 @@ def _find_output_keys(codec: Codec) -> _OutputKeys:
     return _OutputKeys(limits, counts, settings, others)
 
 
-def estimate_output(codec: Codec, body: bytes, max_output: int | None = None) -> int:
+def estimate_output(body: ClientBody, max_output: int | None = None) -> int:
     """How many output tokens a request will probably get: in each of its answers as many as it allows itself, and the
     operator allows it. Where it says that in two ways the higher one counts, because servers differ in which they
     take."""
-    keys = _find_output_keys(codec)
+    keys = _find_output_keys(body.codec)
     limit, answers = 0.0, 1
     for name, value in _list_settings(body, keys):
         letters = letters_of(name)
@@ -537,18 +537,17 @@ def estimate_output(codec: Codec, body: bytes, max_output: int | None = None) ->
     return int(min(each * answers, MAX_SETTLED))
 
 
-def _list_settings(body: bytes, keys: _OutputKeys) -> list[tuple[str, Raw]]:
+def _list_settings(body: ClientBody, keys: _OutputKeys) -> list[tuple[str, Raw]]:
     """The members of a request that may be such keys."""
+    members = body.members
+    found = [(name, members[name]) for name in members.keys() - keys.others]
+    if not keys.settings:
+        return found
+    holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
     try:
-        fields = _decode_fields(body)
-        found = [(name, fields[name]) for name in fields.keys() - keys.others]
-        if not keys.settings:
-            return found
-        holders = [value for name, value in found if letters_of(name) in keys.settings and bytes(value) != b"null"]
         return [member for value in holders for member in list_members(value)]
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        mended = replace_lone_halves(body)  # as the translation does
-        return [] if mended is None else _list_settings(mended.encode(), keys)
+    except (msgspec.DecodeError, UnicodeError):
+        return []
 
 
 def _read_limit(value: Raw) -> float:

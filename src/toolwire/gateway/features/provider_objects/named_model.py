@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Literal
 
 from msgspec import Struct
 
+from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
+from toolwire.core.json_values import Malformed, Object, encode
+from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_object
 from toolwire.gateway.exchange.gateway_request import PassthroughMatch
 from toolwire.gateway.exchange.request_body import (
-    MAX_VALUES,
+    PLAIN_KEYS,
     CheckedKeys,
     find_steering_fields,
-    has_repeated_key,
-    has_too_many_values,
     letters_of,
-    peek_body,
     refuse_keys,
-    replace_model,
 )
 from toolwire.gateway.settings.config import ClientKey
 
@@ -33,9 +32,9 @@ class NamedModel(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     place: Literal["", "body", "form", "path"] = ""
-    body: bytes = b""
+    body: ClientBody = NO_BODY
     content_type: str = JSON_TYPE
-    keys: CheckedKeys = CheckedKeys()
+    keys: CheckedKeys = PLAIN_KEYS
     value_span: tuple[int, int] = (0, 0)
     """Where a form has the name."""
 
@@ -45,40 +44,37 @@ class NamedModel(Struct, frozen=True, kw_only=True):
     def rewrite_body(self, model: str) -> bytes:
         """The body with the provider's name of the model."""
         if not self.name or self.name == model:
-            return self.body
+            return self.body.write()
         if self.place == "body":
-            return replace_model(self.body, model)
+            return self.body.write(model)
         if self.place == "form":
             start, end = self.value_span
-            return self.body[:start] + model.encode() + self.body[end:]
+            return self.body.data[:start] + model.encode() + self.body.data[end:]
         return _rename_in_body(self.body, model)
 
 
-def read_named_model(match: PassthroughMatch, content_type: str, body: bytes) -> NamedModel | Failure:
+def read_named_model(codec: Codec, match: PassthroughMatch, content_type: str, data: bytes) -> NamedModel | Failure:
     """The model that a request names, "" if it names none. A failure if that is not certain."""
     place = match.endpoint.model_place
     kind = content_type.partition(";")[0].strip().lower()
     if not place:
-        return NamedModel(body=body, content_type=JSON_TYPE if "json" in kind or not kind else content_type)
+        sent_type = JSON_TYPE if "json" in kind or not kind else content_type
+        return NamedModel(body=ClientBody(codec, data), content_type=sent_type)
     if place == "form" and kind == "multipart/form-data":
-        return _read_form(content_type, body)
-    if has_too_many_values(body):
-        return Failure("too_large", f"the request has more than {MAX_VALUES:,} JSON values; send fewer", 413)
-    peek = peek_body(body)
-    if peek is None:
-        return Failure("invalid", "the body must be a JSON object, with a string as `model`", 400)
-    if peek.keys.problem:
-        return Failure("invalid", peek.keys.problem, 400, "", peek.keys.key)
+        return _read_form(codec, content_type, data)
+    body = read_object(codec, data)
+    if isinstance(body, Failure):
+        return body
+    if body.keys.problem:
+        return Failure("invalid", body.keys.problem, 400, "", body.keys.key)
     if place != "path":
-        return NamedModel(name=peek.model, place="body", body=body, keys=peek.keys)
+        return NamedModel(name=body.peek.model, place="body", body=body, keys=body.keys)
     models = _models_in_body(body)
-    if models and has_repeated_key(body):
-        return Failure("invalid", "an object in the body has a key twice, and servers differ in which they take", 400)
     different = next((name for name in models if _strip_collection(name) != match.model), None)
     if different is not None:
         what = f"the path names the model `{match.model}`, and the body another one, `{different[:80]}`"
         return Failure("invalid", what, 400, "", "model")
-    return NamedModel(name=match.model, place="path", body=body, keys=peek.keys)
+    return NamedModel(name=match.model, place="path", body=body, keys=body.keys)
 
 
 # --- a model in the path, and again in the body (Gemini) ---
@@ -92,9 +88,9 @@ def _strip_collection(name: str) -> str:
     )
 
 
-def _decode_object(body: bytes) -> Object:
+def _decode_object(body: ClientBody) -> Object:
     try:
-        return expect_object(decode(body), None)
+        return body.judge()
     except Malformed:
         return {}
 
@@ -107,17 +103,17 @@ def _objects_with_model(body: Object) -> Iterator[Object]:
             yield node
 
 
-def _models_in_body(body: bytes) -> list[str]:
+def _models_in_body(body: ClientBody) -> list[str]:
     """The models that the body names, for itself and for each of its `requests`."""
-    if b"model" not in body and b"\\u" not in body:
+    if b"model" not in body.data and b"\\u" not in body.data:
         return []
     return [str(node["model"]) for node in _objects_with_model(_decode_object(body))]
 
 
-def _rename_in_body(body: bytes, model: str) -> bytes:
+def _rename_in_body(body: ClientBody, model: str) -> bytes:
     if not _models_in_body(body):
-        return body
-    whole = _decode_object(body)
+        return body.write()
+    whole = deepcopy(_decode_object(body))
     for node in _objects_with_model(whole):
         node["model"] = f"models/{model}" if str(node["model"]).startswith("models/") else model
     return encode(whole)
@@ -141,10 +137,10 @@ def read_form_names(content_type: str, body: bytes) -> list[str] | None:
     return [name.decode("utf-8", "replace") for name in names if name is not None] if None not in names else None
 
 
-def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
+def _read_form(codec: Codec, content_type: str, data: bytes) -> NamedModel | Failure:
     spans: list[tuple[int, int]] = []
     names: list[str] = []
-    for name, start, end in _read_parts(body, content_type):
+    for name, start, end in _read_parts(data, content_type):
         if name is None:
             return Failure("invalid", NOT_A_FORM, 400)
         names.append(name.decode("utf-8", "replace"))
@@ -152,11 +148,12 @@ def _read_form(content_type: str, body: bytes) -> NamedModel | Failure:
             if name != b"model" or spans:
                 return Failure("invalid", "the form names its `model` twice, or not exactly so", 400, "", "model")
             spans.append((start, end))
+    body = ClientBody(codec, data)
     if not spans:
         return NamedModel(place="form", body=body, content_type=content_type, keys=find_steering_fields(names))
     start, end = spans[0]
     try:
-        name_of_model = body[start:end].decode()
+        name_of_model = data[start:end].decode()
     except UnicodeDecodeError:
         return Failure("invalid", "`model` must be text", 400, "", "model")
     keys = find_steering_fields(names)

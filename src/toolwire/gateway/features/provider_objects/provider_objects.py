@@ -7,7 +7,7 @@ which of them has the object."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from urllib.parse import unquote
 
@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
+from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, Runtime, Upstream
-from toolwire.gateway.exchange.request_body import has_repeated_key, letters_of
+from toolwire.gateway.exchange.request_body import letters_of
 from toolwire.gateway.features.accounts.accounts import choose_account, find_account, rank_accounts
 from toolwire.gateway.features.provider_objects.answer_objects import WatchedResponse
 from toolwire.gateway.features.provider_objects.named_model import NOT_A_FORM, read_form_names
@@ -89,14 +90,12 @@ class ProviderObjects:
         pools = [target.provider for target in targets if target.provider.accounts]
         if not guarded and not pools:
             return None
-        http, find = call.client_codec.http, call.body.find
-        present = [marker for marker in http.object_markers if find(marker) >= 0]
-        for marker in http.creation_markers:
-            if marker in present or (marker not in http.object_markers and find(marker) >= 0):
-                call.watch_objects = partial(self._watch_response, call)
-        if not present and not _has_escaped_letter(call.body):
+        http, body = call.client_codec.http, call.body
+        if body.may_have(http.creation_markers):
+            call.watch_objects = partial(self._watch_response, call)
+        if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
             return None
-        found = await run_by_size(len(call.body), lambda: read_references(call.body))
+        found = await run_by_size(len(body), lambda: read_references(body.judge))
         if isinstance(found, Failure):
             return found if guarded else None
         for provider in dict.fromkeys(guarded):
@@ -117,22 +116,22 @@ class ProviderObjects:
             return None
         if not any(body.find(marker) >= 0 for marker in http.object_markers):
             return None
-        found = await run_by_size(len(body), lambda: read_references(body, is_translated=True))
+        found = await run_by_size(len(body), lambda: read_references(lambda: decode(body, max_bytes=len(body))))
         if isinstance(found, Failure):
             return found
         return await self._refuse_names(call, upstream.provider, found, is_first=True)
 
     async def refuse_body(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: ClientBody
     ) -> Failure | None:
         """The same for the body of a forwarded request."""
-        if not body or not self.guards(provider):
+        if not body.data or not self.guards(provider):
             return None
         if content_type.lower().startswith("multipart/form-data"):
-            return _refuse_form(content_type, body)
+            return _refuse_form(content_type, body.data)
         if match.path.startswith(UPLOAD_PREFIX):
             return None  # the bytes of a file
-        found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
+        found = await run_by_size(len(body), lambda: read_references(body.judge, is_forwarded=True))
         if isinstance(found, Failure):
             return found
         return await self._refuse_names(call, provider, found, is_first=True)
@@ -185,15 +184,15 @@ class ProviderObjects:
     # --- accounts ---
 
     async def choose_account(
-        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: bytes
+        self, call: GatewayRequest, match: PassthroughMatch, provider: Provider, content_type: str, body: ClientBody
     ) -> Provider:
         """The account for a forwarded request: the one that has the objects which it names. For other objects all
         requests of one client go to the same account; what needs no objects is spread over all."""
         if not provider.accounts:
             return provider
         names = object_names(call, match)
-        if body and "json" in content_type:
-            found = await run_by_size(len(body), lambda: read_references(body, is_forwarded=True))
+        if body.data and "json" in content_type:
+            found = await run_by_size(len(body), lambda: read_references(body.judge, is_forwarded=True))
             names += () if isinstance(found, Failure) else found.objects + found.containers + found.turns
         account = await self._find_account(provider, names) if names else None
         if account is not None:
@@ -340,16 +339,12 @@ def _refuse_form(content_type: str, body: bytes) -> Failure | None:
     return Failure("invalid", what, 400, "", found[:80]) if found else None
 
 
-def read_references(body: bytes, is_forwarded: bool = False, is_translated: bool = False) -> References | Failure:
-    """The objects that a request names, in its messages and in the tools that the provider runs. A translated body was
-    written here."""
+def read_references(read: Callable[[], Json], is_forwarded: bool = False) -> References | Failure:
+    """The objects that a request names, in its messages and in the tools that the provider runs."""
     try:
-        whole = decode(body, max_bytes=len(body))
+        whole = read()
     except Malformed as bad:
         return Failure("invalid", str(bad), 400, param=bad.path)
-    if not is_translated and has_repeated_key(body):
-        what = "an object in the body has a key twice, so it is not certain which objects of the provider it uses"
-        return Failure("invalid", what, 400)
     objects: dict[str, None] = {}
     containers: dict[str, None] = {}
     turns: dict[str, None] = {}

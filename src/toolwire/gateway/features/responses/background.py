@@ -367,7 +367,7 @@ def _start_record(call: GatewayRequest) -> None:
     record.requested_model, record.stream = request_record.requested_model, True
     record.reservation, request_record.reservation = request_record.reservation, None
     if request_record.capture is not None:
-        record.capture = request_record.capture.copy_for(call.body)
+        record.capture = request_record.capture.copy_for(call.body.data)
     call.runtime.telemetry.start_exchange(call.record)
 
 

@@ -143,15 +143,15 @@ class OperationContext(Struct, eq=False):
     def set_body(self, body: bytes) -> None:
         """Set the body of the request; raises if it is not valid."""
         self.call.id_seed = secrets.token_hex(12)
-        if body and not self.call.load_body(body):
-            self._decode_body(body)
-            raise self.refusal(Failure("invalid", "`model` must be a string and `stream` true or false", 400))
-        refused = refuse_keys(self.call.peek.keys, self.call.caller.key, bool(self.call.runtime.policy.rules))
+        problem = self.call.load_body(body) if body else None
+        if problem is not None:
+            raise self.refusal(problem)
+        refused = refuse_keys(self.call.body.keys, self.call.caller.key, bool(self.call.runtime.policy.rules))
         if refused is not None:
             raise self.refusal(refused)
 
     def read_body(self) -> Object:
-        return self._decode_body(self.call.body or b"{}")
+        return self._decode_body(self.call.body.data or b"{}")
 
     def _decode_body(self, body: bytes) -> Object:
         try:

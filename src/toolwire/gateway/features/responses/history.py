@@ -14,9 +14,9 @@ from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure, Usage
 from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
 from toolwire.gateway.exchange import error_replies
+from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StartedStream
 from toolwire.gateway.exchange.hooks import RequestRunner
-from toolwire.gateway.exchange.request_body import peek_body
 from toolwire.gateway.features.responses.background import fail_if_abandoned
 from toolwire.gateway.features.responses.recorder import (
     StatelessRecorder,
@@ -325,14 +325,15 @@ _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> None:
     """Continue as if the client had sent this body."""
-    call.body = encode({**body, "stream": True} if stream else body)
-    call.peek = peek_body(call.body) or call.peek
+    read = read_client_body(call.client_codec, encode({**body, "stream": True} if stream else body))
+    if isinstance(read, ClientBody):
+        call.body = read
 
 
 def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Does the first provider speak Responses, so that it may store things itself?"""
     target = targets[0]
-    codec = choose_codec(target, call.client_codec, call.has_tools)
+    codec = choose_codec(target, call.client_codec, call.body.has_tools)
     return codec.name == call.client_codec.name and not target.provider.embedded
 
 
@@ -344,7 +345,7 @@ def allows_upstream_state(call: GatewayRequest) -> bool:
 
 def compacts_upstream(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
     """Can the provider compact the conversation itself? Not if it contains envelopes, which only the gateway reads."""
-    return is_native_target(call, targets) and _ENVELOPE_MARK not in call.body
+    return is_native_target(call, targets) and _ENVELOPE_MARK not in call.body.data
 
 
 async def answer_with_compaction(

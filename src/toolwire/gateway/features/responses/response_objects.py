@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import partial
 from itertools import count
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from toolwire.core.codec import WriteContext
+from toolwire.core.codec import Members, WriteContext
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Origin, Request
 from toolwire.core.json_values import Json, Object
-from toolwire.gateway.exchange.request_body import PLAIN_KEYS, USUAL_KEYS, Peek, check_body_keys
 from toolwire.protocols.openai_responses.errors import invalid_request_failure, write_stream_error, wrong_type_failure
 from toolwire.protocols.openai_responses.names import (
     NAME,
@@ -333,63 +331,35 @@ class _ItemPeek(Struct, gc=False):
     """False if there is none."""
 
 
-class _RequestPeek(Peek, frozen=True, gc=False):
-    store: Json = None
-    previous_response_id: Json = None
-    conversation: Json = None
-    background: Json = None
-    input: list[_ItemPeek] | Json = None
-
-
-class _AnyObject(Struct, gc=False):
-    """An object whose members do not matter here."""
-
-
 _Scalar: TypeAlias = str | int | float | bool | None
-_decode_request = msgspec.json.Decoder(
-    dict[partial[Any], list[_ItemPeek | _Scalar] | _AnyObject | _Scalar], dec_hook=partial
-).decode
-
-
-def peek_request(body: bytes) -> _RequestPeek | None:
-    """The keys that routing needs and those that `is_stateless` needs, in one pass. None where one of them has an
-    unexpected type. Agents send long bodies with every turn, so nothing else is decoded."""
-    try:
-        pairs = _decode_request(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    fields: dict[str, Any] = {name.args[0]: value for name, value in pairs.items()}
-    get = fields.get
-    model, stream, input = get("model", ""), get("stream"), get("input")
-    is_of_type = type(model) is str and (stream is None or type(stream) is bool)
-    has_items = type(input) is list and {_ItemPeek}.issuperset(map(type, input))
-    if not is_of_type or not (has_items or input is None or type(input) is str):
-        return None
-    is_plain = len(fields) == len(pairs) and USUAL_KEYS.issuperset(fields)
-    keys = PLAIN_KEYS if is_plain else check_body_keys([name.args[0] for name in pairs])
-    state = (get("store"), get("previous_response_id"), get("conversation"), get("background"))
-    return _RequestPeek(model, stream, bool(get("tools")), keys, _continued_id(state[1], state[2]), *state, input)
-
-
-def _continued_id(*ids: Json) -> str:
-    return next((id for id in ids if isinstance(id, str) and id), "")
-
-
+_decode_input = msgspec.json.Decoder(list[_ItemPeek | _Scalar] | _Scalar).decode
+_ABSENT = Raw(b"null")
+_FALSY = frozenset({b"null", b"false", b'""'})
 _peek_item_type = attrgetter("type")
 
 
-def is_stateless(request: Peek) -> bool:
-    """Is it certain that the request stores nothing and refers to nothing? False where this is not certain."""
-    if type(request) is not _RequestPeek or request.store is not False:
+def is_stateless(members: Members) -> bool:
+    """Is it certain that the request stores nothing and refers to nothing? False where this is not certain. Agents send
+    long bodies with every turn, so nothing else of them is decoded."""
+    if bytes(members.get("store", _ABSENT)) != b"false":
         return False
-    if request.previous_response_id or request.conversation or request.background:
+    if any(bytes(members.get(key, _ABSENT)) not in _FALSY for key in _STATE_KEYS):
         return False
-    if request.input.__class__ is not list:
+    try:
+        items = _decode_input(members.get("input", _ABSENT))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    if not isinstance(items, list):
         return True
-    types = list(map(_peek_item_type, request.input))
+    if not {_ItemPeek}.issuperset(map(type, items)):
+        return False
+    types = list(map(_peek_item_type, items))
     if ITEM_REFERENCE in types or COMPACTION_TRIGGER in types:
         return False
-    return None not in types or not any(item.type is None and item.role is False for item in request.input)
+    return None not in types or not any(item.type is None and item.role is False for item in items)
+
+
+_STATE_KEYS = ("previous_response_id", "conversation", "background")
 
 
 def read_state_options(body: Object) -> StateOptions | Failure:

@@ -10,11 +10,10 @@ from urllib.parse import parse_qsl
 from toolwire.core.codec import Codec
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
-from toolwire.core.json_values import Malformed, Object, decode, encode, expect_object
+from toolwire.core.json_values import Malformed, Object, encode
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.gateway_request import AttemptFailed, GatewayRequest, StreamReplay
 from toolwire.gateway.exchange.hooks import RequestRunner
-from toolwire.gateway.exchange.request_body import Peek
 from toolwire.gateway.exchange.session import find_session
 from toolwire.gateway.features.responses.background import (
     INTERNAL_ERROR,
@@ -50,7 +49,6 @@ from toolwire.gateway.features.responses.response_objects import (
     StateOptions,
     is_stateless,
     not_found_failure,
-    peek_request,
     read_items_to_store,
     read_state_options,
     write_pending_response,
@@ -95,12 +93,8 @@ class ResponsesService:
         """Do clients of this protocol have state here?"""
         return codec is CODEC
 
-    def peek_body(self, codec: Codec, body: bytes) -> Peek | None:
-        """The quick look at a body that also tells whether the request needs state; None for other protocols."""
-        return peek_request(body) if self.serves(codec) else None
-
     def may_need_state(self, call: GatewayRequest) -> bool:
-        return self.serves(call.client_codec) and not is_stateless(call.peek)
+        return self.serves(call.client_codec) and not is_stateless(call.body.members)
 
     def match_operation(self, codec: Codec, method: str, path: str) -> StateOperation | None:
         """The operation on stored things that a request asks for, if it does."""
@@ -274,7 +268,7 @@ def _stateless_hint(options: StateOptions) -> str:
 
 def _read_body(call: GatewayRequest) -> Object | None:
     try:
-        return expect_object(decode(call.body, max_bytes=len(call.body)), None)
+        return call.body.decode()
     except Malformed:
         return None
 
