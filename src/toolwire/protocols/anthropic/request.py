@@ -42,6 +42,7 @@ from toolwire.core.json_values import (
     require_text,
     to_float,
 )
+from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import OFF, Ledger
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, present_settings, restore_original_keys
 from toolwire.core.response_format import ONLY_JSON_INSTRUCTION, schema_instruction
@@ -225,7 +226,10 @@ def _model_family(request: Request, own: Origin | None) -> Family:
 
 def _write_tools_and_choice(request: Request, facts: Family, own: Origin | None, out: Object, ledger: Ledger) -> None:
     offered = select_allowed_tools(request, facts, ledger)
-    tools = write_tools(offered, ledger, None if own is None else own.wire.get("tools"))
+    if own is None:
+        tools = write_known_tools(write_tools, offered, ledger)
+    else:
+        tools = write_tools(offered, ledger, own.wire.get("tools"))
     choice = write_tool_choice(request, facts, bool(tools), ledger)
     if not tools and (called := _called_names(request)):
         tools, choice = _declare_called_tools(called, ledger), {"type": "none"}

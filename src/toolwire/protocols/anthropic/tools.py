@@ -39,6 +39,7 @@ from toolwire.core.json_values import (
     get_text,
     require_text,
 )
+from toolwire.core.known_tools import read_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, items_with_paths, restore_original_keys
 from toolwire.core.provider_tools import (
@@ -71,8 +72,11 @@ NO_PARAMETERS: Object = {"type": "object", "properties": {}}
 
 
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
-    tools = items_with_paths(get_list(body, "tools", None) or [], (None, "tools"))
-    return tuple([_read_tool(tool, path, reading) for tool, path in tools])
+    return read_known_tools(_read_list, get_list(body, "tools", None) or [], (None, "tools"), reading)
+
+
+def _read_list(tools: list[Json], path: Path, reading: ReadContext) -> tuple[AnyTool, ...]:
+    return tuple([_read_tool(tool, at, reading) for tool, at in items_with_paths(tools, path)])
 
 
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:

@@ -40,6 +40,7 @@ from toolwire.core.json_values import (
     get_number,
     get_text,
 )
+from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import is_verbatim, present_settings, restore_original_keys
 from toolwire.core.tokens import budget_for_effort, effort_for_budget, nearest_effort
@@ -111,7 +112,8 @@ def _read_system_and_tools(
         if node.get("systemInstruction") is not None:
             system += _read_system(node["systemInstruction"], (path, "systemInstruction"), reading)
         if node.get("tools") is not None:
-            tools += read_tools(node["tools"], (path, "tools"), reading)
+            found = read_known_tools(read_tools, node["tools"], (path, "tools"), reading)
+            tools = tools + found if tools else found
         if node.get("toolConfig") is not None and choice is None:
             choice = read_tool_choice(node["toolConfig"], (path, "toolConfig"), reading)
     return system, tools, choice
@@ -287,7 +289,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         for number, turn in enumerate(request.turns)
         for content in write_turn(turn, writing, unsigned.get(number))
     ]
-    if tools := write_tools(request.tools, model, ledger):
+    if tools := write_known_tools(write_tools, request.tools, ledger, model):
         out["tools"] = tools
     if config := _write_tool_config(request, tools, model, ledger):
         out["toolConfig"] = config

@@ -118,7 +118,7 @@ def read_tool_choice(value: Json, path: Path, reading: PartReadContext) -> ToolC
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> list[Object]:
+def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, family: Family) -> list[Object]:
     """The entries, with all functions in the place of the first."""
     entries: list[Object] = []
     declarations: list[Object] = []

@@ -45,6 +45,7 @@ from toolwire.core.json_values import (
     get_text,
     require_text,
 )
+from toolwire.core.known_tools import write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, present_settings, restore_original_keys
 from toolwire.core.provider_tools import provider_result_as_text
@@ -472,7 +473,7 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         messages.append({"role": "system", "content": write_content(request.system, known, ledger)})
     _write_turns(request.turns, messages, known, ledger)
     out: Object = {"model": request.model, "messages": messages}
-    out |= write_tools(request.tools, known, ledger)
+    out |= write_known_tools(write_tools, request.tools, ledger, known)
     if request.choice is not None:
         if "tools" in out or "functions" in out or (known.native and not request.tools):
             choice = fit_tool_choice(request.choice, request.tools, can_be_chosen, ledger)

@@ -31,6 +31,7 @@ from toolwire.core.json_values import (
     get_text,
     require_text,
 )
+from toolwire.core.known_tools import read_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, restore_original_keys
 from toolwire.protocols.openai_chat import names
@@ -54,9 +55,10 @@ def count_tools(members: Members) -> int:
 
 def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
     """`tools`, the old `functions`, and OpenAI's web search, which has a key of its own."""
-    found: list[AnyTool] = []
-    for number, item in enumerate(get_list(body, "tools", None) or ()):
-        found.append(_read_tool(item, ((None, "tools"), number), reading))
+    tools = read_known_tools(_read_list, get_list(body, "tools", None) or [], (None, "tools"), reading)
+    if "functions" not in body and "web_search_options" not in body:
+        return tools
+    found: list[AnyTool] = [*tools]
     for number, item in enumerate(get_list(body, "functions", None) or ()):
         at = ((None, "functions"), number)
         origin = reading.read_origin(expect_object(item, at), at, names.TOOL_SHAPES["function"].tool_keys)
@@ -70,6 +72,10 @@ def read_tools(body: Object, reading: ReadContext) -> tuple[AnyTool, ...]:
         origin = reading.read_origin(search, path, names.WEB_SEARCH_KEYS)
         found.append(ProviderTool("web_search", location=near, context_size=size, origin=origin))
     return tuple(found)
+
+
+def _read_list(tools: list[Json], path: Path, reading: ReadContext) -> tuple[AnyTool, ...]:
+    return tuple([_read_tool(item, (path, number), reading) for number, item in enumerate(tools)])
 
 
 def _read_tool(value: Json, path: Path, reading: ReadContext) -> AnyTool:
@@ -109,7 +115,7 @@ def _read_grammar(node: Object, path: Path, reading: ReadContext) -> Grammar | N
     return Grammar(require_text(grammar, "syntax", at), require_text(grammar, "definition", at))
 
 
-def write_tools(tools: tuple[AnyTool, ...], family: Family, ledger: Ledger) -> Object:
+def write_tools(tools: tuple[AnyTool, ...], ledger: Ledger, family: Family) -> Object:
     """The keys of a request that declare its tools: `tools`, the old `functions`, `web_search_options`."""
     out: Object = {}
     for tool in tools:

@@ -41,6 +41,7 @@ from toolwire.core.json_values import (
     get_list,
     get_text,
 )
+from toolwire.core.known_tools import read_known_tools, write_known_tools
 from toolwire.core.losses import Ledger
 from toolwire.core.provenance import ReadContext, is_nonempty, restore_original_keys
 from toolwire.core.provider_tools import is_returned_call, note_returned_result, provider_result_as_text
@@ -120,7 +121,7 @@ def read_request(body: Object) -> Request:
         origin = Origin(NAME, (None, "instructions"), instructions)
         system = (Text(instructions, (), None, None, origin),)
     tools = get_list(body, "tools", None)
-    offered = () if tools is None else read_tools(tools, (None, "tools"), reading)
+    offered = () if tools is None else read_known_tools(read_tools, tools, (None, "tools"), reading)
     if "max_tool_calls" in body:
         limited = read_max_tool_calls(body, offered)
         known |= {"max_tool_calls"} if limited is not offered else frozenset()
@@ -269,7 +270,10 @@ def write_request(request: Request, ledger: Ledger) -> Object:
         out["input"] = write_input(request.turns, ledger, was.get("input"))
     if request.tools or "tools" in was:
         tools = was.get("tools")
-        written = write_tools(request.tools, ledger, Origin(NAME, None, tools) if tools else None)
+        if tools:
+            written = write_tools(request.tools, ledger, Origin(NAME, None, tools))
+        else:
+            written = write_known_tools(write_tools, request.tools, ledger)
         if written or "tools" in was:
             out["tools"] = written
     if request.choice is not None and (choice := _fit_tool_choice(request, request.choice, ledger)) is not None:

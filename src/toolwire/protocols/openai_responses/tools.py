@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import is_
 
 from msgspec.structs import replace
 
@@ -270,9 +269,9 @@ def _is_unchanged(tools: tuple[AnyTool, ...], wire: list[Json]) -> bool:
     nodes: list[Json] = []
     for node in wire:
         children = node.get("tools") if isinstance(node, dict) and node.get("type") == "namespace" else None
-        nodes += children if children and not any(one is node for one in whole) else [node]
+        nodes += children if children and node not in whole else [node]
     wires = [intact_wire(tool.origin) for tool in tools]
-    return len(nodes) == len(wires) and all(map(is_, nodes, wires))
+    return nodes == wires
 
 
 def _write_namespace(tool: Tool, wrapper: Object | None) -> Object:

@@ -8,6 +8,7 @@ as functions of one string. `ToolNameMap.client_tool` gives the client's tool fo
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -38,6 +39,7 @@ from toolwire.core.ir import (
     with_parts,
 )
 from toolwire.core.json_values import Json, Malformed, Object, decode, decode_object_or_none, encode_text
+from toolwire.core.known_tools import work_out
 from toolwire.core.losses import Ledger
 from toolwire.core.provider_tools import provider_result_text
 from toolwire.schema import ConvertedSchema, convert_arguments
@@ -196,38 +198,51 @@ def _can_stay_unchanged(
         return False
     if choice is not None and choice.tools:
         return False
-    names = _unchanged_names(request, constraints, ledger, converted_schemas)
+    pattern, limit = constraints.tool_name_pattern, constraints.max_tool_name_length
+    convert, has_strict_form = constraints.convert_tool_schema, constraints.convert_strict_schema is not None
+    found = work_out(
+        _unchanged_names, request.tools, pattern, limit, convert, has_strict_form, ledger.target, request.model
+    )
+    names, conversions = found
+    converted_schemas |= conversions
     if names is None:
         return False
-    fits, limit = constraints.tool_name_pattern.fullmatch, constraints.max_tool_name_length
+    fits = pattern.fullmatch
     undeclared = features.names - names if features.names else ()
     return not undeclared or all(len(name) <= limit and fits(name) for name in undeclared)
 
 
 def _unchanged_names(
-    request: Request, constraints: Constraints, ledger: Ledger, converted_schemas: dict[int, ConvertedSchema]
-) -> set[str] | None:
-    """The names of the functions; None where one of them, or its schema, must be changed."""
-    fits, limit = constraints.tool_name_pattern.fullmatch, constraints.max_tool_name_length
-    convert, target = constraints.convert_tool_schema, ledger.target
+    tools: tuple[AnyTool, ...],
+    pattern: re.Pattern[str],
+    limit: int,
+    convert: Callable[[Json, str], ConvertedSchema] | None,
+    has_strict_form: bool,
+    target: str,
+    model: str,
+) -> tuple[frozenset[str] | None, Mapping[int, ConvertedSchema]]:
+    """The names of the functions, None where one of them, or its schema, must be changed; and the schemas that were
+    converted to find out, by the `id` of the original."""
+    fits = pattern.fullmatch
     names: set[str] = set()
-    for tool in request.tools:
+    converted_schemas: dict[int, ConvertedSchema] = {}
+    for tool in tools:
         if type(tool) is not Tool:
             continue
         name, schema, origin = tool.name, tool.parameters, tool.origin
         if tool.kind != "function" or tool.namespace or name in names or len(name) > limit:
-            return None
+            return None, converted_schemas
         if not (name.isidentifier() and name.isascii()) and not fits(name):
-            return None
+            return None, converted_schemas
         names.add(name)
         is_foreign = origin is None or origin.protocol != target
-        if is_foreign and tool.strict and constraints.convert_strict_schema is not None:
-            return None
+        if is_foreign and tool.strict and has_strict_form:
+            return None, converted_schemas
         if convert is not None and schema is not None and is_foreign:
-            converted = converted_schemas[id(schema)] = convert(schema, request.model)
+            converted = converted_schemas[id(schema)] = convert(schema, model)
             if converted.schema is not schema:
-                return None
-    return names
+                return None, converted_schemas
+    return frozenset(names), converted_schemas
 
 
 def drop_duplicate_tools(request: Request, ledger: Ledger) -> Request:
