@@ -27,7 +27,7 @@ from pathlib import Path
 
 from forked_commands import CommandProcess, Output, run_command, trust_file
 from toolwire import __version__
-from toolwire.core.terminal_text import remove_colours, text_width
+from toolwire.terminal.text import remove_colours, text_width
 from waits import PATIENCE
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,8 +12,8 @@ import pytest
 from cli.terminal_golden import check_fits, check_golden, run_in_pipe, run_on_terminal
 from toolwire.cli.gateway.demo import format_body, play_all, summarise_losses
 from toolwire.cli.gateway.demo.conversation import WEATHER, PlayedConversation, planted_fields
-from toolwire.core.terminal_text import remove_colours
 from toolwire.gateway.settings.providers import DEMO_PROTOCOLS
+from toolwire.terminal.text import remove_colours
 
 
 @pytest.fixture(scope="module")

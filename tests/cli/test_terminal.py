@@ -10,7 +10,7 @@ import pytest
 
 from cli.terminal_golden import check_fits, check_golden, normalise_output, run_in_pipe, run_on_terminal
 from toolwire import translate
-from toolwire.cli.terminal import format_table
+from toolwire.terminal import format_table
 
 
 def test_a_line_that_does_not_fit_is_found() -> None:

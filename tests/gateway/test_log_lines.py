@@ -15,9 +15,9 @@ from cli.terminal_golden import compare_with_golden, start_on_terminal
 from gateway.test_telemetry import exchange
 from toolwire.core.ir import Usage
 from toolwire.core.losses import LOSS_CODES
-from toolwire.core.terminal_text import remove_colours, text_width
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.text_lines import UNLIMITED, event_line, exchange_line
+from toolwire.terminal.text import remove_colours, text_width
 
 LONG_TOOL = ("mcp__a_very_long_server_name__and_its_tool", "mcp__a_very_long_c119ea564112")
 REFUSED_KEY = (

@@ -12,7 +12,7 @@ import pytest
 
 from install.clean_runs import EXTRA_PACKAGES, ForkedRuns, forked_runs
 from toolwire.cli import COMMANDS
-from toolwire.core.packages import EXTRAS, describe_import_error
+from toolwire.terminal.packages import EXTRAS, describe_import_error
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -16,7 +16,9 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import NamedTuple
 
-from toolwire.core.packages import describe_import_error
+from toolwire import terminal
+from toolwire.terminal import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+from toolwire.terminal.packages import describe_import_error
 
 
 class Command(NamedTuple):
@@ -69,18 +71,9 @@ COMMANDS = {
 }
 """A name of two words is a subcommand: the help of its command shows it."""
 
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 COLOUR_CHOICES = ("auto", "always", "never")
 GC_THRESHOLDS = (50_000, 20, 100)
 """Modules make many objects that stay, requests many that die at once, so the garbage collector runs seldom."""
-
-
-class CommandError(Exception):
-    """Bad input or bad usage, with a hint and an exit code. The problem is empty if it was printed already."""
-
-    def __init__(self, problem: str, hint: str = "", code: int = EXIT_BAD_INPUT) -> None:
-        self.hint, self.code = hint, code
-        super().__init__(problem)
 
 
 def subcommands(command: str) -> list[str]:
@@ -149,7 +142,7 @@ def _discard_unwritable_output() -> None:
 
 
 def _run_command(words: Sequence[str]) -> int:
-    from toolwire.cli import terminal, usage
+    from toolwire.cli import usage
 
     try:
         with report_missing_packages(words):

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from toolwire import __version__
-from toolwire.cli import COMMANDS, terminal, usage
+from toolwire import __version__, terminal
+from toolwire.cli import COMMANDS, usage
 
 ABOUT = "Any agent, any model: tool calling between OpenAI, Anthropic and Gemini."
 FIRST_STEPS = (

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolwire.cli import terminal
-from toolwire.core.terminal_text import escape_controls
+from toolwire import terminal
 from toolwire.gateway.configuration.load import ConfigFile, JudgeFile, open_config_file, parse_toml, read_opened_config
 from toolwire.gateway.settings import store
 from toolwire.gateway.settings.problems import ConfigError
@@ -24,6 +23,7 @@ from toolwire.gateway.settings.trust import (
     is_trusted,
     remember_trust,
 )
+from toolwire.terminal.text import escape_controls
 
 YES = ("y", "yes")
 

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from toolwire.cli import COMMANDS, CommandError, load_command_module, subcommands, terminal
+from toolwire import terminal
+from toolwire.cli import COMMANDS, load_command_module, subcommands
 from toolwire.core.codec import Codec
-from toolwire.core.terminal_text import pad_text, text_width, wrap_text
+from toolwire.terminal import CommandError
+from toolwire.terminal.text import pad_text, text_width, wrap_text
 
 PASSTHROUGH_COMMANDS = ("run",)
 """Commands that pass on the arguments after `--`."""

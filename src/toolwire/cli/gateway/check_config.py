@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from toolwire.cli import EXIT_BAD_INPUT, CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.trust import name_file, open_file
 from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
 from toolwire.gateway.features.limits.settings import describe_amounts
@@ -17,6 +17,7 @@ from toolwire.gateway.settings import store
 from toolwire.gateway.settings.config import Config, Limit, McpServer, ModelRule
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
+from toolwire.terminal import EXIT_BAD_INPUT, CommandError
 
 CONFIG_HELP = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
 Row = tuple[str, ...]

@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import print_problems
-from toolwire.core.packages import install_hint
 from toolwire.gateway.configuration.load import find_problems
 from toolwire.gateway.settings.importers import (
     IMPORTERS,
@@ -22,6 +21,8 @@ from toolwire.gateway.settings.importers import (
     parse_json,
 )
 from toolwire.gateway.settings.importers.draft import Note
+from toolwire.terminal import CommandError
+from toolwire.terminal.packages import install_hint
 
 HEADINGS = {
     "to do": ("added", "To do:"),

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import asdict
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, print_problems
 from toolwire.cli.trust import open_file
-from toolwire.core.terminal_text import wrap_text
 from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits
@@ -47,6 +46,8 @@ from toolwire.gateway.settings.trust import hash_text, is_trusted, remember_trus
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
 from toolwire.policy.rules import is_glob
+from toolwire.terminal import CommandError
+from toolwire.terminal.text import wrap_text
 
 EXIT_CANNOT_WRITE = 1
 EXIT_STORE_DOWN = 1

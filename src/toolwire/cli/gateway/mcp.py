@@ -8,11 +8,11 @@ import sys
 
 from msgspec.structs import replace
 
-from toolwire.cli import terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, describe_audience, load_or_report, print_problems
-from toolwire.core.terminal_text import shorten_text
 from toolwire.gateway.features.mcp.servers import McpServers, ServerStatus
 from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.terminal.text import shorten_text
 
 EXIT_DOWN = 1
 MAX_NAME_WIDTH = 40

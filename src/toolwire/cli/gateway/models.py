@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.cli import EXIT_FAILED, CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
@@ -23,6 +23,7 @@ from toolwire.gateway.models.merge import find_listed, merge_models
 from toolwire.gateway.models.prices import DECIMALS_OF_UNIT, PriceFinder, find_prices
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.router import Router, Target, is_pattern, matches_pattern
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 UNKNOWN = "–"
 FACT_TITLES = {

@@ -11,7 +11,8 @@ from difflib import SequenceMatcher
 import msgspec
 from msgspec import Struct
 
-from toolwire.cli import CommandError, terminal, usage
+from toolwire import terminal
+from toolwire.cli import usage
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.translation.translate import node_as_json
 from toolwire.core.codec import Codec
@@ -37,6 +38,7 @@ from toolwire.gateway.telemetry.agents import load_agents, recognise_agent
 from toolwire.policy.apply_rules import apply_rules
 from toolwire.policy.rules import Policy, Rule, RuleSubject, matches_tool, tool_name
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
 
 UNKNOWN_VALUE = "–"
 NO_SUCH_TOOL = "(matches no tool of this request)"

@@ -7,8 +7,10 @@ import os
 import sys
 from pathlib import Path
 
+from toolwire import terminal
 from toolwire.agents import Agent, find_program, load_agents
-from toolwire.cli import CommandError, terminal, usage
+from toolwire.cli import usage
+from toolwire.terminal import CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,11 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from toolwire import __version__
+from toolwire import __version__, terminal
 from toolwire.agents import find_program, load_agents
-from toolwire.cli import CommandError, terminal
 from toolwire.core.json_values import encode
-from toolwire.core.terminal_text import shorten_text
 from toolwire.gateway.configuration.load import config_file_places, open_config_file
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
@@ -27,6 +25,8 @@ from toolwire.gateway.settings.client_keys import (
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.providers import KnownServer, known_servers
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
+from toolwire.terminal.text import shorten_text
 
 ANY_KEY, PLACEHOLDER_KEY = "any", "YOUR-KEY"
 DEFAULT_AGENT = "claude"

@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
@@ -26,6 +26,7 @@ from toolwire.gateway.settings.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import owner_of
 from toolwire.gateway.store.store import Entry, Store, StoreDown, StoreStats, SweepResult
+from toolwire.terminal import CommandError
 
 EXIT_DOWN = 1
 PROGRESS_STEP = 100

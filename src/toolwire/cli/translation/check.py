@@ -7,7 +7,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from toolwire.cli import CommandError, terminal, usage
+from toolwire import terminal
+from toolwire.cli import usage
 from toolwire.core.codec import Codec
 from toolwire.core.ir import AnyTool, Opaque, Request, Text, Tool, Turn, replace_fields
 from toolwire.core.json_values import Json, Malformed, Object, decode, encode
@@ -16,6 +17,7 @@ from toolwire.gateway.settings.providers import known_servers
 from toolwire.gateway.settings.router import codec_with_quirks
 from toolwire.policy.rules import tool_name
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
 from toolwire_conformance.peers import find_violations

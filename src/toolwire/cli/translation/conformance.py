@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from toolwire import __version__
-from toolwire.cli import CommandError, terminal
-from toolwire.core.terminal_text import shorten_text
+from toolwire import __version__, terminal
+from toolwire.terminal import CommandError
+from toolwire.terminal.text import shorten_text
 from toolwire_conformance import player, reports
 from toolwire_conformance.case import Case, load_all_cases
 from toolwire_conformance.peers import PEERS

@@ -11,13 +11,15 @@ from typing import Any
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal, usage
+from toolwire import terminal
+from toolwire.cli import usage
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Call, ProviderTool, Request, Result, Role, Text, Tool, Turn
 from toolwire.core.json_values import Json, decode, encode, encode_text
 from toolwire.core.losses import Ledger
-from toolwire.core.terminal_text import chop_text, pad_text, shorten_text
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
+from toolwire.terminal.text import chop_text, pad_text, shorten_text
 
 PIECES = ("declaration", "hosted", "call", "result", "final")
 MIN_COLUMN_WIDTH = 34

@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.core.json_values import Json
 from toolwire.gateway.settings.policies import AgentTool, Catalogue, CatalogueTool, Parameter, load_catalogue
 from toolwire.gateway.settings.problems import nearest_name
+from toolwire.terminal import CommandError
 
 NO_NAME = "–"
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal, usage
+from toolwire import terminal
+from toolwire.cli import usage
 from toolwire.core.codec import Codec
 from toolwire.core.ir import PROVENANCE_FIELDS, Opaque
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.core.losses import Loss
 from toolwire.protocols import CODECS
+from toolwire.terminal import CommandError
 from toolwire.tool_formats.families import AUTO, FORMAT_NAMES
 from toolwire.tool_formats.prompt_table import PROMPTS
 from toolwire.translation.exchange import Exchange, Translation

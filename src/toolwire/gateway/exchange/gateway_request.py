@@ -18,7 +18,6 @@ from toolwire.core.codec import NO_FACTS, Codec, EndpointMatch, ModelFacts, Pass
 from toolwire.core.envelopes import EnvelopeKeys
 from toolwire.core.ir import EMPTY_MAPPING, Failure
 from toolwire.core.losses import Ledger
-from toolwire.core.method_cache import cache_method
 from toolwire.gateway.exchange.caller import Caller
 from toolwire.gateway.exchange.client_body import NO_BODY, ClientBody, read_client_body
 from toolwire.gateway.exchange.hooks import (
@@ -29,6 +28,7 @@ from toolwire.gateway.exchange.hooks import (
     Limiter,
     SignatureStore,
 )
+from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.http.admission import Admission, Ticket

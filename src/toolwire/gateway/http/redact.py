@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolwire.core.terminal_text import escape_controls
+from toolwire.terminal.text import escape_controls
 
 MAX_BODY = 65536
 """Characters of a body that are logged."""

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-from toolwire.core.terminal_text import escape_controls
+from toolwire.terminal.text import escape_controls
 
 KeyPath = tuple[str | int, ...]
 MAX_SUGGESTIONS = 100

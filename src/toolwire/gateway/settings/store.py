@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.settings.config import CounterSettings, ServerSettings, StoreSettings
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
+from toolwire.terminal.packages import describe_missing_package, is_installed
 
 NO_STORE = "none"
 SQLITE_PREFIX = "sqlite://"

@@ -22,7 +22,6 @@ from toolwire.core.codec import Codec
 from toolwire.core.events import fold
 from toolwire.core.json_values import Json, Malformed, decode, expect_object
 from toolwire.core.losses import LossSummary, summarise_losses
-from toolwire.core.terminal_text import add_colour
 from toolwire.gateway.http.redact import (
     MAX_NAME,
     SecretFilter,
@@ -45,6 +44,7 @@ from toolwire.gateway.telemetry.text_lines import (
     write_pairs,
 )
 from toolwire.protocols import CODECS
+from toolwire.terminal.text import add_colour
 
 
 def log_path(record: ExchangeRecord) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from toolwire.core.ir import Usage
-from toolwire.core.packages import describe_missing_package
 from toolwire.gateway.http.stderr import STDERR
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
+from toolwire.terminal.packages import describe_missing_package
 
 if TYPE_CHECKING:
     from toolwire.gateway.settings.config import ConsoleSettings, ServerSettings

@@ -15,11 +15,11 @@ from typing import TypeAlias
 from toolwire.core.ir import Usage
 from toolwire.core.json_values import encode_text
 from toolwire.core.losses import LOSS_CODES
-from toolwire.core.terminal_text import add_colour, shorten_text, text_width
 from toolwire.gateway.http.redact import printable_text, redact_start, safe_name
 from toolwire.gateway.models.amounts import format_dollars
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.terminal.text import add_colour, shorten_text, text_width
 
 UNLIMITED = 1_000_000
 """The width where the log is not on a terminal: nothing is shortened."""

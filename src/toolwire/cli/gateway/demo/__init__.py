@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from toolwire.cli import EXIT_FAILED, terminal, usage
+from toolwire import terminal
+from toolwire.cli import usage
 from toolwire.cli.gateway.demo.conversation import (
     PROMPT,
     PlayedConversation,
@@ -20,9 +21,10 @@ from toolwire.cli.gateway.demo.conversation import (
 )
 from toolwire.core.json_values import Json
 from toolwire.core.losses import LOSS_CODES
-from toolwire.core.terminal_text import pad_text, shorten_text, text_width, wrap_text
 from toolwire.gateway.settings.providers import DEMO_PROTOCOLS
 from toolwire.protocols import find_codec
+from toolwire.terminal import EXIT_FAILED
+from toolwire.terminal.text import pad_text, shorten_text, text_width, wrap_text
 
 DEFAULT_PAIR = ("anthropic", "openai-chat")
 MIN_SIDE_WIDTH = 46

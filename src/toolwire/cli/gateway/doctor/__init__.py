@@ -12,9 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire import __version__
+from toolwire import __version__, terminal
 from toolwire.agents import load_agents
-from toolwire.cli import EXIT_FAILED, CommandError, terminal
 from toolwire.cli.gateway.check_config import add_config_argument
 from toolwire.cli.gateway.doctor.finding import Check, Finding, Limits, run_checks
 from toolwire.cli.gateway.doctor.installation import (
@@ -30,6 +29,7 @@ from toolwire.gateway.configuration.load import config_file_places, read_opened_
 from toolwire.gateway.http.redact import SecretFilter
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 DEFAULT_SECONDS = 30.0
 MAX_SECONDS = 3600.0

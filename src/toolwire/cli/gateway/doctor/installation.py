@@ -16,10 +16,10 @@ from pathlib import Path
 from toolwire import __version__
 from toolwire.agents import Agent, FoundProgram, find_program, load_agents, search_path
 from toolwire.cli.gateway.doctor.finding import Finding, State
-from toolwire.core.packages import describe_missing_package, is_installed
-from toolwire.core.terminal_text import shorten_text
 from toolwire.gateway.http.redact import printable_text, redact
 from toolwire.gateway.telemetry.telemetry import is_tracing_requested
+from toolwire.terminal.packages import describe_missing_package, is_installed
+from toolwire.terminal.text import shorten_text
 
 MAX_OUTPUT = 64 * 1024
 """Bytes that are read of what an agent prints as its version."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.gateway.store import EXIT_DOWN
 from toolwire.gateway.features.costs.ledger import (
@@ -31,6 +31,7 @@ from toolwire.gateway.models.amounts import format_dollars, from_units, write_am
 from toolwire.gateway.settings.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Store, StoreDown
+from toolwire.terminal import CommandError
 
 DEFAULT_SINCE = "30d"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

@@ -13,7 +13,7 @@ from decimal import Decimal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolwire.cli import CommandError, terminal
+from toolwire import terminal
 from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.core.ir import EMPTY_MAPPING
@@ -29,6 +29,7 @@ from toolwire.gateway.settings.config import Config, Limit
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
+from toolwire.terminal import CommandError
 
 
 class LimitUse(Struct, frozen=True):

@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from urllib.parse import unquote_plus, urlsplit
 
 from toolwire.core.ir import Failure
-from toolwire.core.method_cache import cache_method
 from toolwire.gateway.exchange.caller import CREDENTIAL_QUERIES, Caller
+from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.http.redact import MIN_SECRET_LENGTH
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import (

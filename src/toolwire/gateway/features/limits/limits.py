@@ -18,11 +18,11 @@ from msgspec import Raw, Struct
 from toolwire.core.codec import Codec, RateLimit
 from toolwire.core.ids import hex_digest
 from toolwire.core.ir import Failure, Usage
-from toolwire.core.method_cache import cache_method
 from toolwire.core.rate_limits import write_timestamp
 from toolwire.core.tokens import estimate_request_tokens, is_possible
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.hooks import ReadUsed, Refusal
+from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.exchange.request_body import USUAL_KEYS, letters_of, list_members
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
 from toolwire.gateway.features.limits.reservations import Reservations

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict, replace
 
-from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.settings.client_keys import ClientNames, check_globs
 from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, Limit, LimitAmounts
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
@@ -19,6 +18,7 @@ from toolwire.gateway.settings.store import (
     read_url,
     store_url,
 )
+from toolwire.terminal.packages import describe_missing_package, is_installed
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 SELECTORS = ("key", "team", "provider", "model", "agent")

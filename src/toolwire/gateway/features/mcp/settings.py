@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from toolwire.core.packages import describe_missing_package, is_installed
 from toolwire.gateway.http.redact import redact
 from toolwire.gateway.settings.address import check_base_url
 from toolwire.gateway.settings.client_keys import NO_CLIENTS, ClientNames, check_globs
 from toolwire.gateway.settings.config import MAX_SECONDS, McpServer, Positive, Secret
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable
 from toolwire.protocols import CODECS
+from toolwire.terminal.packages import describe_missing_package, is_installed
 
 PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 SERVER_NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_-]{0,30}(?<!_)")

@@ -1,4 +1,4 @@
-"""Input files and terminal output: tables, JSON, and colour if the terminal wants it."""
+"""What commands read and print: input files, tables, JSON and errors, with colour if the terminal wants it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, TextIO
 
 import msgspec
 
-from toolwire.cli import CommandError
 from toolwire.core.json_values import encode
-from toolwire.core.terminal_text import WORD_JOINT, add_colour, escape_controls, pad_text, text_width, wrap_text
+from toolwire.terminal.text import WORD_JOINT, add_colour, escape_controls, pad_text, text_width, wrap_text
 
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 CHUNK_SIZE = 65536
 WIDTH_IN_PIPE = 120
 WIDTH_UNKNOWN = 80
@@ -29,6 +29,14 @@ MAX_UNBROKEN_WIDTH = 32
 JSON_TOKEN = re.compile(
     r'(?P<key>"(?:[^"\\]|\\.)*"(?=:))|(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>-?\d[\d.eE+-]*)|(?P<word>[a-z]+)'
 )
+
+
+class CommandError(Exception):
+    """Bad input or bad usage, with a hint and an exit code. The problem is empty if it was printed already."""
+
+    def __init__(self, problem: str, hint: str = "", code: int = EXIT_BAD_INPUT) -> None:
+        self.hint, self.code = hint, code
+        super().__init__(problem)
 
 
 def read_input(name: str | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire.core.terminal_text import add_colour, pad_text, remove_colours, shorten_text, text_width, wrap_text
+from toolwire.terminal.text import add_colour, pad_text, remove_colours, shorten_text, text_width, wrap_text
 
 
 @pytest.mark.parametrize(
