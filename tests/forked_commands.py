@@ -30,7 +30,7 @@ from waits import PATIENCE
 
 TOOLWIRE = (sys.executable, "-m", "toolwire.cli")
 _FORKS: Any = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([f"toolwire.cli.{command.module}" for command in COMMANDS.values()])
+_FORKS.set_forkserver_preload([f"toolwire.{command.module}" for command in COMMANDS.values()])
 
 
 class CommandProcess:

@@ -5,6 +5,7 @@ A command's module is imported only when that command runs, so that `--help` is 
 
 from __future__ import annotations
 
+import argparse
 import errno
 import gc
 import os
@@ -22,52 +23,65 @@ from toolwire.terminal.packages import describe_import_error
 
 
 class Command(NamedTuple):
-    """One row of the table of commands. A package of commands is a folder of this one."""
+    """One row of the table of commands."""
 
     module: str
+    """In `toolwire`. A command of one feature of the gateway lies in that feature's folder."""
     summary: str
+    reads: str = ""
+    """The configuration that the command gets, one of `toolwire.cli.config.LOADERS`; others need none, or decide
+    themselves when to load it."""
 
     @property
     def package(self) -> str:
-        """The folder that the module is in, or below; "" for a module that is not in one."""
-        return self.module.partition(".")[0] if "." in self.module else ""
+        """The package of its group in the help; "" for commands about the command line itself."""
+        return next((name for name in ("gateway", "translation") if name in self.module.split(".")), "")
 
 
 COMMANDS = {
-    "serve": Command("gateway.serve", "Run the gateway"),
+    "serve": Command("cli.gateway.serve", "Run the gateway"),
     "run": Command(
-        "gateway.run",
+        "cli.gateway.run",
         "Run a coding agent, such as Codex or Claude Code, on any model; starts a gateway if none is running",
     ),
     "demo": Command(
-        "gateway.demo", "Show one conversation in every pair of protocols, or one tool call in each; needs no key"
+        "cli.gateway.demo", "Show one conversation in every pair of protocols, or one tool call in each; needs no key"
     ),
     "demo matrix": Command(
-        "translation.matrix", "Show the same tool declaration, call and result in every protocol, side by side"
+        "cli.translation.matrix", "Show the same tool declaration, call and result in every protocol, side by side"
     ),
     "translate": Command(
-        "translation.translate", "Translate a request, a response, a stream or an error from one protocol to another"
+        "cli.translation.translate",
+        "Translate a request, a response, a stream or an error from one protocol to another",
     ),
-    "check": Command("translation.check", "Show what each provider would do with the tools in a file"),
-    "tools": Command("translation.tools", "List the tools of known coding agents, and what each agent calls them"),
-    "doctor": Command("gateway.doctor", "Check configuration, providers, store, MCP servers, port and agents"),
-    "doctor config": Command("gateway.check_config", "Check the gateway's configuration alone, and show what it means"),
-    "import": Command("gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
-    "keys": Command("gateway.keys", "Make, list, limit, disable and replace the keys of the gateway's clients"),
-    "models": Command("gateway.models", "List the models of the configured providers, or say what is known about one"),
+    "check": Command("cli.translation.check", "Show what each provider would do with the tools in a file"),
+    "tools": Command("cli.translation.tools", "List the tools of known coding agents, and what each agent calls them"),
+    "doctor": Command("cli.gateway.doctor", "Check configuration, providers, store, MCP servers, port and agents"),
+    "doctor config": Command(
+        "cli.gateway.doctor.config", "Check the gateway's configuration alone, and show what it means"
+    ),
+    "import": Command("cli.gateway.import_config", "Convert the configuration of LiteLLM or claude-code-router"),
+    "keys": Command("cli.gateway.keys", "Make, list, limit, disable and replace the keys of the gateway's clients"),
+    "models": Command(
+        "cli.gateway.models", "List the models of the configured providers, or say what is known about one", "config"
+    ),
     "costs": Command(
-        "gateway.usage.costs", "Show what was spent, by model, key, team and more, and what is used of the limits"
+        "cli.gateway.usage.costs",
+        "Show what was spent, by model, key, team and more, and what is used of the limits",
+        "config",
     ),
-    "costs limits": Command("gateway.usage.limits", "Show what is used of the configured limits"),
-    "policy": Command("gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
-    "store": Command("gateway.store", "Count, clean up or export what the gateway stores"),
-    "mcp": Command("gateway.mcp", "Connect to the configured MCP servers, and list their tools"),
+    "costs limits": Command(
+        "cli.gateway.usage.limits", "Show what is used of the configured limits", "config and stored limits"
+    ),
+    "policy": Command("cli.gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
+    "store": Command("cli.gateway.store", "Count, clean up or export what the gateway stores", "config"),
+    "mcp": Command("cli.gateway.mcp", "Connect to the configured MCP servers, and list their tools", "config"),
     "conformance": Command(
-        "translation.conformance", "Test how a gateway handles tool calls, with cases taken from bug reports"
+        "cli.translation.conformance", "Test how a gateway handles tool calls, with cases taken from bug reports"
     ),
-    "completion": Command("completion", "Print the script that completes commands in bash, zsh or fish"),
-    "help": Command("help", "List the commands, or explain one"),
-    "version": Command("version", "Print the version"),
+    "completion": Command("cli.completion", "Print the script that completes commands in bash, zsh or fish"),
+    "help": Command("cli.help", "List the commands, or explain one"),
+    "version": Command("cli.version", "Print the version"),
 }
 """A name of two words is a subcommand: the help of its command shows it."""
 
@@ -81,7 +95,17 @@ def subcommands(command: str) -> list[str]:
 
 
 def load_command_module(command: str) -> ModuleType:
-    return import_module(f"toolwire.cli.{COMMANDS[command].module}")
+    return import_module(f"toolwire.{COMMANDS[command].module}")
+
+
+def run_command(command: str, args: argparse.Namespace) -> int:
+    """Run a command with its parsed arguments; gives the exit code."""
+    run, reads = load_command_module(command).run, COMMANDS[command].reads
+    if not reads:
+        return int(run(args))
+    from toolwire.cli.config import LOADERS
+
+    return int(run(args, LOADERS[reads](args.config)))
 
 
 @contextmanager
@@ -107,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # for consoles that are not Unicode
     try:
         with _colour_option(words):
-            code = _run_command(words)
+            code = _parse_and_run(words)
             sys.stdout.flush()
             return code
     except BrokenPipeError:
@@ -141,18 +165,16 @@ def _discard_unwritable_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _run_command(words: Sequence[str]) -> int:
+def _parse_and_run(words: Sequence[str]) -> int:
     from toolwire.cli import usage
 
     try:
         with report_missing_packages(words):
             command, args = usage.parse_command(words)
-            return int(load_command_module(command).run(args))
+            return run_command(command, args)
     except CommandError as error:
         sys.stdout.flush()
-        for label, colour, text in (("error:", "lost", str(error)), ("hint:", "added", error.hint)):
-            shown = terminal.escape_lines(text)  # it may quote a file or a peer
-            sys.stderr.write(f"{terminal.paint_text(label, colour, sys.stderr)} {shown}\n" if text else "")
+        terminal.print_problem("error", str(error), error.hint)
         return error.code
 
 

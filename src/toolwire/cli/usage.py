@@ -32,6 +32,7 @@ OLD_COMMANDS = (
 """Commands that are part of another one now, or such a command with an option, and what to write instead."""
 PROTOCOL_WORDS = {"claude": "anthropic", "messages": "anthropic", "google": "gemini", "vertex": "gemini"}
 """Words for protocols that are not part of their names."""
+CONFIG_HELP = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
 GLOBAL_OPTIONS = {"-h": "--help", "--help": "--help", "-V": "--version", "--version": "--version"}
 REWORDINGS = (
     (re.compile(r"the following arguments are required: (.*)"), r"missing: \1"),
@@ -54,6 +55,8 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(f"toolwire {command}", description=f"{COMMANDS[command].summary}.", allow_abbrev=False)
         self.subcommands = [(f"  {name}", COMMANDS[f"{command} {name}"].summary) for name in subcommands(command)]
         load_command_module(command).add_arguments(self)
+        if COMMANDS[command].reads:
+            add_config_argument(self)
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
@@ -124,6 +127,11 @@ class CommandParser(argparse.ArgumentParser):
             lines += help_lines(self.subcommands, label_width, width)
         lines += ["", *self.epilog.splitlines()] if self.epilog else []
         return "\n".join(lines) + "\n"
+
+
+def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    """For commands that use the file of the working folder only if it is trusted."""
+    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP.replace("toml,", "toml if you trust it,"))
 
 
 def argument_label(action: argparse.Action) -> str:

@@ -108,6 +108,14 @@ def print_note(line: str) -> None:
     sys.stderr.flush()
 
 
+def print_problem(severity: str, text: str, hint: str) -> None:
+    """An error or a warning, and what to do, on standard error. They may quote a file or a peer."""
+    colour = "lost" if severity == "error" else "changed"
+    for label, painted, shown in ((severity, colour, text), ("hint", "added", hint)):
+        if shown:
+            sys.stderr.write(f"{paint_text(f'{label}:', painted, sys.stderr)} {escape_lines(shown)}\n")
+
+
 def command_line(command: str) -> str:
     """A command to copy, which begins with `toolwire`, as it works in any folder: after `make serve` that program is
     not on PATH, or another one is."""

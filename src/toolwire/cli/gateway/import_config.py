@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import print_problems
+from toolwire.cli.config import print_problems
 from toolwire.gateway.configuration.load import find_problems
 from toolwire.gateway.settings.importers import (
     IMPORTERS,

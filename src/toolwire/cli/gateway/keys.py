@@ -18,8 +18,9 @@ import msgspec
 from msgspec.structs import asdict
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, print_problems
+from toolwire.cli.config import print_problems
 from toolwire.cli.trust import open_file
+from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.key_file import FileKey, KeyFile, add_key, read_key_file
 from toolwire.gateway.configuration.load import read_opened_config
 from toolwire.gateway.features.keys import key_edits

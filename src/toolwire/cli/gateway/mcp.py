@@ -9,12 +9,12 @@ import sys
 from msgspec.structs import replace
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, describe_audience, load_or_report, print_problems
 from toolwire.gateway.features.mcp.servers import McpServers, ServerStatus
 from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.settings.problems import report_problems
+from toolwire.terminal import EXIT_FAILED
 from toolwire.terminal.text import shorten_text
 
-EXIT_DOWN = 1
 MAX_NAME_WIDTH = 40
 """Shown characters of the name that the server gives a tool."""
 MIN_DESCRIPTION_WIDTH = 20
@@ -23,19 +23,18 @@ STATE_COLOURS = {"up": "ok", "down": "lost"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list",), help="connect to every server and list its tools")
-    add_config_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def run(args: argparse.Namespace) -> int:
-    config = load_or_report(args.config)
-    print_problems(config.warnings, str(config.file or ""))
+def run(args: argparse.Namespace, config: Config) -> int:
+    for line in report_problems(config.warnings, str(config.file or "")):
+        terminal.print_problem(line.severity, str(line), line.hint)
     statuses = asyncio.run(connect_servers(config))
     if args.json:
         sys.stdout.write(terminal.format_json({"servers": [server_document(status) for status in statuses]}))
     else:
         print_servers(statuses)
-    return EXIT_DOWN if any(status.state != "up" for status in statuses) else 0
+    return EXIT_FAILED if any(status.state != "up" for status in statuses) else 0
 
 
 async def connect_servers(config: Config) -> tuple[ServerStatus, ...]:
@@ -81,6 +80,15 @@ def tool_rows(status: ServerStatus) -> list[tuple[str, ...]]:
 
 def first_line(text: str, width: int) -> str:
     return shorten_text(text.strip().partition("\n")[0], width)
+
+
+def describe_audience(server: McpServer) -> str:
+    """Which models and clients get the server's tools."""
+    if not server.has_audience:
+        return "no model"
+    shown = [", ".join(server.models) or "all models"]
+    limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents", "clients")}
+    return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])
 
 
 def down_hint(server: McpServer) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.core.codec import ModelInfo
 from toolwire.core.ir import Failure
 from toolwire.gateway.http.client import UpstreamClient
@@ -56,19 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="PATTERN", help="list the models with this text, or of this pattern (`gpt-*`)")
     parser.epilog = "`toolwire models show NAME` says what is known about one model, and from where."
-    add_config_argument(parser)
     add("--offline", action="store_true", help="ask no provider: only the configuration and the catalogue")
     add("--json", action="store_true", help="print one JSON document")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, config: Config) -> int:
     is_show = args.words[:1] == ["show"]
     if args.words == ["show"]:
         raise CommandError("which model?", "name it: `toolwire models show NAME`; `toolwire models` lists them all")
     if len(args.words) > (2 if is_show else 1):
         hint = "`toolwire models PATTERN` lists models, `toolwire models show NAME` explains one"
         raise CommandError(f"too many words: {' '.join(args.words)}", hint)
-    config = load_or_report(args.config)
     if is_show:
         return show_model(config, args.words[1], args)
     return list_models(config, args.words[0] if args.words else "", args)

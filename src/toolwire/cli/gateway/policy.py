@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from toolwire import terminal
 from toolwire.cli import usage
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
+from toolwire.cli.config import load_or_report
 from toolwire.cli.translation.translate import node_as_json
 from toolwire.core.codec import Codec
 from toolwire.core.ir import (
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--agent", default="", metavar="A", help="the agent that sends it, by its name or its user agent")
     add("--provider", default="", metavar="X", help="the provider (default: the configured one for the model)")
     add("--preset", action="append", default=[], metavar="NAME", help="also apply this preset, after the file's rules")
-    add_config_argument(parser)
+    usage.add_config_argument(parser)
     add("--json", action="store_true", help="print one JSON document")
 
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         return print_agents()
     agent = find_agent(args)
     from toolwire.agents.session import AgentSession, RunOptions, SessionError
-    from toolwire.cli.gateway.check_config import refuse_config
+    from toolwire.cli.config import refuse_config
     from toolwire.cli.trust import may_use_program, open_file
     from toolwire.gateway.settings.problems import ConfigError
 

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from toolwire.cli.gateway.check_config import refuse_config
+    from toolwire.cli.config import refuse_config
     from toolwire.cli.trust import name_file, open_file
     from toolwire.gateway import serve
     from toolwire.gateway.settings.problems import ConfigError

@@ -16,7 +16,6 @@ from typing import BinaryIO, TypeVar, cast
 import msgspec
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.features.keys.key_tables import open_key_records
@@ -43,16 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = "count the entries, remove expired and surplus ones, or export all of them"
     add("action", choices=ACTIONS, help=actions)
     add("file", nargs="?", metavar="FILE", help="file to export to (default: standard output)")
-    add_config_argument(parser)
     add("--json", action="store_true", help="print one JSON document; an export is always JSON lines")
     owner = "export only the entries of this client key: its name, its SHA-256 or its owner id"
     add("--owner", metavar="KEY", help=owner)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, config: Config) -> int:
     if args.action != "export" and (args.file is not None or args.owner is not None):
         raise CommandError(f"`{args.action}` takes neither FILE nor --owner", "use them with `toolwire store export`")
-    config = load_or_report(args.config)
     store = open_store(config.store, os.environ)
     if store is None:
         raise CommandError("nothing is stored: `url` in [store] is `none`", "remove `url` to store entries in a file")

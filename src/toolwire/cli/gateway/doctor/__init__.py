@@ -14,7 +14,6 @@ import msgspec
 
 from toolwire import __version__, terminal
 from toolwire.agents import load_agents
-from toolwire.cli.gateway.check_config import add_config_argument
 from toolwire.cli.gateway.doctor.finding import Check, Finding, Limits, run_checks
 from toolwire.cli.gateway.doctor.installation import (
     check_agent,
@@ -25,6 +24,7 @@ from toolwire.cli.gateway.doctor.installation import (
 from toolwire.cli.gateway.doctor.network import check_any_provider, check_port, check_provider
 from toolwire.cli.gateway.doctor.services import check_counters, check_limits, check_mcp_servers, check_store
 from toolwire.cli.trust import open_file
+from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.load import config_file_places, read_opened_config
 from toolwire.gateway.http.redact import SecretFilter
 from toolwire.gateway.settings.config import Config

@@ -15,8 +15,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
-from toolwire.cli.gateway.store import EXIT_DOWN
 from toolwire.gateway.features.costs.ledger import (
     DIMENSIONS,
     GROUPS,
@@ -28,10 +26,11 @@ from toolwire.gateway.features.costs.ledger import (
 )
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.models.amounts import format_dollars, from_units, write_amount
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import suggest_name
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Store, StoreDown
-from toolwire.terminal import CommandError
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 DEFAULT_SINCE = "30d"
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -49,13 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--until", metavar="TIME", default="", help="up to when, written in the same way (default: now)")
     only = "count only calls with this value, such as `team=app`; can be repeated"
     add("--only", metavar="NAME=VALUE", action="append", default=[], help=only)
-    add_config_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument("--csv", action="store_true", help="print comma-separated values, with a header")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, config: Config) -> int:
     now = time.time()
     query = LedgerQuery(
         by=_read_groups(args.by),
@@ -65,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
     )
     if query.since >= query.until:
         raise CommandError("--since is not before --until", "choose an earlier --since")
-    config = load_or_report(args.config)
     store = open_store(config.store, os.environ)
     if store is None:
         hint = "remove `url` from [store] to have a ledger; the log and the metrics have costs without one"
@@ -73,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     sums = asyncio.run(_read_sums(store, query))
     if isinstance(sums, StoreDown):
         hint = "`toolwire doctor` checks the store and shows which one is configured"
-        raise CommandError(sums.reason, hint, EXIT_DOWN)
+        raise CommandError(sums.reason, hint, EXIT_FAILED)
     sums = _sort_sums(query, fold_months(query, sums))
     write: Callable[[LedgerQuery, Sequence[UsageSum]], None] = print_table
     if args.json:

@@ -11,25 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from toolwire import terminal
-from toolwire.cli.gateway.check_config import add_config_argument, load_or_report
-from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.rate_limits import write_duration
 from toolwire.gateway.features.limits.counters import Counters, CounterUse
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.features.limits.limits import COUNTS_PER_DOLLAR
 from toolwire.gateway.features.limits.open_counters import open_counters
-from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount, limits_of_keys
+from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.models.amounts import format_dollars, write_amount
 from toolwire.gateway.settings.config import Config, Limit
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
-from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import StoreDown
-from toolwire.terminal import CommandError
+from toolwire.terminal import EXIT_FAILED, CommandError
 
 
 class LimitUse(Struct, frozen=True):
@@ -50,14 +46,10 @@ class LimitUse(Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def run(args: argparse.Namespace) -> int:
-    config = load_or_report(args.config)
-    if config.server.store_keys:
-        config = replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
+def run(args: argparse.Namespace, config: Config) -> int:
     unpriced = {limit.name: tuple(find_unpriced_models(config, limit, time.time())) for limit in config.limits}
     uses = list(find_uses(config.limits, read_counters(config), unpriced)) if config.limits else []
     if args.json:
@@ -73,20 +65,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
-    """The limits that are written in keys of the store."""
-    store = open_store(config.store, os.environ)
-    if store is None:
-        return ()
-    try:
-        keys = await read_all_keys(store, config)
-    except StoreUnusable as unusable:
-        raise CommandError(str(unusable), "`toolwire doctor` checks the store", EXIT_DOWN) from None
-    finally:
-        await store.close()
-    return limits_of_keys(keys[len(config.server.keys) :])
-
-
 def _open_shared_counters(config: Config) -> Counters:
     """The counters outside of the gateway's memory."""
     url = find_url(config.counters, os.environ) or store_url(config.store, os.environ)
@@ -100,7 +78,7 @@ def _open_shared_counters(config: Config) -> Counters:
 def read_counters(config: Config) -> list[CounterUse]:
     found = asyncio.run(_list_counters(_open_shared_counters(config)))
     if isinstance(found, StoreDown):
-        raise CommandError(found.reason, "start it, or see [counters] and [store] in the file", EXIT_DOWN)
+        raise CommandError(found.reason, "start it, or see [counters] and [store] in the file", EXIT_FAILED)
     return found
 
 

@@ -6,30 +6,24 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from toolwire import terminal
-from toolwire.cli.trust import name_file, open_file
-from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
+from toolwire.cli.config import load_or_report, print_problems
+from toolwire.cli.gateway.mcp import describe_audience
+from toolwire.cli.trust import name_file
+from toolwire.cli.usage import CONFIG_HELP
 from toolwire.gateway.features.limits.settings import describe_amounts
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.settings import store
 from toolwire.gateway.settings.config import Config, Limit, McpServer, ModelRule
-from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
-from toolwire.terminal import EXIT_BAD_INPUT, CommandError
 
-CONFIG_HELP = "configuration file (default: $TOOLWIRE_CONFIG, ./toolwire.toml, …)"
 Row = tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP)
-
-
-def add_config_argument(parser: argparse.ArgumentParser) -> None:
-    """For commands that use the file of the working folder only if it is trusted."""
-    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP.replace("toml,", "toml if you trust it,"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,29 +56,6 @@ def run(args: argparse.Namespace) -> int:
 def limit_row(limit: Limit, config: Config) -> Row:
     unpriced = find_unpriced_models(config, limit, time.time())
     return f"  {limit.name}", describe_amounts(limit), describe_unpriced(limit, unpriced) if unpriced else ""
-
-
-def load_or_report(file: str | None, judge: JudgeFile | None = None) -> Config:
-    """Load the configuration; prints all its errors and ends the command if there are any."""
-    try:
-        return read_opened_config(open_file(file, judge), os.environ)
-    except ConfigError as error:
-        raise refuse_config(error) from None
-
-
-def refuse_config(error: ConfigError, code: int = EXIT_BAD_INPUT) -> CommandError:
-    """Print all problems of a configuration; the error to raise ends the command without another message."""
-    print_problems(error.problems, error.file)
-    return CommandError("", code=code)
-
-
-def print_problems(problems: Sequence[Problem], file: str) -> None:
-    """Print errors and warnings, each with its line in the file and a hint."""
-    for line in report_problems(problems, file):
-        colour = "lost" if line.severity == "error" else "changed"
-        sys.stderr.write(f"{terminal.paint_text(f'{line.severity}:', colour, sys.stderr)} {line}\n")
-        if line.hint:
-            sys.stderr.write(f"{terminal.paint_text('hint:', 'added', sys.stderr)} {line.hint}\n")
 
 
 # --- the rows -------------------------------------------------------------------------------------------------------
@@ -129,12 +100,3 @@ def key_rows(config: Config) -> Iterator[Row]:
         yield f"  {key.name}", ", ".join(key.models), team, "disabled" if key.disabled else key.expires
     if config.server.store_keys:
         yield "  and those of the store", "see `toolwire keys list`", "", ""
-
-
-def describe_audience(server: McpServer) -> str:
-    """Which models and clients get the server's tools."""
-    if not server.has_audience:
-        return "no model"
-    shown = [", ".join(server.models) or "all models"]
-    limits = {what: getattr(server, what) for what in ("keys", "teams", "protocols", "agents", "clients")}
-    return "; ".join(shown + [f"{what} {', '.join(names)}" for what, names in limits.items() if names])

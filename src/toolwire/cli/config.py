@@ -1,0 +1,67 @@
+"""The configuration of a command: loaded, or all its problems printed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from toolwire import terminal
+from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
+from toolwire.cli.trust import open_file
+from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
+from toolwire.gateway.features.limits.settings import limits_of_keys
+from toolwire.gateway.settings.config import Config, Limit
+from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
+from toolwire.gateway.store import open_store
+from toolwire.terminal import EXIT_BAD_INPUT, CommandError
+
+
+def load_or_report(file: str | None, judge: JudgeFile | None = None) -> Config:
+    """Load the configuration; prints all its errors and ends the command if there are any."""
+    try:
+        return read_opened_config(open_file(file, judge), os.environ)
+    except ConfigError as error:
+        raise refuse_config(error) from None
+
+
+def refuse_config(error: ConfigError, code: int = EXIT_BAD_INPUT) -> CommandError:
+    """Print all problems of a configuration; the error to raise ends the command without another message."""
+    print_problems(error.problems, error.file)
+    return CommandError("", code=code)
+
+
+def print_problems(problems: Sequence[Problem], file: str) -> None:
+    """Print errors and warnings, each with its line in the file and a hint."""
+    for line in report_problems(problems, file):
+        terminal.print_problem(line.severity, str(line), line.hint)
+
+
+def load_with_stored_limits(file: str | None) -> Config:
+    """With the limits of client keys that are in the store."""
+    config = load_or_report(file)
+    if not config.server.store_keys:
+        return config
+    return replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
+
+
+async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
+    store = open_store(config.store, os.environ)
+    if store is None:
+        return ()
+    try:
+        keys = await read_all_keys(store, config)
+    except StoreUnusable as unusable:
+        raise CommandError(str(unusable), "`toolwire doctor` checks the store", EXIT_DOWN) from None
+    finally:
+        await store.close()
+    return limits_of_keys(keys[len(config.server.keys) :])
+
+
+LOADERS: Mapping[str, Callable[[str | None], Config]] = {
+    "config": load_or_report,
+    "config and stored limits": load_with_stored_limits,
+}
+"""By what a command reads, in the table of commands."""
