@@ -66,16 +66,18 @@ COMMANDS = {
         "cli.gateway.models", "List the models of the configured providers, or say what is known about one", "config"
     ),
     "costs": Command(
-        "cli.gateway.usage.costs",
+        "gateway.features.costs.command",
         "Show what was spent, by model, key, team and more, and what is used of the limits",
         "config",
     ),
     "costs limits": Command(
-        "cli.gateway.usage.limits", "Show what is used of the configured limits", "config and stored limits"
+        "gateway.features.limits.command", "Show what is used of the configured limits", "config and stored limits"
     ),
     "policy": Command("cli.gateway.policy", "Show what the policy rules do to a request, and which rule does it"),
     "store": Command("cli.gateway.store", "Count, clean up or export what the gateway stores", "config"),
-    "mcp": Command("cli.gateway.mcp", "Connect to the configured MCP servers, and list their tools", "config"),
+    "mcp": Command(
+        "gateway.features.mcp.command", "Connect to the configured MCP servers, and list their tools", "config"
+    ),
     "conformance": Command(
         "cli.translation.conformance", "Test how a gateway handles tool calls, with cases taken from bug reports"
     ),

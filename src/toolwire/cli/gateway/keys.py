@@ -1,5 +1,5 @@
 """`toolwire keys`: make client keys in the configuration file or in the store, list them, and change those of the
-store."""
+store. It writes the file, which is read as a whole above the features, so it is not in theirs."""
 
 from __future__ import annotations
 

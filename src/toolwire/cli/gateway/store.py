@@ -1,4 +1,5 @@
-"""`toolwire store`: for operators: count what is stored, remove what has expired, or export it as JSON lines."""
+"""`toolwire store`: for operators: count what is stored, remove what has expired, or export it as JSON lines.
+Keys and costs have tables of their own there, so it is above these features."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from toolwire import terminal
 from toolwire.cli.config import load_or_report, print_problems
-from toolwire.cli.gateway.mcp import describe_audience
 from toolwire.cli.trust import name_file
 from toolwire.cli.usage import CONFIG_HELP
 from toolwire.gateway.features.limits.settings import describe_amounts
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
+from toolwire.gateway.features.mcp.command import describe_audience
 from toolwire.gateway.settings import store
 from toolwire.gateway.settings.config import Config, Limit, McpServer, ModelRule
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule

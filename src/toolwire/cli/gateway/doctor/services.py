@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_advice
-from toolwire.cli.gateway.mcp import connect_servers, down_hint
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.features.limits.counters import ForgetfulCounters
 from toolwire.gateway.features.limits.open_counters import open_counters
 from toolwire.gateway.features.limits.settings import is_redis_url
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
+from toolwire.gateway.features.mcp.command import connect_servers, down_hint
 from toolwire.gateway.features.mcp.servers import ServerStatus
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.address import Address, is_loopback
