@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.codec import DeltaWriter, StreamReader, StreamWriter
@@ -36,11 +38,59 @@ if TYPE_CHECKING:
     from toolwire.translation.exchange import Exchange
 
 
+class Mode(Enum):
+    """What becomes of the frames that come.
+
+    ::
+
+        PASSING ── something is repaired ──▶ TRANSLATING      WRITING_BACK
+           └──────────────────┬───────────────────┴─────────────────┘
+                     the end, or a failure
+                              ▼
+                          `is_over`
+
+    ============  ======================================  ======================================  ====================
+    mode          begins where                            the client gets                         of a `TextRun`
+    ============  ======================================  ======================================  ====================
+    PASSING       both speak one protocol, and the        the frames as they came                 the frame itself
+                  answer may be repaired                  (`UnchangedStart`)
+    WRITING_BACK  both speak one protocol                 events with their frames, checked       (there are none)
+    TRANSLATING   they speak two, or policy, memory or    events that the steps have changed,     the text, written by
+                  a repair change the answer              written by the client's writer          `TextRun.write`
+    ============  ======================================  ======================================  ====================
+
+    After the end, or a failure, nothing follows in any mode, except what `second_failure_event` allows.
+    """
+
+    PASSING = "frames pass"
+    WRITING_BACK = "frames are written back"
+    TRANSLATING = "events are translated"
+
+
+PASSING, WRITING_BACK, TRANSLATING = Mode
+
+
+class TextRun(Struct):
+    """Deltas of one part that follow each other. The reader recognises the next one by its bytes, and reads only its
+    text. Any other event ends the run."""
+
+    delta: Delta
+    """The first of them, as it was translated."""
+    provider_index: int = -1
+    """Its part, where answers are repaired: the provider's index, which a repair may have changed."""
+    write: DeltaWriter | None = None
+    """Writes the texts. This and what follows are looked up when the first text comes."""
+    change: Callable[[str], str | None] | None = None
+    """Takes the texts, and may change them."""
+    fold: Callable[[str], None] | None = None
+    """Collects the texts as they came."""
+
+
 class StreamTranslation:
     """Bytes of the provider's stream in, bytes of the client's stream out.
 
-    reader → checker → steps → writer. A stream that breaks its grammar or ends early becomes a failure in the client's
-    own shape, and nothing follows it.
+    reader → checker → steps → writer, in one of the modes of `Mode`. A stream that breaks its grammar or ends early
+    becomes a failure in the client's own shape, and nothing follows it.
     """
 
     def __init__(self, exchange: Exchange, ledger: Ledger, steps: AnswerSteps | None) -> None:
@@ -55,8 +105,8 @@ class StreamTranslation:
         self._repair = exchange.start_repair(ledger)
         self.rounds = exchange.start_rounds()
         """Set where the answer may take several rounds of tool calls."""
-        self._unchanged_start = UnchangedStart() if self._repair is not None and steps is None else None
-        """Set while the frames of an answer that may be repaired are sent as they came."""
+        self._mode = TRANSLATING if steps is not None else WRITING_BACK if self._repair is None else PASSING
+        self._unchanged_start = UnchangedStart() if self._mode is PASSING else None
         self._passed_delta: Delta | None = None
         """The last delta of which the writer does not know."""
         self._fold = Fold() if exchange.uses_memory else None
@@ -75,16 +125,12 @@ class StreamTranslation:
         self.has_content = False
         """Has any content come after the start?"""
         self.ended = False
-        self._repeated_index = -1
-        """The provider's index of the part that the last delta belongs to, where answers are repaired."""
-        self._last_delta: Delta | None = None
-        """The last event, if it was a delta and the reader may recognise more of them by their bytes."""
-        self._delta_writer: DeltaWriter | None = None
-        """Writes their texts; looked up when the first one comes."""
-        self._text_sink: Callable[[str], str | None] | None = None
-        """Takes their texts, and may change them."""
-        self._fold_text: Callable[[str], None] | None = None
-        """Collects their texts as they came."""
+        self._run: TextRun | None = None
+        """Set if the last event was a delta and the reader may recognise more of them by their bytes."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended or self.failure is not None
 
     @property
     def has_complete_call(self) -> bool:
@@ -119,17 +165,15 @@ class StreamTranslation:
         return self.usage if self.rounds is None else self.rounds.round_usage
 
     def feed(self, data: bytes) -> bytes:
-        out: list[bytes] = []
-        for piece in split_after_frames(data):
-            delta = self._last_delta
-            text = None if delta is None else self._reader.read_repeat(piece)
-            if delta is None or text is None:
-                out.append(self._translate_events(self._reader.feed(piece), piece))
-            elif self._unchanged_start is not None:
-                out.append(self._pass_repeat(self._unchanged_start, delta, text, piece))
-            else:
-                out.append(self._translate_repeat(delta, text))
-        return b"".join(out)
+        return b"".join(map(self._translate_piece, split_after_frames(data)))
+
+    def _translate_piece(self, piece: bytes) -> bytes:
+        run, reader = self._run, self._reader
+        if run is None or (text := reader.read_repeat(piece)) is None:
+            return self._translate_events(reader.feed(piece), piece)
+        if self._mode is PASSING:
+            return self._pass_repeat(run, text, piece)
+        return self._translate_repeat(run, text)
 
     def feed_whole_response(self, body: Body) -> bytes:
         """Translate a whole answer that the provider sent although a stream was requested."""
@@ -137,7 +181,7 @@ class StreamTranslation:
         repairs: list[Path] = []
         response = provider.read_response(expect_object(parse_body(body, options.max_bytes, repairs), None))
         self.ledger.note_repairs(repairs)
-        self._reader, self._last_delta = provider.make_stream_reader(), None
+        self._reader, self._run = provider.make_stream_reader(), None
         out = self._translate_events(list(unfold(replace_fields(response, origin=None))))
         return out if self.needs_next_round else out + self._finish()
 
@@ -153,7 +197,7 @@ class StreamTranslation:
 
     def fail(self, failure: Failure) -> bytes:
         """The provider's stream broke: returns the failure and the end of the client's stream."""
-        if self.failure is not None or self.ended:
+        if self.is_over:
             return self._writer.close()
         return self._translate_events([ResponseFailed(failure)]) + self._writer.close()
 
@@ -164,7 +208,7 @@ class StreamTranslation:
     def next_request(self, results: Sequence[Result]) -> bytes:
         if self.rounds is None:
             raise ValueError("this stream has only one round")
-        self._reader, self._last_delta = self._exchange.provider.make_stream_reader(), None
+        self._reader, self._run = self._exchange.provider.make_stream_reader(), None
         self._repair = self._exchange.start_repair(self.ledger)
         self.text_length = 0
         return self._exchange.next_request(self.rounds, results)
@@ -177,9 +221,8 @@ class StreamTranslation:
         if repair is not None:
             start, last = self._unchanged_start, events[-1] if events else None
             last_delta = last if isinstance(last, (TextDelta, ArgumentsDelta)) else None
-            self._repeated_index = -1 if last_delta is None else last_delta.index
             if start is not None and start.is_whole_frame(piece) and last_delta and self._is_repeat(events, piece):
-                return self._pass_repeat(start, last_delta, last_delta.text, piece)
+                return self._pass_repeat(TextRun(last_delta), last_delta.text, piece)
             repaired = repair.repair_events(events)
             if start is not None:
                 start.add_events(events, repaired)
@@ -188,14 +231,22 @@ class StreamTranslation:
         if self.rounds is not None:
             events = self.rounds.join_events(events)
         out = self._write_all(events)
-        if repair is not None and (repair.take_repeat is None or not events):
-            self._last_delta = None
+        if repair is not None:
+            self._continue_run(last_delta)
+            self._run = self._run if events else None
         return out
+
+    def _continue_run(self, last_delta: Delta | None) -> None:
+        """The run goes on if the repair takes its texts. `last_delta` is the provider's last event, if that is one."""
+        if self._repair is None or self._repair.take_repeat is None:
+            self._run = None
+        elif self._run is not None:
+            self._run.provider_index = -1 if last_delta is None else last_delta.index
 
     def _write_all(self, events: Iterable[Event]) -> bytes:
         out: list[bytes] = []
         for event in events:
-            if self.ended or self.failure is not None:
+            if self.is_over:
                 out.append(self._repeat_failure(event))
             elif type(event) is not OpaqueEvent or may_pass(event):
                 out.append(self._translate_event(event))
@@ -204,15 +255,15 @@ class StreamTranslation:
     def _repeat_failure(self, event: Event) -> bytes:
         """Once, where the provider's frames are written back: nothing else follows the end."""
         kind, self._second_failure_event = self._second_failure_event, ""
-        repeats = not self.ended and self._steps is None and type(event) is OpaqueEvent and event.kind == kind
+        repeats = not self.ended and self._mode is not TRANSLATING and type(event) is OpaqueEvent and event.kind == kind
         return self._writer.write(event) if repeats else b""
 
     # --- an answer that is not repaired, or not yet ---
 
     def _is_repeat(self, events: list[Event], frame: bytes) -> bool:
         """Is this one more text of the same part, and nothing else, and does the frame say it as it is?"""
-        event, delta = events[0], self._last_delta
-        if len(events) > 1 or delta is None or type(event) is not type(delta) or event.index != delta.index:
+        event, run = events[0], self._run
+        if len(events) > 1 or run is None or type(event) is not type(run.delta) or event.index != run.delta.index:
             return False
         if self._reader.is_frame_changed or frame.find(b"\\u") >= 0:  # perhaps half of a character
             return False
@@ -222,22 +273,25 @@ class StreamTranslation:
         """Send the frames that came, if nothing is repaired. `last_delta` is the last event, if it is a delta."""
         assert self._repair is not None
         if self._repair.has_changes or start.is_changed:
-            return self._write_anew(start)
+            return self._write_anew(start, last_delta)
         frames = start.take_frames()
         if frames and self._passed_delta is not None:
             self._writer.write(self._passed_delta)  # its bytes were sent already, but its number counts (Responses)
             self._passed_delta = None
         out = [one if isinstance(one, bytes) else self._write_all([one]) for one in frames]
-        self._last_delta = last_delta if self._repair.take_repeat is not None and self.failure is None else None
+        can_continue = self._repair.take_repeat is not None and self.failure is None
+        self._run = TextRun(last_delta) if last_delta is not None and can_continue else None
         return b"".join(out)
 
-    def _pass_repeat(self, start: UnchangedStart, delta: Delta, text: str, frame: bytes) -> bytes:
+    def _pass_repeat(self, run: TextRun, text: str, frame: bytes) -> bytes:
         """As `_translate_repeat`, where the frame itself can be sent."""
+        start = self._unchanged_start
+        assert start is not None
         assert self._repair is not None
         assert self._repair.take_repeat is not None
-        taken = self._repair.take_repeat(text)
+        taken, delta = self._repair.take_repeat(text), run.delta
         if taken == text and start.send_text(delta, text):
-            self._last_delta = self._passed_delta = delta
+            self._run, self._passed_delta = run, delta
             return frame
         received: list[Event] = [type(delta)(delta.index, text)]
         if taken is None:
@@ -247,12 +301,12 @@ class StreamTranslation:
         start.add_events(received, repaired, frame)
         return self._pass_frames(start, delta)
 
-    def _write_anew(self, start: UnchangedStart) -> bytes:
-        """Something is repaired: from here on frames are written. The writer, and all that is before it, is told first
-        what the client has got."""
+    def _write_anew(self, start: UnchangedStart, last_delta: Delta | None) -> bytes:
+        """Something is repaired: PASSING ends, and TRANSLATING begins. The writer, and all that is before it, is told
+        first what the client has got."""
         exchange, ledger = self._exchange, self.ledger
         notes = dict(ledger.notes)
-        self._unchanged_start = None
+        self._mode, self._unchanged_start = TRANSLATING, None
         self._steps = exchange.make_answer_steps("", ledger, is_repaired=True)
         self._writer = exchange.client.make_stream_writer(ledger, exchange.writer_context(""))
         self._checker = StreamChecker()
@@ -264,13 +318,12 @@ class StreamTranslation:
             self._write_events(EVENT_STEPS[type(event)](self._steps, event))
         ledger.notes = notes  # what was sent as it came has lost nothing
         out = self._write_all(start.unsent_events)
-        if self._repair is None or self._repair.take_repeat is None:
-            self._last_delta = None
+        self._continue_run(last_delta)
         return out
 
     def _translate_event(self, event: Event) -> bytes:
         kind = type(event)
-        self._last_delta = self._delta_writer = None
+        self._run = None
         fault = self._checker.check_event(event)
         if fault is not None:
             event = ResponseFailed(fault)
@@ -289,7 +342,7 @@ class StreamTranslation:
         if steps.failure is not None:
             self.failure = self.failure or steps.failure
         elif isinstance(event, (TextDelta, ArgumentsDelta)) and self.failure is None and self.rounds is None:
-            self._last_delta = event
+            self._run = TextRun(event)
         return out
 
     def _write_missing_end(self, event: Event) -> bytes:
@@ -297,32 +350,40 @@ class StreamTranslation:
         is_missing = not self._exchange.is_cross_protocol and event.frame is not None and event.frame.silent
         return self._exchange.client.http.stream_end if is_missing else b""
 
-    def _translate_repeat(self, delta: Delta, text: str) -> bytes:
-        """Translate one more delta of the same part, of which only the text is known."""
+    def _translate_repeat(self, run: TextRun, text: str) -> bytes:
+        """Translate one more delta of a run, of which only the text is known."""
         self.text_length += len(text) if text.isascii() else measure_text(text)
         if self._repair is not None:
             assert self._repair.take_repeat is not None
             taken = self._repair.take_repeat(text)
             if taken is None:
-                return self._translate_events([type(delta)(self._repeated_index, text)])
+                return self._translate_events([type(run.delta)(run.provider_index, text)])
             if not taken:
                 return b""
             text = taken
-        write = self._delta_writer
+        write = run.write
         if write is None:
-            assert self._steps is not None
-            target, self._text_sink = self._steps.delta_target(delta)
-            self._fold_text = None if self._fold is None else self._fold.text_appender(delta.index)
-            # The text of a part that is held back is only collected.
-            write = (lambda _: b"") if target < 0 else self._writer.delta_writer(type(delta), target)
+            write = self._start_run(run)
             if write is None:
-                return self._translate_event(type(delta)(delta.index, text))
-            self._delta_writer = write
-        if self._fold_text is not None:
-            self._fold_text(text)
-        if self._text_sink is not None and (changed := self._text_sink(text)) is not None:
+                out = self._translate_event(type(run.delta)(run.delta.index, text))
+                if self._run is not None:
+                    self._run.provider_index = run.provider_index
+                return out
+        if run.fold is not None:
+            run.fold(text)
+        if run.change is not None and (changed := run.change(text)) is not None:
             text = changed
         return write(text) if text else b""
+
+    def _start_run(self, run: TextRun) -> DeltaWriter | None:
+        """Look up who gets the texts of a run. None: each must be translated as an event."""
+        assert self._steps is not None
+        delta = run.delta
+        target, run.change = self._steps.delta_target(delta)
+        run.fold = None if self._fold is None else self._fold.text_appender(delta.index)
+        # The text of a part that is held back is only collected.
+        run.write = (lambda _: b"") if target < 0 else self._writer.delta_writer(type(delta), target)
+        return run.write
 
     def _write_events(self, events: list[Event]) -> bytes:
         if self.rounds is not None and not self._first_seal:
