@@ -117,6 +117,10 @@ class Runtime:
         self.config, self.gateway_id, self.admission = config, gateway_id, admission
         self.client, self.health, self.telemetry = client, health, telemetry
         self.limits: Limiter | None = None
+        self.image_describer: ImageDescriber | None = None
+        """Describes images for models that cannot see; None where they are sent as they are."""
+        self.may_hide_calls = False
+        """May answers have tool calls that their client does not see?"""
         self.cancels_on_disconnect = config.server.on_disconnect == "cancel"
         self.router = Router(config)
         self.find_listed_facts: Callable[[str, str], ModelFacts] = lambda provider, model: NO_FACTS
@@ -229,7 +233,7 @@ class Runtime:
             headers=headers,
             reply_headers=provider_headers(provider),
             options=options,
-            state_options=replace(options, has_memory=True),
+            state_options=replace(options, has_memory=True, expect_hidden_calls=self.may_hide_calls),
             needs_credential_check=provider.is_key_missing or provider.forward_auth,
             hidden_keys=provider.secrets,
             max_tools=codec.constraints.max_tools(model),
@@ -297,9 +301,10 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     """The headers that upstreams got for it: those that depend on the body, and all."""
 
 
-class GatewayRequest(Struct, eq=False):
+@final
+class GatewayRequest(Struct, frozen=True, eq=False):
     """A client's HTTP request, as all steps of the pipeline see it. Variables of this type are called `call`, because
-    `request` is the request in the internal form or on the connection."""
+    `request` is the request in the internal form or on the connection. What is true of one try only is in `Attempt`."""
 
     runtime: Runtime
     client_codec: Codec
@@ -311,6 +316,8 @@ class GatewayRequest(Struct, eq=False):
     upstream_headers: UpstreamHeaders
     now: float
     """Unix time of the start."""
+    ticket: Ticket | None = None
+    """Its share of the memory budget."""
     body: ClientBody = NO_BODY
     model: str = ""
     stream: bool = False
@@ -325,46 +332,40 @@ class GatewayRequest(Struct, eq=False):
     """Stores the seals for which the client's protocol has no slot, and tool calls that the client does not see."""
     gateway_tools: GatewayTools | None = None
     """Tools of MCP servers, which the gateway runs itself."""
-    image_describer: ImageDescriber | None = None
-    """Describes images for models that cannot see; None where they are sent as they are."""
-    image_model: str = ""
-    """The model that describes them, for the provider that is asked now."""
     watch_objects: Callable[[Upstream, UpstreamResponse], UpstreamResponse] | None = None
     """Notes the objects that its answer creates at the provider."""
     pinned_accounts: Mapping[str, str] = EMPTY_MAPPING
     """By provider: the account that has the objects which the request uses."""
-    ticket: Ticket | None = None
-    """Its share of the memory budget."""
-    drops_usage: bool = False
-    """The gateway has asked for token counts in the stream, and the client has not: it does not get them."""
-    strip_seals: bool = False
-    """Leave the seals out: the provider has refused one."""
-    max_attempt_seconds: float = math.inf
-    """How long an attempt may wait for the first byte, because another provider can be asked."""
-    model_output_limit: int | None = None
-    """The most output tokens that the model can give, where its provider has said so."""
-    prompts_tools: bool = False
-    """Write the tools into the prompt: the provider has refused them."""
-    renamed_tools: Mapping[str, str] = EMPTY_MAPPING
-    """The client's name of each tool that the provider knows by another name; set if its traffic is captured."""
-    expect_hidden_calls: bool = False
-    """Earlier answers may have had tool calls that the client did not see."""
 
-    def load_body(self, data: bytes) -> Failure | None:
-        """Take this body in place of the client's; a failure if it cannot be read."""
+    def with_body(self, data: bytes) -> GatewayRequest | Failure:
+        """The same request with another body; a failure if it cannot be read."""
         body = read_client_body(self.client_codec, data)
         if isinstance(body, Failure):
             return body
-        self.body = body
-        self.model, self.stream = body.peek.model, bool(body.peek.stream)
-        self.record.requested_model = self.model
-        return None
+        self.record.requested_model = body.peek.model
+        return replace(self, body=body, model=body.peek.model, stream=bool(body.peek.stream))
 
     def refuse_ended_key(self) -> Failure | None:
         """Why nothing more may be sent for this request: its key was disabled, removed or has expired since it began.
         None if it may."""
         key = self.caller.key
         return self.runtime.refuse_running(key, time.time()) if key is not None else None
+
+
+class Attempt(Struct, eq=False):
+    """One try to get an answer from one upstream. It is made for each, and thrown away."""
+
+    upstream: Upstream
+    max_seconds: float = math.inf
+    """How long it may wait for the first byte, because another provider can be asked."""
+    output_limit: int | None = None
+    """The most output tokens that the model can give, where its provider has said so."""
+    prompts_tools: bool = False
+    """Write the tools into the prompt: the provider has refused them."""
+    strips_seals: bool = False
+    """Leave the seals out: the provider has refused one."""
+    drops_usage: bool = False
+    """The gateway has asked for token counts in the stream, and the client has not: it does not get them."""
 
 
 @final
@@ -376,6 +377,8 @@ class AttemptFailed(Struct, frozen=True):
     can_retry: bool = False
     """The same provider may answer in a moment."""
     can_fall_back: bool = False
+    prompted_tools: bool = False
+    """Were the tools in the prompt already?"""
 
 
 AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
@@ -386,6 +389,7 @@ AnswerStream: TypeAlias = StreamTranslation | PassthroughStream
 class TranslatedRequest(Struct, eq=False):
     """A request as a provider gets it, with the translation that its response needs."""
 
+    attempt: Attempt
     upstream: Upstream
     body: bytes
     exchange: Exchange
@@ -400,10 +404,11 @@ class TranslatedRequest(Struct, eq=False):
 class PassthroughRequest(Struct, eq=False):
     """A request that needs no translation."""
 
+    attempt: Attempt
     upstream: Upstream
     body: bytes
     call: GatewayRequest
-    make_exchange: Callable[[GatewayRequest, Upstream], Exchange]
+    make_exchange: Callable[[GatewayRequest, Attempt], Exchange]
     cached_exchange: Exchange | None = None
     is_passthrough: ClassVar[bool] = True
     ledger: ClassVar[Ledger | None] = None
@@ -413,7 +418,7 @@ class PassthroughRequest(Struct, eq=False):
     def exchange(self) -> Exchange:
         """Needed only for errors, and for a response that is a stream where none was asked for, or the other way."""
         if self.cached_exchange is None:
-            self.cached_exchange = self.make_exchange(self.call, self.upstream)
+            self.cached_exchange = self.make_exchange(self.call, self.attempt)
         return self.cached_exchange
 
 

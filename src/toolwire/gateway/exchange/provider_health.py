@@ -70,6 +70,9 @@ class ProviderHealth:
             self.token_limits.clear()
         self.token_limits[provider, model] = token_limit
 
+    def has_refused_tools(self, provider: str, model: str) -> bool:
+        return (provider, model) in self.models_without_tools
+
     def record_tool_refusal(self, provider: str, model: str) -> None:
         if len(self.models_without_tools) >= MAX_TRACKED_MODELS:
             self.models_without_tools.clear()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from toolwire.core.ir import Failure, Media, Result, Text, Usage
+from toolwire.core.ir import EMPTY_MAPPING, Failure, Media, Result, Text, Usage
 from toolwire.core.json_values import Malformed, decode, expect_object
 from toolwire.core.tokens import (
     estimate_answer_tokens,
@@ -58,21 +58,20 @@ REFUSED_ROUNDS = 2
 have removed. A model that still makes such calls then is given up."""
 
 
-async def attempt_request(
-    call: GatewayRequest, prepared: PreparedRequest, max_seconds: float = math.inf
-) -> AttemptAnswer:
+async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> AttemptAnswer:
     """Send the request, and read the whole response, or a stream up to its first content. The first byte, of a stream
-    the first of its body, must come in `max_seconds`."""
-    upstream, record = prepared.upstream, call.record
+    the first of its body, must come in the time of the attempt."""
+    upstream, record, max_seconds = prepared.upstream, call.record, prepared.attempt.max_seconds
     ends = call.clock() + max_seconds
     record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
     record.account = upstream.provider.account
     record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
-    if record.capture is not None and not prepared.is_passthrough:
-        call.renamed_tools = prepared.exchange.renamed_tools
     if call.stream and record.counts_use:
         _ask_for_usage(call, prepared)
-    response = await send_call(call, upstream, prepared.body, max_seconds=max_seconds)
+    renamed = EMPTY_MAPPING
+    if record.capture is not None and not prepared.is_passthrough:
+        renamed = prepared.exchange.renamed_tools
+    response = await send_call(call, upstream, prepared.body, "POST", max_seconds, renamed)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     if upstream.provider.account:
@@ -91,13 +90,18 @@ async def attempt_request(
 
 
 async def send_call(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST", max_seconds: float = math.inf
+    call: GatewayRequest,
+    upstream: Upstream,
+    body: bytes,
+    method: str = "POST",
+    max_seconds: float = math.inf,
+    renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
 ) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
     telemetry, record = call.runtime.telemetry, call.record
     # The upstream of a path that is only forwarded is the same for all models.
     telemetry.start_call(record, upstream.provider.name, upstream.model or record.model, upstream.provider.account)
-    response = await send_request(call, upstream, body, method, max_seconds)
+    response = await send_request(call, upstream, body, method, max_seconds, renamed_tools)
     if type(response) is TransportError:
         if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
             telemetry.drop_call(record)
@@ -113,7 +117,7 @@ def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
     codec = prepared.upstream.codec
     ask = codec.http.ask_for_usage
     asking = ask(prepared.body) if ask is not None and codec.constraints.counts_on_request else None
-    call.drops_usage = asking is not None and codec.name == call.client_codec.name
+    prepared.attempt.drops_usage = asking is not None and codec.name == call.client_codec.name
     if asking is not None:
         prepared.body = asking
 
@@ -143,12 +147,17 @@ def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[
 
 
 async def send_request(
-    call: GatewayRequest, upstream: Upstream, body: bytes, method: str = "POST", max_seconds: float = math.inf
+    call: GatewayRequest,
+    upstream: Upstream,
+    body: bytes,
+    method: str = "POST",
+    max_seconds: float = math.inf,
+    renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
 ) -> UpstreamResponse | TransportError:
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
     started, capture = call.clock(), call.record.capture
-    captured = _start_capture(call, capture, upstream, body, started) if capture is not None else None
+    captured = _start_capture(capture, upstream, body, started, renamed_tools) if capture is not None else None
     response = await _start_sending(call, upstream, body, method, max_seconds)
     if type(response) is TransportError and response.kind == "stale-connection":
         provider, seconds = upstream.provider.label, call.clock() - started
@@ -181,10 +190,10 @@ def _start_sending(
 
 
 def _start_capture(
-    call: GatewayRequest, capture: ExchangeCapture, upstream: Upstream, body: bytes, started: float
+    capture: ExchangeCapture, upstream: Upstream, body: bytes, started: float, renamed_tools: Mapping[str, str]
 ) -> UpstreamCapture:
     where = (upstream.codec.name, upstream.provider.name, upstream.address_label, upstream.path)
-    captured = UpstreamCapture(*where, body, started, call.renamed_tools)
+    captured = UpstreamCapture(*where, body, started, renamed_tools)
     capture.upstream_calls.append(captured)
     return captured
 
@@ -345,7 +354,7 @@ async def _complete_rounds(
             return data
         if rounds is None or not rounds.needs_next_round:
             if rounds is not None and rounds.intercepted:
-                exchange.keep_pending_results(await run_leftover_tool_calls(call, rounds))
+                exchange.keep_pending_results(await run_leftover_tool_calls(call, prepared.upstream, rounds))
             return data
         call.runtime.telemetry.end_call(call.record, rounds.round_usage)
         if call.record.reservation is not None:
@@ -505,7 +514,7 @@ async def ask_next_round(
     ended = call.refuse_ended_key()
     if ended is not None:
         return ended
-    results = await _run_round(call, rounds)
+    results = await _run_round(call, prepared.upstream, rounds)
     if isinstance(results, (TransportError, Failure)):
         return results
     size = len(prepared.body) + sum(map(_count_characters, results))
@@ -537,7 +546,9 @@ async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: byt
     return error.failure or Failure("upstream", "", 502)
 
 
-async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...] | TransportError | Failure:
+async def _run_round(
+    call: GatewayRequest, upstream: Upstream, rounds: Rounds
+) -> tuple[Result, ...] | TransportError | Failure:
     """The results of a round. An error if the answer takes too many rounds."""
     if not rounds.intercepted:
         if rounds.resumptions < MAX_PAUSES:
@@ -550,23 +561,26 @@ async def _run_round(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...]
     limit = call.gateway_tools.max_rounds if call.gateway_tools is not None else MAX_PAUSES
     if rounds.resumptions >= limit + REFUSED_ROUNDS:
         return TransportError("protocol", f"the model still calls tools after {limit} rounds of tool calls")
-    return await _run_tool_calls(call, rounds, over_limit=rounds.resumptions >= limit)
+    return await _run_tool_calls(call, upstream, rounds, over_limit=rounds.resumptions >= limit)
 
 
-async def run_leftover_tool_calls(call: GatewayRequest, rounds: Rounds) -> tuple[Result, ...]:
+async def run_leftover_tool_calls(call: GatewayRequest, upstream: Upstream, rounds: Rounds) -> tuple[Result, ...]:
     """Run the gateway's tool calls of a last round that also has some for the client. Their results are stored for the
     next request. Without a store they would be lost, so such calls are not run."""
     if call.signature_store is None:
         return ()
-    return await _run_tool_calls(call, rounds, over_limit=False)
+    return await _run_tool_calls(call, upstream, rounds, over_limit=False)
 
 
-async def _run_tool_calls(call: GatewayRequest, rounds: Rounds, over_limit: bool) -> tuple[Result, ...]:
+async def _run_tool_calls(
+    call: GatewayRequest, upstream: Upstream, rounds: Rounds, over_limit: bool
+) -> tuple[Result, ...]:
     calls = [] if over_limit else rounds.calls_to_run()
     results = await call.gateway_tools.run_calls(calls) if calls and call.gateway_tools is not None else ()
     call.record.add_tool_runs(calls, results)
-    if call.image_model and call.image_describer is not None:
-        results = await call.image_describer.describe_results(call, call.image_model, results)
+    describer = call.runtime.image_describer
+    if upstream.image_model and describer is not None:
+        results = await describer.describe_results(call, upstream.image_model, results)
     # A search reads the words of all tools when it is first used, and there may be thousands.
     size = LARGE_BODY if rounds.tool_search is not None else 0
     return await run_by_size(size, partial(rounds.complete_results, results, over_limit))

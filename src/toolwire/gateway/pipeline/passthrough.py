@@ -96,7 +96,7 @@ async def pass_request_through(
     refused_by_limit = await _reserve_limits(call, endpoint, target, named.body)
     if refused_by_limit is not None:
         return refused_by_limit
-    call.body = ClientBody(codec, named.rewrite_body(target.model))
+    call = replace(call, body=ClientBody(codec, named.rewrite_body(target.model)))
     return await _send_request(call, request, match, objects, upstream, session)
 
 

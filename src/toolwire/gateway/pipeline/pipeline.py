@@ -23,6 +23,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.client_body import read_client_body
 from toolwire.gateway.exchange.gateway_request import (
+    Attempt,
     AttemptAnswer,
     AttemptFailed,
     GatewayRequest,
@@ -84,10 +85,10 @@ class Pipeline:
         self._checks_objects = self._has_keys or runtime.has_accounts
         self.provider_objects = ProviderObjects(service.repository, runtime)
         self._max_seconds = runtime.config.server.timeouts.all_attempts or float("inf")
-        self._may_hide_tool_calls = bool(mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
+        runtime.may_hide_calls = bool(mcp_servers) or bool(runtime.policy) or runtime.config.searches_tools
         codecs = CODECS.values() if service.repository.is_enabled else ()
         self._stored_seal_protocols = frozenset(
-            codec.name for codec in codecs if self._may_hide_tool_calls or not codec.constraints.seal_slots
+            codec.name for codec in codecs if runtime.may_hide_calls or not codec.constraints.seal_slots
         )
         """Protocols whose clients cannot carry all signatures and hidden calls themselves."""
         self._reasoning_back_providers = frozenset(
@@ -97,36 +98,50 @@ class Pipeline:
             if codec_with_quirks(protocol, provider.quirks).constraints.needs_reasoning_returned
         )
         """Providers that want plain thinking back (DeepSeek), which clients of every protocol may leave out."""
-        self._image_describer = (
-            ImageDescriber(runtime, DescriptionRepository(service.repository), self.request_answer)
-            if runtime.config.describes_images
-            else None
-        )
+        if runtime.config.describes_images:
+            descriptions = DescriptionRepository(service.repository)
+            runtime.image_describer = ImageDescriber(runtime, descriptions, self.request_answer)
 
     async def serve_request(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         """Answer a request, from its body to the last byte of the answer."""
         body = request.buffered_body(self._max_body) or await request.read_body(self._max_body)
-        targets = await self.read_request(call, endpoint, body) or self.route_request(call)
-        if not isinstance(targets, tuple):
+        read = await self.read_request(call, endpoint, body)
+        if type(read) is AttemptFailed:  # `isinstance` is slow for a Struct that is not one
+            await relay_answer(request, call, read)
+            return
+        call = read
+        targets = self.route_request(call)
+        if type(targets) is AttemptFailed:
             await relay_answer(request, call, targets)
             return
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         try:
-            answer = (
-                (await self.refuse_objects(call, targets) if self._checks_objects else None)
-                or (await self._check_limits(call, targets) if self.runtime.limits is not None else None)
-                or await self._add_state_and_tools(call, targets)
-                or await self.request_answer(call, targets)
-            )
-            await relay_answer(request, call, answer)
+            extended = await self._extend_request(call, targets)
+            if type(extended) is not GatewayRequest:
+                await relay_answer(request, call, extended)
+                return
+            call = extended
+            await relay_answer(request, call, await self.request_answer(call, targets))
         finally:
             if call.idempotency_claim is not None:
                 call.idempotency_claim.release()
 
+    async def _extend_request(
+        self, call: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+        """The request with what features add to it; or its answer already."""
+        if self._checks_objects:
+            checked = await self.refuse_objects(call, targets)
+            if type(checked) is not GatewayRequest:
+                return checked
+            call = checked
+        refused = await self._check_limits(call, targets) if self.runtime.limits is not None else None
+        return refused if refused is not None else await self._add_state_and_tools(call, targets)
+
     async def read_request(
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
-    ) -> AttemptFailed | None:
-        """Fill in what the body asks for. A failure if it cannot be read."""
+    ) -> GatewayRequest | AttemptFailed:
+        """The request with its body. A failure if it cannot be read."""
         record, telemetry = call.record, self.runtime.telemetry
         if not isinstance(body, bytes):
             return error_replies.gateway_error(call, body)
@@ -138,9 +153,10 @@ class Pipeline:
         read = await run_by_size(len(body), partial(read_client_body, call.client_codec, body))
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, read)
-        call.body, peek = read, read.peek
+        peek = read.peek
+        stream = bool(peek.stream if endpoint.stream is None else endpoint.stream)
+        call = replace(call, body=read, model=endpoint.model or peek.model, stream=stream, framing=endpoint.framing)
         record.session = find_session(call)
-        call.model = endpoint.model or peek.model
         record.requested_model = call.model[:MAX_MODEL_NAME]
         if read.keys is not PLAIN_KEYS and (
             refused := refuse_keys(read.keys, call.caller.key, bool(self.runtime.policy.rules))
@@ -155,20 +171,18 @@ class Pipeline:
         if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
             what = f"the path names the model `{endpoint.model}`, and the body another one, `{peek.model[:80]}`"
             return error_replies.gateway_error(call, Failure("invalid", what, 400, "", "model"))
-        if peek.stream if endpoint.stream is None else endpoint.stream:
-            call.stream = record.stream = True
-        call.framing = endpoint.framing
-        return None
+        record.stream = stream
+        return call
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
         found = self.runtime.router.route(call.model, call.caller.key)
         return found if isinstance(found, tuple) else error_replies.gateway_error(call, found)
 
-    async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
-        """A failure if the request uses objects at the provider that belong to another key. Also finds the accounts
-        that have its objects."""
-        refused = await self.provider_objects.refuse_references(call, targets)
-        return error_replies.gateway_error(call, refused) if refused is not None else None
+    async def refuse_objects(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | AttemptFailed:
+        """A failure if the request uses objects at the provider that belong to another key. Else the request, bound to
+        the accounts that have its objects."""
+        checked = await self.provider_objects.check_references(call, targets)
+        return error_replies.gateway_error(call, checked) if isinstance(checked, Failure) else checked
 
     # --- limits ---
 
@@ -208,15 +222,15 @@ class Pipeline:
             others = _list_others(target, later)
             if others and key == silent:
                 continue  # another account of a provider that says nothing
-            call.max_attempt_seconds = self._share_time(call, len(others), deadline)
+            seconds = self._share_time(call, len(others), deadline)
             refused = None
             if limits is not None and not limits.is_reserved(
                 call.record, target.provider, target.model, len(call.body)
             ):
                 refused = await self.reserve_limits(call, target)
-            answer = refused or await self._try_target(call, target)
+            answer = refused or await self._try_target(call, target, seconds)
             if type(answer) is AttemptFailed:
-                answer = await self._retry_target(call, target, answer, later, deadline)
+                answer = await self._retry_target(call, target, answer, later, deadline, seconds)
             if type(answer) is not AttemptFailed:
                 return answer
             if first_failure is None or _ends_sooner(answer, first_failure, target.provider, available[0].provider):
@@ -249,7 +263,14 @@ class Pipeline:
             awake += [replace(target, provider=account) for account in accounts]
         return tuple(awake) or (target_account(targets[0], session, health, now),)
 
-    async def _try_target(self, call: GatewayRequest, target: Target, token_limit: int | None = None) -> AttemptAnswer:
+    async def _try_target(
+        self,
+        call: GatewayRequest,
+        target: Target,
+        max_seconds: float,
+        token_limit: int | None = None,
+        strips_seals: bool = False,
+    ) -> AttemptAnswer:
         """One attempt at one provider. `token_limit` is the output limit that the provider has just named; without it,
         the model's own limit counts. A client of the provider's protocol is told by the provider."""
         ended = call.refuse_ended_key()
@@ -261,15 +282,17 @@ class Pipeline:
         if token_limit is None and upstream.codec.name != call.client_codec.name:
             learnt = health.token_limits.get((target.provider.name, target.model))
             token_limit = learnt or self.runtime.find_output_limit(upstream)
-        call.model_output_limit = token_limit
-        has_refused_tools = (target.provider.name, target.model) in health.models_without_tools
-        call.prompts_tools = has_refused_tools and upstream.prompt_if_refused != ""
-        prepared = await prepare_request(call, upstream)
+        prompts_tools = upstream.prompt_if_refused != "" and health.has_refused_tools(
+            target.provider.name, target.model
+        )
+        attempt = Attempt(upstream, max_seconds, token_limit, prompts_tools, strips_seals)
+        prepared = await prepare_request(call, attempt)
         if self._has_keys and type(prepared) is TranslatedRequest:
             prepared = await self._refuse_translated(call, prepared) or prepared
-        seconds = call.max_attempt_seconds
-        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared, seconds)
+        answer = prepared if type(prepared) is AttemptFailed else await attempt_request(call, prepared)
         self._record_attempt(call, target, answer, started)
+        if prompts_tools and type(answer) is AttemptFailed:
+            return replace(answer, prompted_tools=True)
         return answer
 
     async def _refuse_translated(self, call: GatewayRequest, prepared: TranslatedRequest) -> AttemptFailed | None:
@@ -314,10 +337,11 @@ class Pipeline:
         failed: AttemptFailed,
         later: tuple[Target, ...],
         deadline: float,
+        seconds: float,
     ) -> AttemptAnswer:
         """Ask the same target again, where that may help and there is time. `later` are the next ones to ask."""
         following = later[0] if later else None
-        answer = await self._retry_with_changed_request(call, target, failed)
+        answer = await self._retry_with_changed_request(call, target, failed, seconds)
         for number in range(self.runtime.config.server.retries):
             if not isinstance(answer, AttemptFailed) or not answer.can_retry:
                 break
@@ -327,38 +351,42 @@ class Pipeline:
                 or (answer.failure.kind in ACCOUNT_FAILURES and following.provider.name == target.provider.name)
             ):
                 break  # the next target can be asked at once
-            ask = partial(self._try_target, call, target)
+            ask = partial(self._try_target, call, target, seconds)
             again = await retry_after_pause(call, target.provider, answer.failure, number, ask, deadline)
             if again is None:
                 break
             answer = again
             if isinstance(answer, AttemptFailed):
-                answer = await self._retry_with_changed_request(call, target, answer)
+                answer = await self._retry_with_changed_request(call, target, answer, seconds)
         return answer
 
     async def _retry_with_changed_request(
-        self, call: GatewayRequest, target: Target, failed: AttemptFailed
+        self, call: GatewayRequest, target: Target, failed: AttemptFailed, seconds: float
     ) -> AttemptAnswer:
         """Ask with a changed request, where the provider says what it does not accept: tools, output limits and
         signatures."""
         upstream = self.runtime.choose_upstream(call.client_codec, target, call.stream, call.body.has_tools)
         codec = upstream.codec
         answer: AttemptAnswer = failed
-        if upstream.prompt_if_refused and not call.prompts_tools and error_replies.is_tool_refusal(failed.failure):
+        if upstream.prompt_if_refused and not failed.prompted_tools and error_replies.is_tool_refusal(failed.failure):
             self.runtime.health.record_tool_refusal(target.provider.name, target.model)
-            answer = await self._try_target(call, target)
+            answer = await self._try_target(call, target, seconds)
         if isinstance(answer, AttemptFailed):
-            answer = await self._retry_with_fewer_tokens(call, target, codec, answer)
+            answer = await self._retry_with_fewer_tokens(call, target, codec, answer, seconds)
         if isinstance(answer, AttemptFailed) and error_replies.is_seal_refusal(answer.failure, codec.constraints):
-            call.strip_seals = True
-            answer = await self._try_target(call, target)
+            answer = await self._try_target(call, target, seconds, strips_seals=True)
             if isinstance(answer, AttemptFailed):
-                answer = await self._retry_with_fewer_tokens(call, target, codec, answer)
-            call.strip_seals = False
+                answer = await self._retry_with_fewer_tokens(call, target, codec, answer, seconds, strips_seals=True)
         return answer
 
     async def _retry_with_fewer_tokens(
-        self, call: GatewayRequest, target: Target, codec: Codec, failed: AttemptFailed
+        self,
+        call: GatewayRequest,
+        target: Target,
+        codec: Codec,
+        failed: AttemptFailed,
+        seconds: float,
+        strips_seals: bool = False,
     ) -> AttemptAnswer:
         """Ask for fewer output tokens (`max_tokens`), where the provider names its limit. A client of another protocol
         asks for as many as its own models can give."""
@@ -369,7 +397,7 @@ class Pipeline:
         token_limit, holds_for_model = found
         if holds_for_model:
             self.runtime.health.record_token_limit(target.provider.name, target.model, token_limit)
-        return await self._try_target(call, target, token_limit)
+        return await self._try_target(call, target, seconds, token_limit, strips_seals)
 
     # --- for features that send requests of their own ---
 
@@ -383,23 +411,20 @@ class Pipeline:
 
     async def _add_state_and_tools(
         self, call: GatewayRequest, targets: tuple[Target, ...]
-    ) -> Reply | AttemptFailed | StreamReplay | None:
-        """Add stored turns, the store for signatures, and MCP tools. None: continue; else this is the answer
-        already."""
+    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+        """Add stored turns, the store for signatures, and MCP tools. Else this is the answer already."""
         service = self._responses_service
-        call.image_describer = self._image_describer
         if call.client_codec.name in self._stored_seal_protocols or any(
             target.provider.name in self._reasoning_back_providers for target in targets
         ):
-            call.signature_store = ExchangeSignatures(service.signatures, owner_of(call.caller.key))
-        if self._may_hide_tool_calls:
-            call.expect_hidden_calls = True
-            await self.add_gateway_tools(call, targets[0])
-        return await service.prepare_stateful_request(call, targets, self) if service.may_need_state(call) else None
+            call = replace(call, signature_store=ExchangeSignatures(service.signatures, owner_of(call.caller.key)))
+        if self._mcp_servers:
+            call = await self.add_gateway_tools(call, targets[0])
+        return await service.prepare_stateful_request(call, targets, self) if service.may_need_state(call) else call
 
-    async def add_gateway_tools(self, call: GatewayRequest, target: Target) -> None:
+    async def add_gateway_tools(self, call: GatewayRequest, target: Target) -> GatewayRequest:
         if not self._mcp_servers:
-            return
+            return call
         key = call.caller.key
         agents = recognise_agent(call.headers.get("user-agent", ""))
         models, protocol = (call.model, target.model), call.client_codec.name
@@ -410,7 +435,7 @@ class Pipeline:
         has_provider_tools = call.body.may_have(call.client_codec.http.provider_tool_markers)
         wanted = self.runtime.config.translate.substitutes if has_provider_tools else {}
         substitutes = await self._mcp_servers.find_substitutes(wanted, client)
-        call.gateway_tools = self._mcp_servers.make_interceptor(client, substitutes)
+        return replace(call, gateway_tools=self._mcp_servers.make_interceptor(client, substitutes))
 
 
 def _list_others(target: Target, later: tuple[Target, ...]) -> set[tuple[str, str]]:

@@ -14,6 +14,7 @@ from toolwire.core.losses import Ledger
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.client_body import ClientBody
 from toolwire.gateway.exchange.gateway_request import (
+    Attempt,
     AttemptFailed,
     GatewayRequest,
     PassthroughRequest,
@@ -39,22 +40,22 @@ MIN_TOOL_LENGTH = 64
 _ENVELOPE_PREFIX = ENVELOPE_PREFIX.encode()
 
 
-async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedRequest | AttemptFailed:
+async def prepare_request(call: GatewayRequest, attempt: Attempt) -> PreparedRequest | AttemptFailed:
+    upstream = attempt.upstream
     if upstream.needs_credential_check and (failed := error_replies.missing_key_error(call, upstream)) is not None:
         return failed
     if (failed := await refuse_overflow(call, upstream)) is not None:
         return failed
-    call.image_model = upstream.image_model
     can_pass = (
         upstream.allows_passthrough
         and upstream.codec is call.client_codec
         and call.gateway_tools is None
-        and not call.strip_seals
+        and not attempt.strips_seals
         and call.body.data.find(_ENVELOPE_PREFIX) < 0  # only we can open envelopes
     )
-    if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, upstream):
-        return PassthroughRequest(upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
-    exchange = _make_exchange(call, upstream)
+    if can_pass and not call.body.has_lone_halves and _needs_no_reading(call, attempt):
+        return PassthroughRequest(attempt, upstream, body_with_upstream_model(call, upstream), call, _make_exchange)
+    exchange = _make_exchange(call, attempt)
     stored: Mapping[str, bytes] = EMPTY_MAPPING
     data, size = call.body.data, len(call.body)
     try:
@@ -66,7 +67,7 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
             if isinstance(loaded, Failure):
                 return error_replies.gateway_error(call, loaded)
             stored = loaded
-        await _describe_images(call, exchange, stored)
+        await _describe_images(call, upstream, exchange, stored)
         translation = await run_by_size(size, lambda: exchange.translate_request(data, stored))
     except Malformed as bad:
         return error_replies.gateway_error(call, Failure("invalid", str(bad), 400, param=bad.path))
@@ -76,20 +77,22 @@ async def prepare_request(call: GatewayRequest, upstream: Upstream) -> PreparedR
         # The translation changed nothing: what the client has sent is sent, so that prompt caches keep their prefix.
         body = body_with_upstream_model(call, upstream)
         if upstream.options.stamp_seals or exchange.has_policy_undo or exchange.repairs_answers:
-            return TranslatedRequest(upstream, body, exchange, None, ())
-        return PassthroughRequest(upstream, body, call, _make_exchange)
+            return TranslatedRequest(attempt, upstream, body, exchange, None, ())
+        return PassthroughRequest(attempt, upstream, body, call, _make_exchange)
     refused = _refuse_translation(call, upstream, exchange, ledger) if codes or exchange.is_cross_protocol else None
-    return refused or TranslatedRequest(upstream, translation.body, exchange, ledger, codes)
+    return refused or TranslatedRequest(attempt, upstream, translation.body, exchange, ledger, codes)
 
 
-async def _describe_images(call: GatewayRequest, exchange: Exchange, stored: Mapping[str, bytes]) -> None:
+async def _describe_images(
+    call: GatewayRequest, upstream: Upstream, exchange: Exchange, stored: Mapping[str, bytes]
+) -> None:
     """Have the images of a request described, if the model cannot see."""
-    describer, size = call.image_describer, len(call.body)
-    if not call.image_model or describer is None or not (stored or call.body.data.find(IMAGE_MARKER) >= 0):
+    describer, size = call.runtime.image_describer, len(call.body)
+    if not upstream.image_model or describer is None or not (stored or call.body.data.find(IMAGE_MARKER) >= 0):
         return
     images = await run_by_size(size, lambda: exchange.find_images(call.body.data, stored))
     if images:
-        exchange.image_descriptions = await describer.describe_images(call, call.image_model, images)
+        exchange.image_descriptions = await describer.describe_images(call, upstream.image_model, images)
 
 
 async def _check_inner_keys(call: GatewayRequest, upstream: Upstream, exchange: Exchange) -> None:
@@ -117,18 +120,14 @@ def _refuse_translation(
     return None
 
 
-def _make_exchange(call: GatewayRequest, upstream: Upstream) -> Exchange:
+def _make_exchange(call: GatewayRequest, attempt: Attempt) -> Exchange:
     """The translation between client and provider, with the options of both."""
+    upstream = attempt.upstream
     options = upstream.options if call.signature_store is None else upstream.state_options
-    if call.prompts_tools:
+    if attempt.prompts_tools:
         options = replace(options, tool_prompt=upstream.prompt_if_refused)
-    if call.model_output_limit is not None or call.strip_seals or call.expect_hidden_calls:
-        options = replace(
-            options,
-            model_output_limit=call.model_output_limit,
-            without_seals=call.strip_seals,
-            expect_hidden_calls=call.expect_hidden_calls,
-        )
+    if attempt.output_limit is not None or attempt.strips_seals:
+        options = replace(options, model_output_limit=attempt.output_limit, without_seals=attempt.strips_seals)
     if call.runtime.policy.rules or upstream.needs_credential_check:
         maker, depends_on_rules = seal_maker(call, upstream)
         options = replace(
@@ -176,19 +175,20 @@ def _policy_subject(call: GatewayRequest, upstream: Upstream) -> RuleSubject:
     return RuleSubject(call.client_codec.name, agent, provider, model, call.model, product, name, team)
 
 
-def _needs_no_reading(call: GatewayRequest, upstream: Upstream) -> bool:
+def _needs_no_reading(call: GatewayRequest, attempt: Attempt) -> bool:
     """May the bytes be sent without reading them? Not if earlier turns may come from another model."""
+    upstream = attempt.upstream
     if upstream.options.stamp_seals or not (call.model == upstream.model or call.model.endswith(f"/{upstream.model}")):
         return False
     if call.runtime.policy.rules and active_policy(call, upstream):
         return False
-    if call.prompts_tools or upstream.options.tool_prompt:
+    if attempt.prompts_tools or upstream.options.tool_prompt:
         return False
     if upstream.options.tool_search != "off" and call.body.has_tools():
         return False
     if upstream.options.repairs_answers and (call.body.has_tools() or not upstream.repairs_only_calls):
         return False
-    if upstream.image_model and call.image_describer is not None and call.body.data.find(IMAGE_MARKER) >= 0:
+    if upstream.image_model and call.runtime.image_describer is not None and call.body.data.find(IMAGE_MARKER) >= 0:
         return False
     limit = upstream.max_tools
     if limit is not None and len(call.body) > limit * MIN_TOOL_LENGTH and call.body.tool_count > limit:

@@ -212,7 +212,7 @@ async def relay_stream(
     """Send the rest of a stream. However it ends, the client gets an end of its own protocol."""
     stream, upstream = started.stream, started.request.upstream
     gate = _make_end_gate(call, started)
-    write = _make_writer(call, gate, stream, output)
+    write = _make_writer(call, gate, started, output)
     try:
         write(b"".join(started.pending_output))
         while True:
@@ -275,14 +275,14 @@ def _make_end_gate(call: GatewayRequest, started: StartedStream) -> EndGate | No
     is_needed = call.recorder is not None or call.gateway_tools is not None
     if not is_needed and call.signature_store is not None and isinstance(stream, StreamTranslation):
         is_needed = started.request.exchange.uses_memory
-    return EndGate(call, stream) if is_needed else None
+    return EndGate(call, started) if is_needed else None
 
 
 def _make_writer(
-    call: GatewayRequest, gate: EndGate | None, stream: AnswerStream, output: StreamOutput
+    call: GatewayRequest, gate: EndGate | None, started: StartedStream, output: StreamOutput
 ) -> Callable[[bytes], bool]:
-    write = output.write_nowait if gate is None else _write_through_gate(gate, stream, output)
-    drop = call.client_codec.http.drop_usage_chunks if call.drops_usage else None
+    write = output.write_nowait if gate is None else _write_through_gate(gate, started.stream, output)
+    drop = call.client_codec.http.drop_usage_chunks if started.request.attempt.drops_usage else None
     return write if drop is None else lambda data: write(drop(data))
 
 
@@ -334,9 +334,10 @@ class EndGate:
     """Holds back the end of a stream until its response and signatures are stored, and the gateway's tools have run.
     While `has_work_due` is true, nothing goes out."""
 
-    def __init__(self, call: GatewayRequest, stream: AnswerStream) -> None:
+    def __init__(self, call: GatewayRequest, started: StartedStream) -> None:
         self._call = call
-        self._stream = stream
+        self._upstream = started.request.upstream
+        self._stream = started.stream
         self._tap = call.recorder.open_tap() if call.recorder is not None else None
         self.needs_all_data = self._tap is not None
         """Must it see all data? Else only what comes after an answer has ended."""
@@ -388,7 +389,7 @@ class EndGate:
         if self._held:
             rounds, store = self._stream.rounds, self._call.signature_store
             if rounds is not None and self._has_pending_calls:
-                self._stream.keep_pending_results(await run_leftover_tool_calls(self._call, rounds))
+                self._stream.keep_pending_results(await run_leftover_tool_calls(self._call, self._upstream, rounds))
             if store is not None:
                 await store.save_signatures(self._stream.memory_records)
             held, self._held = self._held, []

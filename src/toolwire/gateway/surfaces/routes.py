@@ -20,7 +20,13 @@ from toolwire.core.ir import Failure, replace_fields
 from toolwire.core.json_values import Json, Malformed, decode, encode, expect_object
 from toolwire.gateway.exchange import error_replies
 from toolwire.gateway.exchange.caller import Caller
-from toolwire.gateway.exchange.gateway_request import GatewayRequest, PassthroughMatch, ResolvedHead, Upstream
+from toolwire.gateway.exchange.gateway_request import (
+    AttemptFailed,
+    GatewayRequest,
+    PassthroughMatch,
+    ResolvedHead,
+    Upstream,
+)
 from toolwire.gateway.features.accounts.accounts import target_account
 from toolwire.gateway.features.keys.access import AccessControl, refuse_key
 from toolwire.gateway.features.responses.endpoints import NotStoredHere, StateOperation, run_operation
@@ -238,9 +244,16 @@ class Routes:
     ) -> Coroutine[Any, Any, None]:
         headers, endpoint = request.headers, head.endpoint
         call = GatewayRequest(
-            self.runtime, head.codec, caller, record, headers, request.clock, head.upstream_headers, record.started_at
+            self.runtime,
+            head.codec,
+            caller,
+            record,
+            headers,
+            request.clock,
+            head.upstream_headers,
+            record.started_at,
+            request.ticket,
         )
-        call.ticket = request.ticket
         if endpoint is None:
             return self._serve_other_path(request, call, head.passthrough)
         if endpoint.operation == "count_tokens":
@@ -249,19 +262,25 @@ class Routes:
 
     async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
         call.record.operation = "count_tokens"
-        failed = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
-        call.stream = False
+        read = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
-        targets = failed or self._pipeline.route_request(call)
-        if isinstance(targets, tuple):
-            targets = await self._pipeline.refuse_objects(call, targets) or targets
-        if isinstance(targets, tuple):
-            await self._pipeline.add_gateway_tools(call, targets[0])
-            failed = await self._responses_service.expand_references(call, targets)
-            reply = await count_tokens(call, targets[0]) if failed is None else failed.reply
+        if isinstance(read, GatewayRequest):
+            call = replace(read, stream=False)
+            reply = await self._count_tokens(call)
         else:
-            reply = targets.reply
+            reply = read.reply
         await send_reply(request, call, reply)
+
+    async def _count_tokens(self, call: GatewayRequest) -> Reply:
+        targets = self._pipeline.route_request(call)
+        if isinstance(targets, AttemptFailed):
+            return targets.reply
+        checked = await self._pipeline.refuse_objects(call, targets)
+        if isinstance(checked, AttemptFailed):
+            return checked.reply
+        call = await self._pipeline.add_gateway_tools(checked, targets[0])
+        expanded = await self._responses_service.expand_references(call, targets)
+        return expanded.reply if isinstance(expanded, AttemptFailed) else await count_tokens(expanded, targets[0])
 
     # --- paths that are not endpoints of a protocol for calls ---
 

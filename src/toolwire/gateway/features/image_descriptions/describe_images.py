@@ -7,10 +7,13 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from toolwire.core.codec import Codec
 from toolwire.core.ir import Failure, Media, Request, Result, Settings, Text, Turn, plain_text
 from toolwire.core.json_values import Malformed, decode, encode, expect_object
 from toolwire.core.losses import Ledger
+from toolwire.gateway.exchange.client_body import ClientBody, read_client_body
 from toolwire.gateway.exchange.gateway_request import AttemptAnswer, AttemptFailed, GatewayRequest, Runtime
 from toolwire.gateway.features.image_descriptions.descriptions import DescriptionRepository
 from toolwire.gateway.http.headers import HOPS_HEADER
@@ -163,10 +166,11 @@ def _make_call(call: GatewayRequest, model: str, body: bytes) -> GatewayRequest:
     if call.record.capture is not None:
         record.capture = call.record.capture.copy_for(body)
     hops = {HOPS_HEADER: call.headers[HOPS_HEADER]} if HOPS_HEADER in call.headers else {}
+    record.requested_model = model
     asked = GatewayRequest(call.runtime, call.client_codec, call.caller, record, hops, call.clock, {}, call.now)
-    asked.load_body(body)
-    asked.model = record.requested_model = model  # Gemini has it in the path, not in the body
-    return asked
+    written = read_client_body(call.client_codec, body)
+    # Gemini has the model in the path, not in the body.
+    return replace(asked, model=model, body=written) if isinstance(written, ClientBody) else asked
 
 
 def _read_answer(codec: Codec, answer: AttemptAnswer) -> str | Failure:

@@ -12,6 +12,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.ir import Failure
 from toolwire.core.json_values import Json, Malformed, Object, decode
@@ -83,21 +84,21 @@ class ProviderObjects:
         down = await self._repository.check_reachable()
         return store_unavailable_failure(down) if isinstance(down, StoreDown) else None
 
-    async def refuse_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> Failure | None:
-        """Why a request may not use the objects that it names; None if it may. Then it is bound to the accounts that
-        have them."""
+    async def check_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> GatewayRequest | Failure:
+        """Why a request may not use the objects that it names. If it may: the request, bound to the accounts that have
+        them."""
         guarded = [target.provider for target in targets if self.guards(target.provider)]
         pools = [target.provider for target in targets if target.provider.accounts]
         if not guarded and not pools:
-            return None
+            return call
         http, body = call.client_codec.http, call.body
         if body.may_have(http.creation_markers):
-            call.watch_objects = partial(self._watch_response, call)
+            call = replace(call, watch_objects=partial(self._watch_response, call))
         if not body.may_have(http.object_markers) and not _has_escaped_letter(body.data):
-            return None
+            return call
         found = await run_by_size(len(body), lambda: read_references(body.judge))
         if isinstance(found, Failure):
-            return found if guarded else None
+            return found if guarded else call
         for provider in dict.fromkeys(guarded):
             refused = await self._refuse_names(call, provider, found, is_first=provider is targets[0].provider)
             if refused is not None:
@@ -105,8 +106,9 @@ class ProviderObjects:
         for provider in dict.fromkeys(pools):
             account = await self._find_account(provider, found.objects + found.containers + found.turns)
             if account is not None:
-                call.pinned_accounts = {**call.pinned_accounts, provider.name: account.account}
-        return None
+                pinned = {**call.pinned_accounts, provider.name: account.account}
+                call = replace(call, pinned_accounts=pinned)
+        return call
 
     async def refuse_translated(self, call: GatewayRequest, upstream: Upstream, body: bytes) -> Failure | None:
         """The same for a body that was written for the provider: a URL of the client can be the name of an object

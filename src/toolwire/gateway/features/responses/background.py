@@ -339,7 +339,7 @@ async def run_background_request(
 ) -> None:
     """Send the request and store its response. A cancelled request just stops: the cancelling request stores its
     status."""
-    _start_record(call)
+    call = _start_record(call)
     tap = recorder.open_tap()
     try:
         answer = await pipeline.request_answer(call, targets)
@@ -359,16 +359,17 @@ async def run_background_request(
         call.runtime.telemetry.finish_exchange(call.record, call.clock())
 
 
-def _start_record(call: GatewayRequest) -> None:
+def _start_record(call: GatewayRequest) -> GatewayRequest:
     """Give the background request its own log record: the client's request ends before its response."""
     request_record = call.record
-    record = call.record = request_record.make_related("background", call.clock(), time.time())
+    record = request_record.make_related("background", call.clock(), time.time())
     record.method, record.path = request_record.method, request_record.path
     record.requested_model, record.stream = request_record.requested_model, True
     record.reservation, request_record.reservation = request_record.reservation, None
     if request_record.capture is not None:
         record.capture = request_record.capture.copy_for(call.body.data)
-    call.runtime.telemetry.start_exchange(call.record)
+    call.runtime.telemetry.start_exchange(record)
+    return replace(call, record=record)
 
 
 async def _store_end(

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolwire.core.ids import derive_id
 from toolwire.core.ir import Failure
@@ -142,10 +143,10 @@ class OperationContext(Struct, eq=False):
 
     def set_body(self, body: bytes) -> None:
         """Set the body of the request; raises if it is not valid."""
-        self.call.id_seed = secrets.token_hex(12)
-        problem = self.call.load_body(body) if body else None
-        if problem is not None:
-            raise self.refusal(problem)
+        read = self.call.with_body(body) if body else self.call
+        if isinstance(read, Failure):
+            raise self.refusal(read)
+        self.call = replace(read, id_seed=secrets.token_hex(12))
         refused = refuse_keys(self.call.body.keys, self.call.caller.key, bool(self.call.runtime.policy.rules))
         if refused is not None:
             raise self.refusal(refused)
@@ -368,9 +369,10 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
     targets = pipeline.route_request(call)
     if isinstance(targets, AttemptFailed):
         return targets.reply
-    foreign = await pipeline.refuse_objects(call, targets)
-    if foreign is not None:
-        return foreign.reply
+    checked = await pipeline.refuse_objects(call, targets)
+    if isinstance(checked, AttemptFailed):
+        return checked.reply
+    call = checked
     options = context.unwrap(read_state_options(body))
     history = await load_history(context.repository, context.owner, options, context.max_bytes)
     if isinstance(history, Failure):
@@ -379,7 +381,7 @@ async def _compact_conversation(context: OperationContext) -> OperationResult:
             raise context.refusal(history)
     elif options.refers_to_stored:
         body = expand_request(body, history.items, history.referenced)
-        replace_body(call, body)
+        call = replace_body(call, body)
         if len(call.body) > context.max_bytes:
             raise context.refusal(history_too_large_failure(context.max_bytes))
     if compacts_upstream(call, targets):

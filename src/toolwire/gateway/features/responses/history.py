@@ -323,11 +323,10 @@ COMPACT_PATH = f"{PATH}/compact"
 _ENVELOPE_MARK = ENVELOPE_PREFIX.encode()
 
 
-def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> None:
-    """Continue as if the client had sent this body."""
+def replace_body(call: GatewayRequest, body: Object, stream: bool = False) -> GatewayRequest:
+    """The request, as if the client had sent this body."""
     read = read_client_body(call.client_codec, encode({**body, "stream": True} if stream else body))
-    if isinstance(read, ClientBody):
-        call.body = read
+    return replace(call, body=read) if isinstance(read, ClientBody) else call
 
 
 def is_native_target(call: GatewayRequest, targets: tuple[Target, ...]) -> bool:
@@ -378,8 +377,8 @@ async def request_summary(
     call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner, body: Object
 ) -> tuple[Object, Mapping[str, str]] | AttemptFailed:
     """Ask the model for a summary; returns its response, and the headers for the client."""
-    replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
-    call.stream, call.recorder, call.gateway_tools = False, None, None
+    asked = replace_body(call, write_summary_request(body, read_items_to_store(body, call.id_seed)))
+    call = replace(asked, stream=False, recorder=None, gateway_tools=None)
     answer = await pipeline.request_answer(call, targets)
     if isinstance(answer, AttemptFailed):
         return answer

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Set
-from copy import copy
 from urllib.parse import parse_qsl
+
+from msgspec.structs import replace
 
 from toolwire.core.codec import Codec
 from toolwire.core.ids import derive_id
@@ -110,23 +111,27 @@ class ResponsesService:
 
     async def prepare_stateful_request(
         self, call: GatewayRequest, targets: tuple[Target, ...], pipeline: RequestRunner
-    ) -> Reply | AttemptFailed | StreamReplay | None:
-        """Load what a request refers to and arrange that its response is stored. None: continue with the request as
-        usual."""
+    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
+        """Load what a request refers to and arrange that its response is stored; or its answer already."""
         body = _read_body(call)
         if body is None:
-            return None  # the codec reads the body next, and says what is wrong with it
+            return call  # the codec reads the body next, and says what is wrong with it
         options = read_state_options(body)
         if isinstance(options, Failure):
             return error_replies.gateway_error(call, options)
         if not (options.store or options.refers_to_stored or options.compaction):
-            return None
-        call.id_seed = secrets.token_hex(12)
+            return call
+        call = replace(call, id_seed=secrets.token_hex(12))
         claimed = await self._claim_key(call, owner_of(call.caller.key), options, body)
         if claimed is not None and not isinstance(claimed, IdempotencyClaim):
             return claimed
-        call.idempotency_claim = claimed
-        return await self._prepare_claimed_request(call, targets, pipeline, options, body, claimed)
+        prepared: GatewayRequest | Reply | AttemptFailed | StreamReplay | None = None
+        try:
+            prepared = await self._prepare_claimed_request(call, targets, pipeline, options, body, claimed)
+        finally:
+            if claimed is not None and not isinstance(prepared, GatewayRequest):
+                claimed.release()
+        return replace(prepared, idempotency_claim=claimed) if isinstance(prepared, GatewayRequest) else prepared
 
     async def _prepare_claimed_request(
         self,
@@ -136,26 +141,25 @@ class ResponsesService:
         options: StateOptions,
         body: Object,
         claim: IdempotencyClaim | None,
-    ) -> Reply | AttemptFailed | StreamReplay | None:
+    ) -> GatewayRequest | Reply | AttemptFailed | StreamReplay:
         owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, _stateless_hint(options))
         if isinstance(history, Failure):
-            return _refuse_missing(call, targets, history)
+            return _refuse_missing(call, targets, history) or call
         own_body = expand_request(body, [], history.new_references)
         recorder = await self._make_recorder(call, targets, options, own_body, history.response_ids, claim)
         if recorder is None or isinstance(recorder, AttemptFailed):
-            return recorder
+            return recorder or call
         if options.compaction and not (self.repository.is_enabled and compacts_upstream(call, targets)):
             return await answer_with_compaction(call, targets, pipeline, recorder, body, history)
         if options.refers_to_stored or options.background:
-            replace_body(call, expand_request(body, history.items, history.referenced), options.background)
+            call = replace_body(call, expand_request(body, history.items, history.referenced), options.background)
             call.record.session = find_session(call)  # now the start of the conversation is known
             if len(call.body) > max_bytes:
                 return error_replies.gateway_error(call, history_too_large_failure(max_bytes))
         if options.background and isinstance(recorder, StoringRecorder):
             return await self._start_background_job(call, targets, pipeline, recorder, body, claim)
-        call.recorder = recorder
-        return None
+        return replace(call, recorder=recorder)
 
     async def _claim_key(
         self, call: GatewayRequest, owner: str, options: StateOptions, body: Object
@@ -235,8 +239,7 @@ class ResponsesService:
             return error_replies.gateway_error(call, store_unavailable_failure(result))
         if claim is not None:
             await self.repository.put(claim.finished_entry(job.id))
-        job_call = copy(call)
-        job_call.stream, job_call.recorder = True, None
+        job_call = replace(call, stream=True, recorder=None)
 
         def fail_job(error: BaseException) -> JobCoroutine:
             pipeline.report_error(error)
@@ -248,18 +251,19 @@ class ResponsesService:
 
     # --- requests for a token count ---
 
-    async def expand_references(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
+    async def expand_references(
+        self, call: GatewayRequest, targets: tuple[Target, ...]
+    ) -> GatewayRequest | AttemptFailed:
         """Put what a request refers to into its body, without storing anything."""
         body = _read_body(call) if self.serves(call.client_codec) else None
         options = read_state_options(body) if body is not None else None
         if body is None or not isinstance(options, StateOptions) or not options.refers_to_stored:
-            return None
+            return call
         owner, max_bytes = owner_of(call.caller.key), call.runtime.config.server.max_body
         history = await load_history(self.repository, owner, options, max_bytes, STATELESS_HINT)
         if isinstance(history, Failure):
-            return _refuse_missing(call, targets, history)
-        replace_body(call, expand_request(body, history.items, history.referenced))
-        return None
+            return _refuse_missing(call, targets, history) or call
+        return replace_body(call, expand_request(body, history.items, history.referenced))
 
 
 def _stateless_hint(options: StateOptions) -> str:
