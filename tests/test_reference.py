@@ -22,7 +22,7 @@ from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
 from toolwire.core.prices import Prices, PriceTier, Rates
-from toolwire.gateway.features.mcp.settings import McpTable
+from toolwire.gateway.configuration.load import FEATURES
 from toolwire.gateway.settings import config as gateway
 from toolwire.gateway.settings.policies import PolicyTable, load_catalogue, load_presets, preset_rules
 from toolwire.gateway.settings.providers import AccountTable, ProviderTable, known_servers
@@ -72,6 +72,7 @@ def documented(shape: type[msgspec.Struct]) -> Iterator[tuple[str, object, str]]
 
 CALLS = tuple(gateway.CallSettings.__struct_fields__)
 """Both a provider and a model have these keys."""
+OLD_KEYS = {"[mcp.NAME]": ("clients",)}
 TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[server]", gateway.ServerSettings, ("timeouts", "keys")),
     ("[server.timeouts]", gateway.Timeouts, ()),
@@ -85,12 +86,9 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[[models.NAME.facts.prices.tiers]]", PriceTier, tuple(Rates.__struct_fields__)),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
-    ("[costs]", gateway.CostSettings, ()),
-    ("[[limits]]", gateway.Limit, ()),
-    ("[counters]", gateway.CounterSettings, ()),
     ("[console]", gateway.ConsoleSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),
-    ("[mcp.NAME]", McpTable, ("clients",)),
+    *((title, shape, OLD_KEYS.get(title, ())) for one in FEATURES for title, shape in one.list_tables().items()),
 )
 
 
@@ -102,7 +100,7 @@ def configuration() -> str:
         "`serve` and `doctor config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
         "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire doctor config`",
         "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
-        "from the package `gateway/settings`.",
+        "from the package `gateway/settings` and the `settings.py` of features.",
     ]
     for title, shape, left_out in TABLES:
         lines += [

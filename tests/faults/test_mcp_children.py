@@ -27,7 +27,8 @@ from gateway.raw_exchange import ask
 from toolwire.core.ir import Text
 from toolwire.gateway.features.mcp.program_guard import MessageFilter, ProgramRefused
 from toolwire.gateway.features.mcp.servers import McpServers
-from toolwire.gateway.settings.config import Config, McpServer, Secret
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
+from toolwire.gateway.settings.config import Config, Secret
 from waits import PATIENCE
 
 SERVER = """
@@ -157,7 +158,7 @@ def call_all(folder: Path, how: str, sizes: list[int], limit: int) -> list[Any]:
 def call_sizes(server: McpServer, sizes: list[int]) -> list[Any]:
     async def run() -> list[Any]:
         servers = McpServers()
-        servers.apply_config(Config(mcp={"s": server}))
+        servers.apply_config(Config().with_section(McpSettings(servers={"s": server})))
         await servers.connect_all()
         (status,) = servers.server_statuses()
         assert status.state == "up", status.last_error

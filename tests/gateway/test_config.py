@@ -15,6 +15,7 @@ import pytest
 
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, find_config_file, load_config
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
@@ -347,7 +348,7 @@ shows = "text"
 
 def test_old_keys_still_work_with_a_warning_that_names_the_new_one(read: Any) -> None:
     config = read(OLD_KEYS)
-    server, files = config.server, config.mcp["files"]
+    server, files = config.server, config.section(McpSettings).servers["files"]
     assert (server.allowed_hosts, server.log_format, server.on_disconnect) == (("gateway.example",), "text", "drain")
     assert (server.cooldown, server.cooldown_after) == (7, 3)
     assert (server.timeouts.first_byte, server.timeouts.all_attempts) == (8, 9)

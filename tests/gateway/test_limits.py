@@ -45,9 +45,9 @@ from toolwire.gateway.features.limits.counters import Charge, Reserved
 from toolwire.gateway.features.limits.counters_memory import MemoryCounters
 from toolwire.gateway.features.limits.limits import Limits, estimate_output
 from toolwire.gateway.features.limits.reservations import Reservations
+from toolwire.gateway.features.limits.settings import Limit, LimitSettings
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.pipeline import relay
-from toolwire.gateway.settings.config import Limit
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.protocols import CODECS
@@ -1205,7 +1205,7 @@ def test_a_new_amount_counts_on_and_a_new_limit_applies_at_once(tmp_path: Path) 
         file = tmp_path / "toolwire.toml"
         file.write_text(file.read_text().replace("tokens_per_day = 3500", "tokens_per_day = 1050"))
         served.gateway.start_reload()
-        wait_until(lambda: served.gateway.config.limits[0].tokens_per_day == 1050)
+        wait_until(lambda: served.gateway.config.section(LimitSettings).limits[0].tokens_per_day == 1050)
         assert asked(served, scene, "ana", max_tokens=100) == 429
 
 

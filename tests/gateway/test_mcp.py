@@ -31,7 +31,8 @@ from toolwire.gateway.features.mcp.servers import (
     ToolInterceptor,
     exposed_tool_name,
 )
-from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError
 from waits import PATIENCE, free_port
 
@@ -95,7 +96,7 @@ async def talking(*servers: McpServer, pace: ConnectionTiming = QUICK) -> AsyncI
 
 
 def configured(*servers: McpServer) -> Config:
-    return Config(mcp={server.name: server for server in servers})
+    return Config().with_section(McpSettings(servers={server.name: server for server in servers}))
 
 
 def run(test: Test) -> None:
@@ -729,7 +730,7 @@ def test_what_is_only_a_warning(tmp_path: Path) -> None:
         (1, "no client gets these tools"),
         (3, "the environment variable NOT_THERE is not set"),
     ]
-    assert config.mcp["a"].missing_variables == ("NOT_THERE",)
+    assert config.section(McpSettings).servers["a"].missing_variables == ("NOT_THERE",)
 
 
 def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
@@ -737,7 +738,7 @@ def test_a_command_is_a_list_or_a_text(tmp_path: Path) -> None:
     file.write_text(
         '[mcp.a]\ncommand = "x \'y z\' $A"\ncwd = "sub"\nmodels = ["*"]\n[mcp.b]\ncommand = ["x", "y z"]\nmodels = ["*"]'
     )
-    found = load_config(file, {}).mcp
+    found = load_config(file, {}).section(McpSettings).servers
     assert found["a"].command == ("x", "y z", "$A")
     assert found["a"].cwd == str(tmp_path / "sub")
     assert found["b"].command == ("x", "y z")

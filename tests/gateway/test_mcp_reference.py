@@ -17,7 +17,7 @@ from gateway.mcp_server import PIXEL
 from gateway.npm import HERE, installed
 from gateway.test_mcp import at, run, talking, words
 from toolwire.core.ir import Media
-from toolwire.gateway.settings.config import McpServer
+from toolwire.gateway.features.mcp.settings import McpServer
 from waits import free_port
 
 PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolwire.gateway.configuration.load import load_config
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.policy.rules import Match, Reshape, Rule, RuleSubject, rules_in_force
@@ -180,7 +181,7 @@ def test_the_example_is_a_configuration() -> None:
     assert config.warnings == ()
     assert config.policy[0].name == "no patching"
     assert [rule.max_tools for rule in config.policy[1:]] == [8]
-    assert list(config.mcp) == ["files"]
+    assert list(config.section(McpSettings).servers) == ["files"]
     assert config.store.ttl == 7 * 24 * 3600
 
 
@@ -193,4 +194,4 @@ def test_what_the_guides_show_is_read(page: str, tmp_path: Path) -> None:
         file.write_text(block)
         config = load_config(file, {"ISSUES_TOKEN": "x"})
         assert config.warnings == ()
-        assert config.policy or config.mcp
+        assert config.policy or config.section(McpSettings).servers

@@ -25,6 +25,7 @@ from toolwire.gateway.configuration import load
 from toolwire.gateway.configuration.live_config import LiveConfig
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.configuration.shared_config import SharedConfig
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.telemetry.telemetry import Telemetry
@@ -276,7 +277,7 @@ def test_a_reload_in_the_working_folder_still_changes_everything_else(
     changed += "[providers.openai]\n"  # without a key that could be sent
     changed += '[providers.x]\nprotocols = ["openai-chat"]\nbase_url = "http://localhost:3/"\napi_key = "in the file"\n'
     assert watched.replace(changed).models[0].name == "a"
-    assert list(watched.replace(KEYED).mcp) == []
+    assert list(watched.replace(KEYED).section(McpSettings).servers) == []
 
 
 def test_a_link_out_of_the_working_folder_or_into_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from gateway.mcp_gateway import COMMAND
 from gateway.raw_exchange import CLIENTS, Served, call, stage, whole
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.mcp.servers import McpClient, is_offered_to
-from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
+from toolwire.gateway.settings.config import Config
 from toolwire.policy.rules import Policy, RuleSubject
 
 KEYS = {name: f"tw-{name}-key-0123456789" for name in ("admin", "guest", "anthropic")}
@@ -109,7 +110,7 @@ def _loaded(folder: Path, keys: str = KEY_TABLES, more: str = "") -> Config:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, McpServer]:
-    return dict(_loaded(tmp_path_factory.mktemp("servers")).mcp)
+    return dict(_loaded(tmp_path_factory.mktemp("servers")).section(McpSettings).servers)
 
 
 NAMES = (

@@ -6,14 +6,12 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from toolwire import terminal
 from toolwire.cli.gateway.store import EXIT_DOWN, StoreUnusable, read_all_keys
 from toolwire.cli.trust import open_file
 from toolwire.gateway.configuration.load import JudgeFile, read_opened_config
-from toolwire.gateway.features.limits.settings import limits_of_keys
-from toolwire.gateway.settings.config import Config, Limit
+from toolwire.gateway.features.limits.settings import LimitSettings
+from toolwire.gateway.settings.config import ClientKey, Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
 from toolwire.gateway.store import open_store
 from toolwire.terminal import EXIT_BAD_INPUT, CommandError
@@ -44,10 +42,11 @@ def load_with_stored_limits(file: str | None) -> Config:
     config = load_or_report(file)
     if not config.server.store_keys:
         return config
-    return replace(config, limits=(*config.limits, *asyncio.run(_read_stored_limits(config))))
+    keys = asyncio.run(_read_stored_keys(config))
+    return config.with_section(config.section(LimitSettings).add_keys(keys))
 
 
-async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
+async def _read_stored_keys(config: Config) -> tuple[ClientKey, ...]:
     store = open_store(config.store, os.environ)
     if store is None:
         return ()
@@ -57,7 +56,7 @@ async def _read_stored_limits(config: Config) -> tuple[Limit, ...]:
         raise CommandError(str(unusable), "`toolwire doctor` checks the store", EXIT_DOWN) from None
     finally:
         await store.close()
-    return limits_of_keys(keys[len(config.server.keys) :])
+    return tuple(keys[len(config.server.keys) :])
 
 
 LOADERS: Mapping[str, Callable[[str | None], Config]] = {

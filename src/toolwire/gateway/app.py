@@ -29,6 +29,7 @@ from toolwire.gateway.exchange.provider_health import ProviderHealth
 from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
 from toolwire.gateway.features.costs.ledger import LedgerWriter, read_used, sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.features.keys.key_records import KeyChange, KeyRecords, StoredKeyList
 from toolwire.gateway.features.keys.key_tables import open_key_records
@@ -36,8 +37,9 @@ from toolwire.gateway.features.keys.stored_keys import StoredKeys
 from toolwire.gateway.features.limits.limits import Limits
 from toolwire.gateway.features.limits.open_counters import open_counters
 from toolwire.gateway.features.limits.reservations import ReservationProblem, Reservations
-from toolwire.gateway.features.limits.settings import limits_of_keys
+from toolwire.gateway.features.limits.settings import CounterSettings, LimitSettings
 from toolwire.gateway.features.mcp.servers import McpServers, load_sdk
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.features.responses.service import ResponsesService
 from toolwire.gateway.features.signatures.envelope_keys import (
     SharedKey,
@@ -54,7 +56,7 @@ from toolwire.gateway.models.listing import ListUnavailable, ModelLists
 from toolwire.gateway.pipeline.pipeline import Pipeline
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.client_keys import list_key_changes, read_stored_keys
-from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, StoreSettings
+from toolwire.gateway.settings.config import ClientKey, Config, StoreSettings
 from toolwire.gateway.settings.problems import ReportLine
 from toolwire.gateway.settings.times import format_time
 from toolwire.gateway.store import open_store
@@ -279,8 +281,9 @@ class Gateway:
         self._model_lists.forget_others(config.providers.values())
         service = self._open_responses_service(config)
         config = self._add_stored_keys(config)
-        self._telemetry.pricer = CallPricer(config.providers) if config.costs.enabled else None
-        self._telemetry.ledger = self._ledger if config.costs.enabled else None
+        has_costs = config.section(CostSettings).enabled
+        self._telemetry.pricer = CallPricer(config.providers) if has_costs else None
+        self._telemetry.ledger = self._ledger if has_costs else None
         envelope_keys = self._load_envelope_keys(config)
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys
@@ -315,7 +318,7 @@ class Gateway:
             what = f"{problem.location}: {problem.message}"
             self._telemetry.log_event("client_key_ignored", level="error", message=what, hint=problem.hint)
         server = replace(config.server, keys=(*config.server.keys, *keys))
-        return replace(config, server=server, limits=(*config.limits, *limits_of_keys(keys)))
+        return replace(config, server=server).with_section(config.section(LimitSettings).add_keys(keys))
 
     def _is_waiting_for_keys(self) -> bool:
         return self._stored_keys is not None and self._stored_keys.current is None
@@ -410,25 +413,26 @@ class Gateway:
 
     def _open_limits(self, config: Config) -> Limits | None:
         """The limits of a configuration. Their counters stay the same while the process runs."""
-        if self._reservations is None and config.limits:
-            self._counter_settings = config.counters
+        wanted = config.section(LimitSettings)
+        if self._reservations is None and wanted.limits:
+            self._counter_settings = wanted.counters
             settings = replace(config, store=self._store_settings or config.store)
             counters = open_counters(settings, os.environ)
             self._reservations = Reservations(
                 counters,
-                config.counters.lease,
+                wanted.counters.lease,
                 self._on_counters_event,
                 on_renewal=lambda: self._telemetry.metrics.reset_limits(time.monotonic()),
             )
-        elif self._reservations is not None and self._counter_settings != config.counters:
+        elif self._reservations is not None and self._counter_settings != wanted.counters:
             what = "[counters] has changed: restart the gateway to use it"
             self._telemetry.log_event("config_problem", level="warn", message=what, hint="")
-        if self._reservations is None or not config.limits:
+        if self._reservations is None or not wanted.limits:
             return None
         metrics, log_event = self._telemetry.metrics, self._telemetry.log_event
-        ledger = self._ledger if config.costs.enabled else None
+        ledger = self._ledger if config.section(CostSettings).enabled else None
         reader = partial(read_used, ledger.tables) if ledger is not None else None
-        return Limits(config.limits, config.providers, self._reservations, metrics, log_event, reader)
+        return Limits(wanted.limits, config.providers, self._reservations, metrics, log_event, reader)
 
     def _on_counters_event(self, kind: ReservationProblem, what: str) -> None:
         if kind == "counters_available":
@@ -565,7 +569,7 @@ class Gateway:
             if self._responses_service is not None and time.monotonic() - self._last_store_sweep > STORE_SWEEP_SECONDS:
                 self._last_store_sweep = time.monotonic()
                 if self._ledger is not None:
-                    await sweep_ledger(self._ledger.tables, self.config.costs, self.config.store)
+                    await sweep_ledger(self._ledger.tables, self.config.section(CostSettings), self.config.store)
                 await self._responses_service.repository.sweep()
                 await self._warn_of_unused_keys()
 
@@ -654,7 +658,7 @@ def app(
 def _read_reload(source: LiveConfig | FixedConfig, forced: bool) -> Reload | None:
     """A changed configuration, with what must be imported for it. Runs in a thread."""
     found = source.read_if_changed(forced)
-    if found is not None and found.config is not None and found.config.mcp:
+    if found is not None and found.config is not None and found.config.section(McpSettings).servers:
         load_sdk()
     return found
 

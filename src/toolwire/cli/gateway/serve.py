@@ -16,6 +16,7 @@ from toolwire import __version__, terminal
 from toolwire.agents import find_program, load_agents
 from toolwire.core.json_values import encode
 from toolwire.gateway.configuration.load import config_file_places, open_config_file
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.client_keys import (
     CLIENT_KEY_VARIABLE,
     NEW_KEY_COMMAND,
@@ -152,7 +153,7 @@ def summary_rows(origin: str, config: Config) -> Iterator[tuple[str, str]]:
         ]
     yield from _label_rows("providers", lines)
     yield from _label_rows("models", [", ".join(rule.name for rule in config.models)] if config.models else [])
-    lacking = [server for server in config.mcp.values() if server.missing_variables]
+    lacking = [server for server in config.section(McpSettings).servers.values() if server.missing_variables]
     yield from _label_rows("mcp", [f"{server.name}: set {', '.join(server.missing_variables)}" for server in lacking])
 
 

@@ -19,6 +19,7 @@ import msgspec
 from toolwire import terminal
 from toolwire.gateway.features.costs.ledger import sweep_ledger
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.features.keys.key_tables import open_key_records
 from toolwire.gateway.settings.client_keys import read_stored_keys
 from toolwire.gateway.settings.config import ClientKey, Config
@@ -117,7 +118,8 @@ def format_size(size: float) -> str:
 
 async def sweep_store(store: Store, config: Config, args: argparse.Namespace) -> None:
     ledger = open_ledger(store)
-    removed = 0 if ledger is None else require_up(await sweep_ledger(ledger, config.costs, config.store))
+    costs = config.section(CostSettings)
+    removed = 0 if ledger is None else require_up(await sweep_ledger(ledger, costs, config.store))
     swept: SweepResult = require_up(await store.sweep())
     rows = [
         ("expired", f"{swept.expired:,}"),

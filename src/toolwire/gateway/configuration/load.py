@@ -9,15 +9,15 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.features.limits.settings import check_counters, limits_of_keys, read_counters, read_limits
-from toolwire.gateway.features.mcp.settings import read_mcp_servers
-from toolwire.gateway.settings.address import is_loopback, is_private
+from toolwire.gateway.features.costs.settings import CostSettings
+from toolwire.gateway.features.limits.settings import LimitSettings
+from toolwire.gateway.features.mcp.settings import McpSettings
+from toolwire.gateway.settings.address import PLAIN_HTTP, is_exposed, is_loopback
 from toolwire.gateway.settings.client_keys import (
     NEW_KEY_COMMAND,
     check_rights,
@@ -31,7 +31,6 @@ from toolwire.gateway.settings.client_keys import (
 from toolwire.gateway.settings.config import (
     Config,
     ConsoleSettings,
-    CostSettings,
     ServerSettings,
     Timeouts,
     TranslateSettings,
@@ -58,27 +57,30 @@ from toolwire.gateway.settings.problems import (
 from toolwire.gateway.settings.providers import (
     ProviderBuilder,
     embedded_providers,
+    list_provider_names,
 )
+from toolwire.gateway.settings.section import Section, SectionInput
 from toolwire.gateway.settings.store import check_secret, read_store
 from toolwire.gateway.settings.trust import hash_text, is_trusted
 
 CONFIG_FILE_NAME = "toolwire.toml"
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
-SECTIONS = (
+FEATURES: tuple[type[Section], ...] = (
+    CostSettings,
+    LimitSettings,
+    McpSettings,
+)
+"""The settings of features, which are in their folders: a line for each."""
+OWN_TABLES = (
     "server",
     "providers",
     "models",
     "translate",
     "store",
-    "costs",
-    "limits",
-    "counters",
     "console",
-    "policy",
-    "mcp",
 )
-LIST_SECTIONS = ("policy", "limits")
+"""The gateway's own sections that are one table each; `[[policy]]` is a list."""
 RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "deadlines"): "timeouts",
     ("server", "timeouts", "retries"): "all_attempts",
@@ -88,10 +90,7 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "rest"): "cooldown",
     ("server", "rest_after"): "cooldown_after",
     ("store", "lease"): "background_lease",
-    ("mcp", "*", "parallel"): "max_parallel",
-    ("mcp", "*", "rounds"): "max_rounds",
-    ("mcp", "*", "shows"): "call_visibility",
-}
+} | {place: name for feature in FEATURES for place, name in feature.renamed_keys.items()}
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
 REMOVED_KEYS: Mapping[KeyPath, str] = {
     ("server", "max_connections"): "`max_memory` and `max_requests` limit what connections cost",
@@ -105,7 +104,6 @@ REMOVED_KEYS: Mapping[KeyPath, str] = {
     ("console", "max_exchanges"): "`max_bytes` is the limit",
 }
 """Old keys that have no effect any more, by their place, and what to use instead, or what holds now."""
-_PLAIN_HTTP = ("the key is sent over plain HTTP: everybody on the way can read it", "use an address with https://")
 _TOML_ERROR = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 _DUPLICATE_ERRORS = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate", "Cannot add")
 """How the messages of `tomllib` about duplicates begin."""
@@ -318,12 +316,12 @@ def _toml_problem(error: str, text: str) -> Problem:
 
 
 def _find_sections(tables: TomlTable, collector: ProblemCollector) -> dict[str, TomlTable]:
-    """The sections that are one table each."""
+    """The gateway's own sections that are one table each."""
+    known = (*OWN_TABLES, "policy", *(name for feature in FEATURES for name in feature.table_names()))
     for name in tables:
-        if name not in SECTIONS:
-            collector.at(name).add(f"unknown section `{name}`", suggest_name(name, SECTIONS))
-    named = [name for name in SECTIONS if name not in LIST_SECTIONS]
-    return {name: collector.at(name).expect_table(tables.get(name, {})) for name in named}
+        if name not in known:
+            collector.at(name).add(f"unknown section `{name}`", suggest_name(name, known))
+    return {name: collector.at(name).expect_table(tables.get(name, {})) for name in OWN_TABLES}
 
 
 def _read_sections(
@@ -354,7 +352,7 @@ def _read_sections(
         providers |= embedded_providers(builder.providers)
     store = read_store(sections["store"], environ, collector.at("store"))
     policy = tables.get("policy", [])
-    clients = read_client_names(server)
+    names, clients = list_provider_names(providers), read_client_names(server)
     check_secret(server, environ, collector.at("server", "secret_env"))
     config = Config(
         server=server,
@@ -363,21 +361,13 @@ def _read_sections(
         facts=facts,
         translate=TranslateSettings(**translate or {}),
         store=store,
-        costs=_read_costs(sections["costs"], collector.at("costs")),
-        limits=read_limits(tables.get("limits", []), collector.at("limits"), (*builder.names, *providers), clients)
-        + limits_of_keys(server.keys),
-        counters=read_counters(sections["counters"], environ, collector.at("counters")),
         console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
-        policy=read_policies(policy, collector, (*builder.names, *providers), preset_rules(), clients)
-        if policy != []
-        else (),
-        mcp=read_mcp_servers(sections["mcp"], environ, collector, folder, clients),
+        policy=read_policies(policy, collector, names, preset_rules(), clients) if policy != [] else (),
         file=path,
         has_key_list="keys" in sections["server"],
     )
-    check_counters(config, environ, collector)
-    _check_substitutes(config, collector)
+    config = _read_features(SectionInput(tables, environ, collector, folder, config))
     _check_exposure(config, collector)
     check_secrets(config, environ, collector)
     check_rights(config, environ, collector.at("server"))
@@ -388,20 +378,13 @@ def _read_sections(
     return config
 
 
-def _check_substitutes(config: Config, collector: ProblemCollector) -> None:
-    """Check `web_search` and `web_fetch`, and warn of MCP servers that no client can use."""
-    for name, value in (("web_search", config.translate.web_search), ("web_fetch", config.translate.web_fetch)):
-        place = collector.at("translate", name)
-        server, _, tool = value.removeprefix("mcp:").partition("/")
-        if value and not (value.startswith("mcp:") and server and tool):
-            place.add(f"`{value}` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"')
-        elif value and server not in config.mcp:
-            place.add(f"unknown MCP server `{server}`", suggest_name(server, config.mcp) or f"add [mcp.{server}]")
-    used = {server for server, _ in config.translate.substitutes.values()}
-    for name, settings in config.mcp.items():
-        if not settings.has_audience and name not in used:
-            hint = 'models = ["*"] gives its tools to all models, keys = ["NAME"] to clients with this key'
-            collector.at("mcp", name).add("no client gets these tools", hint, "warning")
+def _read_features(source: SectionInput) -> Config:
+    """The configuration with the sections of features, which are checked when all are read."""
+    sections = {feature: feature.read(source) for feature in FEATURES}
+    config = replace(source.config, sections=sections)
+    for section in sections.values():
+        section.check(replace(source, config=config))
+    return config
 
 
 def _read_server(table: TomlTable, overrides: Mapping[str, object], place: ProblemCollector) -> ServerSettings:
@@ -441,10 +424,6 @@ def _add_describing_providers(builder: ProviderBuilder, collector: ProblemCollec
         used, slash, _ = (provider.calls.describe_images or "").partition("/")
         if slash:
             builder.ensure_provider(used, collector.at("providers", name, "describe_images"))
-
-
-def _read_costs(table: TomlTable, place: ProblemCollector) -> CostSettings:
-    return CostSettings(**place.read_fields(table, CostSettings) or {})
 
 
 def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollector) -> ConsoleSettings:
@@ -491,22 +470,11 @@ def _check_exposure(config: Config, collector: ProblemCollector) -> None:
     for provider in config.providers.values():
         place = collector.at("providers", provider.name)
         for url in {url for url in provider.base_urls.values() if provider.api_key or provider.forward_auth}:
-            if _is_exposed(url):
-                place.at("base_url").add(*_PLAIN_HTTP, "warning")
+            if is_exposed(url):
+                place.at("base_url").add(*PLAIN_HTTP, "warning")
         for account in provider.each_account:
             number = hashes.get(hash_key(account.api_key.reveal()))
             if account.api_key and number is not None:
                 what = f"this is the key of the provider `{account.label}`"
                 hint = "clients must not have the provider's key: create another one"
                 collector.at("server", "keys", number, "sha256").add(what, hint)
-    for name, mcp_server in config.mcp.items():
-        if mcp_server.headers and _is_exposed(mcp_server.url.reveal()):
-            collector.at("mcp", name, "url").add(*_PLAIN_HTTP, "warning")
-
-
-def _is_exposed(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "http" and not is_loopback(parts.hostname or "") and not is_private(parts.hostname or "")
-    except ValueError:
-        return False  # has its own error

@@ -23,6 +23,7 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.headers import COST_HEADER, attempts_header
 from toolwire.gateway.exchange.hooks import StreamOutput
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
+from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.http.client_request import ClientRequest
 from toolwire.gateway.http.connection import ChunkSink, TransportError
 from toolwire.gateway.http.headers import request_id_headers
@@ -68,7 +69,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if record.capture is not None:
         record.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
-    if record.is_priced and call.runtime.config.costs.header:
+    if record.is_priced and call.runtime.config.section(CostSettings).header:
         extra = {**extra, COST_HEADER: cost_header(record.cost, record.unpriced_calls)}
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 

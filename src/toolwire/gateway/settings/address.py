@@ -13,6 +13,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 _VERSION_SEGMENT = re.compile(r"v\d+(?:\.\d+)?(?:(?:alpha|beta)\d*)?")
 _PRIVATE_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test", ".intranet", ".corp", ".home")
 _FORBIDDEN_CHARACTER = re.compile(r"[\x00-\x20\x7f]")
+PLAIN_HTTP = ("the key is sent over plain HTTP: everybody on the way can read it", "use an address with https://")
+"""A problem and a hint, for an address that `is_exposed`."""
 
 
 class Address(Struct, frozen=True, cache_hash=True):
@@ -133,3 +135,12 @@ def _read_address(name: str) -> IPv4Address | IPv6Address | None:
 
 def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def is_exposed(url: str) -> bool:
+    """Would others on the way see what is sent there?"""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "") and not is_private(parts.hostname or "")
+    except ValueError:
+        return False  # has its own error

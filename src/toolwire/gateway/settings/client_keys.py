@@ -319,13 +319,11 @@ def guessable_hashes() -> frozenset[str]:
 
 
 def check_rights(config: Config, environ: Mapping[str, str], place: ProblemCollector) -> None:
-    """Check that there is a store for keys, and warn of providers and MCP servers of a key that are not there."""
+    """Check that there is a store for keys, and warn of providers of a key that are not there."""
     if config.server.store_keys and store_url(config.store, environ) == NO_STORE:
         place.at("store_keys").add("there is no store: its `url` is `none`", "remove `url` in [store]")
     for number, key in enumerate(config.server.keys):
         check_globs("provider", config.providers, key.providers, place.at("keys", number, "providers"))
-        if key.mcp_servers != ("*",):
-            check_globs("MCP server", config.mcp, key.mcp_servers, place.at("keys", number, "mcp_servers"))
 
 
 # --- keys that are not for clients ------------------------------------------------------------------------------------

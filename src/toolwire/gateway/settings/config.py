@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.core.prices import Prices
 from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.problems import Problem
+from toolwire.gateway.settings.section import Section
 from toolwire.gateway.settings.times import parse_time
-from toolwire.policy.rules import Globs, Rule
+from toolwire.policy.rules import Rule
 
 MAX_SECONDS = 1e9
 """Three decades: timers cannot take every number, and infinity not at all."""
@@ -27,6 +29,7 @@ Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 NonNegative = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 TextMapping = Mapping[str, str]
+SectionType = TypeVar("SectionType", bound=Section)
 
 
 class Secret:
@@ -422,70 +425,6 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
 
 
-class CostSettings(Struct, frozen=True, kw_only=True):
-    """What requests cost: in the log and the metrics, and in a ledger in the store, which `toolwire costs` shows."""
-
-    enabled: bool = True
-    """Look up prices, and write the ledger. Without a store there is no ledger."""
-    header: bool = False
-    """Tell clients the cost of a whole answer in `x-toolwire-cost`, in USD. A stream has no such header: its cost is
-    known only at its end."""
-    row_ttl: Seconds = 30 * 24 * 3600.0
-    """For how many seconds the ledger keeps a row for every call of a provider; 0 keeps them forever. They are needed
-    for costs by session."""
-    ttl: Seconds = 400 * 24 * 3600.0
-    """For how many seconds it keeps the sums by hour; 0 keeps them forever."""
-
-
-LimitSelector = Literal["key", "team", "provider", "model", "agent"]
-
-
-class Limit(LimitAmounts, frozen=True, kw_only=True):
-    """A limit on what the selected requests use together. Windows are minutes, hours, days and months of UTC. A request
-    counts in the window in which it began."""
-
-    name: str = ""
-    """Its name in errors, logs and metrics. By default what it selects. Under another name it counts from 0."""
-    key: Globs = ()
-    """Client keys by their names. Here and below: a name or a list of names and patterns; without any, all requests."""
-    team: Globs = ()
-    """Teams of client keys."""
-    provider: Globs = ()
-    """Providers that are asked. A request that reaches such a limit goes to the fallbacks of its model first."""
-    model: Globs = ()
-    """Models, by their names at the provider."""
-    agent: Globs = ()
-    """Agents, recognised by the `user-agent` header. Any client can claim to be any agent, so this is no protection."""
-    per: tuple[LimitSelector, ...] = ()
-    """Count separately for each `key`, `team`, `provider`, `model` or `agent`."""
-    soft: bool = False
-    """Refuse nothing: only warn, in the log and in the metrics."""
-    on_store_down: Literal["open", "closed"] | None = None
-    """If the counters cannot be reached: let requests pass without counting them (`open`), or refuse them (`closed`).
-    Default: `closed` for dollars, `open` for everything else."""
-    on_unknown_price: Literal["open", "closed"] = "closed"
-    """Models without a known price: refuse them where a limit in dollars applies (`closed`), or let them pass without
-    counting them (`open`)."""
-
-
-class CounterSettings(Struct, frozen=True, kw_only=True):
-    """Where the counters of `[[limits]]` are. Gateways with the same counters share their limits."""
-
-    url: str = ""
-    """`redis://HOST:PORT/DATABASE` (also `rediss`, `unix`, `valkey` and `valkeys`), or `postgresql://USER@HOST/DATABASE`.
-    Default: the `[store]`; with SQLite in memory, and in its file for a restart and for several workers."""
-    url_env: str = ""
-    """The environment variable with the URL, to keep its password out of this file."""
-    lease: Annotated[float, Meta(ge=1, le=3600)] = 30.0
-    """After how many seconds without a sign of life from its gateway a request gives back what it had reserved."""
-
-    def __repr__(self) -> str:  # the URL may contain a password
-        return f"Counters(lease={self.lease})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("lease", self.lease)]
-
-
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
     """The console, a page at `/` that shows both sides of the recent requests. They are kept in memory only."""
 
@@ -499,59 +438,6 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     """Memory for what they sent and got, of all workers together. At most the last 1000 are kept."""
 
 
-class McpServer(Struct, frozen=True, kw_only=True, eq=False):
-    """An MCP server: a program to start, or a URL. `repr` hides its variables and headers."""
-
-    name: str
-    command: tuple[str, ...] = ()
-    env: Mapping[str, Secret] = EMPTY_MAPPING
-    cwd: str = ""
-    url: Secret = Secret()
-    display_name: str = ""
-    """The command or URL for people, without secrets."""
-    headers: Mapping[str, Secret] = EMPTY_MAPPING
-    missing_variables: tuple[str, ...] = ()
-    """Environment variables that it needs and that are not set; it is not started without them."""
-    tools: tuple[str, ...] = ("*",)
-    models: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    teams: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    """Old: protocols and agents. Only without client keys; with them it has been read as `keys` or `protocols`."""
-    timeout: float = 60.0
-    connect_timeout: float = 30.0
-    call_visibility: Literal["hidden", "text"] = "hidden"
-    max_rounds: int = 16
-    max_parallel: int = 8
-    max_result_bytes: int = 16 * 1024 * 1024
-
-    @property
-    def connection_identity(self) -> tuple[object, ...]:
-        """The settings that the connection depends on; while they are the same, the connection is kept."""
-        env = tuple((name, value.reveal()) for name, value in self.env.items())
-        headers = tuple((name, value.reveal()) for name, value in self.headers.items())
-        return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables, self.max_result_bytes
-
-    @property
-    def has_audience(self) -> bool:
-        """Is anything set that gives its tools to somebody? `agents` does not: a user agent proves nothing."""
-        return bool(self.models or self.keys or self.teams or self.protocols or self.clients)
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Values that must not appear in logs."""
-        values = (self.url, *self.env.values(), *self.headers.values())
-        return tuple(value.reveal() for value in values if value)
-
-    def __repr__(self) -> str:
-        return f"McpServer({self.name!r}, {self.display_name!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("name", self.name), ("display_name", self.display_name)]
-
-
 class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked."""
 
@@ -562,16 +448,22 @@ class Config(Struct, frozen=True, kw_only=True):
     """What the operator says about models, by name or pattern."""
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
-    costs: CostSettings = CostSettings()
-    limits: tuple[Limit, ...] = ()
-    counters: CounterSettings = CounterSettings()
     console: ConsoleSettings = ConsoleSettings()
     policy: tuple[Rule, ...] = ()
-    mcp: Mapping[str, McpServer] = EMPTY_MAPPING
+    sections: Mapping[type[Section], Section] = {}
+    """The settings of features."""
     file: Path | None = None
     has_key_list: bool = False
     """Is `keys` written in `[server]`, if only as an empty list?"""
     warnings: tuple[Problem, ...] = ()
+
+    def section(self, kind: type[SectionType]) -> SectionType:
+        """The settings of a feature; its defaults without a file."""
+        found = self.sections.get(kind)
+        return found if isinstance(found, kind) else kind()
+
+    def with_section(self, section: Section) -> Config:
+        return replace(self, sections={**self.sections, type(section): section})
 
     @property
     def has_console(self) -> bool:
@@ -597,14 +489,17 @@ class Config(Struct, frozen=True, kw_only=True):
     def secrets(self) -> list[str]:
         """Values that must not appear in logs and reports."""
         accounts = [account for provider in self.providers.values() for account in provider.each_account]
-        urls = (self.store.url, self.counters.url, *(url for account in accounts for url in account.proxies.values()))
-        passwords = [unquote(password) for url in urls if (password := _find_password(url))]
+        urls = (self.store.url, *(url for account in accounts for url in account.proxies.values()))
+        passwords = [password for url in urls for password in find_password(url)]
         keys = [secret for account in accounts for secret in account.secrets]
-        return [*dict.fromkeys((*keys, *passwords, *(secret for one in self.mcp.values() for secret in one.secrets)))]
+        of_features = [secret for section in self.sections.values() for secret in section.secrets]
+        return [*dict.fromkeys((*keys, *passwords, *of_features))]
 
 
-def _find_password(url: str) -> str:
+def find_password(url: str) -> tuple[str, ...]:
+    """The password in a URL, if there is one."""
     try:
-        return urlsplit(url).password or ""
+        password = urlsplit(url).password
     except ValueError:
-        return ""
+        password = None
+    return (unquote(password),) if password else ()

@@ -133,6 +133,12 @@ def embedded_providers(taken: Collection[str]) -> dict[str, Provider]:
     return providers
 
 
+def list_provider_names(providers: Mapping[str, Provider]) -> list[str]:
+    """All possible names, those of the file first, the embedded model last."""
+    own = [name for name, provider in providers.items() if not provider.embedded]
+    return list(dict.fromkeys([*own, *known_servers(), *providers]))
+
+
 class ProviderBuilder:
     """Builds the providers, in order."""
 
@@ -180,7 +186,7 @@ class ProviderBuilder:
     @property
     def names(self) -> list[str]:
         """All possible names, those of the file first."""
-        return list(dict.fromkeys([*self.providers, *known_servers()]))
+        return list_provider_names(self.providers)
 
     # --- one provider ---
 

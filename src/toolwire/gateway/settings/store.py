@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from toolwire.gateway.settings.config import CounterSettings, ServerSettings, StoreSettings
+from toolwire.gateway.settings.config import ServerSettings, StoreSettings
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
@@ -19,6 +20,15 @@ _URL_FORMS = "sqlite:///FOLDER/FILE, postgresql://USER@HOST/DATABASE, or none"
 _GIB, _DAY = 1024**3, 24 * 3600
 
 
+class UrlSettings(Protocol):
+    """A table with a URL, or with the name of a variable that has it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def url_env(self) -> str: ...
+
+
 def read_store(table: object, environ: Mapping[str, str], place: ProblemCollector) -> StoreSettings:
     """The section, checked together with the environment variables that it names."""
     settings = StoreSettings(**place.read_fields(table, StoreSettings) or {})
@@ -29,9 +39,7 @@ def read_store(table: object, environ: Mapping[str, str], place: ProblemCollecto
     return settings
 
 
-def read_url(
-    settings: StoreSettings | CounterSettings, environ: Mapping[str, str], place: ProblemCollector, otherwise: str
-) -> str:
+def read_url(settings: UrlSettings, environ: Mapping[str, str], place: ProblemCollector, otherwise: str) -> str:
     """The URL that is set, from one place only; "" if there is none, or a problem. `otherwise` says what would happen
     without the environment variable."""
     if settings.url and settings.url_env:
@@ -44,7 +52,7 @@ def read_url(
     return url
 
 
-def find_url(settings: StoreSettings | CounterSettings, environ: Mapping[str, str]) -> str:
+def find_url(settings: UrlSettings, environ: Mapping[str, str]) -> str:
     """The URL from the file or the environment; "" if there is none."""
     return environ.get(settings.url_env, "").strip() if settings.url_env else settings.url.strip()
 

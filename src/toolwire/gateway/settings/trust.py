@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from toolwire.gateway.settings.config import Config, McpServer, Provider
+from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.problems import TomlTable
 from toolwire.gateway.settings.store import state_folder
 
@@ -115,7 +114,7 @@ class Power(Struct, frozen=True):
 def list_powers(config: Config) -> list[Power]:
     return [
         *(power for provider in config.providers.values() for power in _provider_powers(provider)),
-        *map(_server_power, config.mcp.values()),
+        *(power for section in config.sections.values() for power in section.list_powers()),
     ]
 
 
@@ -136,14 +135,6 @@ def _provider_powers(provider: Provider) -> Iterator[Power]:
             parts = (account.api_key.reveal(), account.forward_auth, url, proxy, account.ca_file)
             what = f"send {key} to {url}{' by a proxy' if proxy else ''}"
             yield Power(hash_text(repr(parts)), f"[providers.{account.name}]", what, is_ready)
-
-
-def _server_power(server: McpServer) -> Power:
-    secrets = [(name, value.reveal()) for part in (server.env, server.headers) for name, value in part.items()]
-    identity = hash_text(repr((server.command, server.cwd, server.url.reveal(), secrets)))
-    given = f" with {', '.join((*server.env, *server.headers))}" if secrets else ""
-    what = f"start {shlex.join(server.command)}" if server.command else f"ask {server.display_name}"
-    return Power(identity, f"[mcp.{server.name}]", what + given)
 
 
 def find_named_variables(tables: TomlTable, environ: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,7 @@ from toolwire.cli.gateway.doctor.services import check_counters, check_limits, c
 from toolwire.cli.trust import open_file
 from toolwire.cli.usage import add_config_argument
 from toolwire.gateway.configuration.load import config_file_places, read_opened_config
+from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.http.redact import SecretFilter
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import ConfigError, Problem, report_problems
@@ -105,7 +106,7 @@ def list_checks(config: Config | None, limits: Limits) -> Iterator[Check]:
         yield Check("store", "", check_store(config, environ, limits))
         yield Check("counters", "", check_counters(config, environ, limits))
         yield Check("limits", "", check_limits(config))
-        if config.mcp:
+        if config.section(McpSettings).servers:
             yield Check("mcp", "", check_mcp_servers(config, limits), CLOSE_SECONDS)
         yield Check("port", "", check_port(config))
     programs = find_agents(environ, Path.cwd())

@@ -12,11 +12,12 @@ from toolwire import terminal
 from toolwire.cli.config import load_or_report, print_problems
 from toolwire.cli.trust import name_file
 from toolwire.cli.usage import CONFIG_HELP
-from toolwire.gateway.features.limits.settings import describe_amounts
+from toolwire.gateway.features.limits.settings import Limit, LimitSettings, describe_amounts
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.features.mcp.command import describe_audience
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.settings import store
-from toolwire.gateway.settings.config import Config, Limit, McpServer, ModelRule
+from toolwire.gateway.settings.config import Config, ModelRule
 from toolwire.policy.rules import EFFECT_FIELDS, MATCH_FIELDS, Rule
 
 Row = tuple[str, ...]
@@ -41,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
         ("", general),
         ("providers", list(provider_rows(config))),
         ("models", [model_row(rule) for rule in config.models]),
-        ("limits", [limit_row(limit, config) for limit in config.limits]),
+        ("limits", [limit_row(limit, config) for limit in config.section(LimitSettings).limits]),
         ("policy", [policy_row(rule) for rule in config.policy]),
-        ("mcp", [mcp_row(server) for server in config.mcp.values()]),
+        ("mcp", [mcp_row(server) for server in config.section(McpSettings).servers.values()]),
         ("client keys", list(key_rows(config))),
     ):
         if rows:

@@ -18,13 +18,14 @@ from toolwire.cli.gateway.doctor.finding import Finding, Limits, State, split_ad
 from toolwire.cli.gateway.store import format_size
 from toolwire.gateway.features.limits.counters import ForgetfulCounters
 from toolwire.gateway.features.limits.open_counters import open_counters
-from toolwire.gateway.features.limits.settings import is_redis_url
+from toolwire.gateway.features.limits.settings import LimitSettings, is_redis_url
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.features.mcp.command import connect_servers, down_hint
 from toolwire.gateway.features.mcp.servers import ServerStatus
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
 from toolwire.gateway.http.client import UpstreamClient
 from toolwire.gateway.settings.address import Address, is_loopback
-from toolwire.gateway.settings.config import Config, McpServer, StoreSettings
+from toolwire.gateway.settings.config import Config, StoreSettings
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.sqlite_worker import MIGRATIONS, read_schema_version
@@ -126,7 +127,8 @@ async def use_store(store: Store) -> StoreStats | StoreDown:
 
 async def check_limits(config: Config) -> Sequence[Finding]:
     """Limits in dollars, and models of which no price is known."""
-    found = [(limit, find_unpriced_models(config, limit, time.time())) for limit in config.limits]
+    limits = config.section(LimitSettings).limits
+    found = [(limit, find_unpriced_models(config, limit, time.time())) for limit in limits]
     hint = "add [models.NAME.facts.prices]; on_unknown_price says whether such models are refused"
     return [
         Finding("warning", "limits", limit.name, describe_unpriced(limit, names), hint)
@@ -148,7 +150,7 @@ PERSISTENCE_TEXTS = {
 
 async def check_counters(config: Config, environ: Mapping[str, str], limits: Limits) -> Sequence[Finding]:
     """The server of `[counters]`, if there is one; otherwise they are in the store."""
-    url = find_url(config.counters, environ)
+    url = find_url(config.section(LimitSettings).counters, environ)
     if not url:
         return []
     finding = None if limits.tries_keys else await check_address("counters", url, config)
@@ -176,14 +178,17 @@ async def check_counters(config: Config, environ: Mapping[str, str], limits: Lim
 async def check_mcp_servers(config: Config, limits: Limits) -> Sequence[Finding]:
     """Start the programs, and list their tools. Servers on other machines get their credentials only if that is
     allowed: the URL itself may be one."""
-    remote = [server for server in config.mcp.values() if is_remote(server) and not limits.tries_keys]
+    servers = config.section(McpSettings).servers
+    remote = [server for server in servers.values() if is_remote(server) and not limits.tries_keys]
     used = {
         name: replace(server, connect_timeout=min(server.connect_timeout, limits.seconds))
-        for name, server in config.mcp.items()
+        for name, server in servers.items()
         if server not in remote
     }
     reached = await asyncio.gather(*(check_mcp_address(server, config) for server in remote))
-    return [*map(judge_server, await connect_servers(replace(config, mcp=used))), *reached] if used else reached
+    if not used:
+        return reached
+    return [*map(judge_server, await connect_servers(config.with_section(McpSettings(servers=used)))), *reached]
 
 
 def is_remote(server: McpServer) -> bool:

@@ -25,6 +25,7 @@ from toolwire.gateway.features.costs.ledger import (
     fold_months,
 )
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
+from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.models.amounts import format_dollars, from_units, write_amount
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import suggest_name
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     elif args.csv:
         write = print_csv
     write(query, sums)
-    if not config.costs.enabled:
+    if not config.section(CostSettings).enabled:
         sys.stderr.write("costs are not recorded now: `enabled` in [costs] is false\n")
     return 0
 

@@ -20,9 +20,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.core.ir import Usage
+from toolwire.gateway.features.costs.settings import CostSettings
 from toolwire.gateway.http.redact import safe_name
 from toolwire.gateway.models.amounts import to_units
-from toolwire.gateway.settings.config import CostSettings, StoreSettings
+from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
 

@@ -19,10 +19,16 @@ from toolwire.gateway.features.limits.counters import Counters, CounterUse
 from toolwire.gateway.features.limits.counters_sqlite import SqliteCounters
 from toolwire.gateway.features.limits.limits import COUNTS_PER_DOLLAR
 from toolwire.gateway.features.limits.open_counters import open_counters
-from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, describe_amount
+from toolwire.gateway.features.limits.settings import (
+    AMOUNT_FIELDS,
+    MONEY_FIELDS,
+    Limit,
+    LimitSettings,
+    describe_amount,
+)
 from toolwire.gateway.features.limits.unpriced import describe_unpriced, find_unpriced_models
 from toolwire.gateway.models.amounts import format_dollars, write_amount
-from toolwire.gateway.settings.config import Config, Limit
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.store import NO_STORE, find_url, sqlite_path, store_url
 from toolwire.gateway.store.store import StoreDown
 from toolwire.terminal import EXIT_FAILED, CommandError
@@ -50,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
-    unpriced = {limit.name: tuple(find_unpriced_models(config, limit, time.time())) for limit in config.limits}
-    uses = list(find_uses(config.limits, read_counters(config), unpriced)) if config.limits else []
+    limits = config.section(LimitSettings).limits
+    unpriced = {limit.name: tuple(find_unpriced_models(config, limit, time.time())) for limit in limits}
+    uses = list(find_uses(limits, read_counters(config), unpriced)) if limits else []
     if args.json:
         sys.stdout.write(terminal.format_json(uses))
     elif not uses:
@@ -59,7 +66,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         rows = [("limit", "for", "amount", "used", "reserved", "opens in"), *map(_row, uses)]
         sys.stdout.write(terminal.format_table(rows, has_header=True))
-        for limit in config.limits:
+        for limit in limits:
             if unpriced[limit.name]:
                 sys.stdout.write(f"`{limit.name}` {describe_unpriced(limit, unpriced[limit.name])}\n")
     return 0
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 def _open_shared_counters(config: Config) -> Counters:
     """The counters outside of the gateway's memory."""
-    url = find_url(config.counters, os.environ) or store_url(config.store, os.environ)
+    url = find_url(config.section(LimitSettings).counters, os.environ) or store_url(config.store, os.environ)
     if url == NO_STORE:
         hint = "ask it: /metrics has toolwire_limit_used; with a store they outlive it"
         raise CommandError("the counters are in the memory of the gateway: `url` in [store] is `none`", hint)

@@ -26,11 +26,11 @@ from toolwire.gateway.exchange.method_cache import cache_method
 from toolwire.gateway.exchange.request_body import USUAL_KEYS, letters_of, list_members
 from toolwire.gateway.features.limits.counters import Charge, CounterState, Reserved, Unit
 from toolwire.gateway.features.limits.reservations import Reservations
-from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, describe_amount
+from toolwire.gateway.features.limits.settings import AMOUNT_FIELDS, MONEY_FIELDS, SELECTORS, Limit, describe_amount
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.models.amounts import format_dollars, from_units
 from toolwire.gateway.models.prices import estimate_cost
-from toolwire.gateway.settings.config import Limit, Provider
+from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.metrics import Metrics

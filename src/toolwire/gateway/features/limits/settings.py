@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
+from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from toolwire.gateway.settings.client_keys import ClientNames, check_globs
-from toolwire.gateway.settings.config import ClientKey, Config, CounterSettings, Limit, LimitAmounts
+from toolwire.gateway.settings.client_keys import ClientNames, check_globs, read_client_names
+from toolwire.gateway.settings.config import ClientKey, LimitAmounts, find_password
 from toolwire.gateway.settings.problems import ProblemCollector, suggest_name
+from toolwire.gateway.settings.providers import list_provider_names
+from toolwire.gateway.settings.section import Section, SectionInput
 from toolwire.gateway.settings.store import (
     NO_STORE,
     POSTGRES_SCHEMES,
@@ -18,6 +22,7 @@ from toolwire.gateway.settings.store import (
     read_url,
     store_url,
 )
+from toolwire.policy.rules import Globs
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
@@ -29,6 +34,91 @@ AMOUNT_FIELDS = (
 MONEY_FIELDS = tuple(field for field in AMOUNT_FIELDS if field.startswith("dollars"))
 MAX_NAME = 100
 _URL_FORMS = "redis://HOST:PORT/DATABASE, or postgresql://USER@HOST/DATABASE"
+
+
+LimitSelector = Literal["key", "team", "provider", "model", "agent"]
+
+
+class Limit(LimitAmounts, frozen=True, kw_only=True):
+    """A limit on what the selected requests use together. Windows are minutes, hours, days and months of UTC. A request
+    counts in the window in which it began."""
+
+    name: str = ""
+    """Its name in errors, logs and metrics. By default what it selects. Under another name it counts from 0."""
+    key: Globs = ()
+    """Client keys by their names. Here and below: a name or a list of names and patterns; without any, all requests."""
+    team: Globs = ()
+    """Teams of client keys."""
+    provider: Globs = ()
+    """Providers that are asked. A request that reaches such a limit goes to the fallbacks of its model first."""
+    model: Globs = ()
+    """Models, by their names at the provider."""
+    agent: Globs = ()
+    """Agents, recognised by the `user-agent` header. Any client can claim to be any agent, so this is no protection."""
+    per: tuple[LimitSelector, ...] = ()
+    """Count separately for each `key`, `team`, `provider`, `model` or `agent`."""
+    soft: bool = False
+    """Refuse nothing: only warn, in the log and in the metrics."""
+    on_store_down: Literal["open", "closed"] | None = None
+    """If the counters cannot be reached: let requests pass without counting them (`open`), or refuse them (`closed`).
+    Default: `closed` for dollars, `open` for everything else."""
+    on_unknown_price: Literal["open", "closed"] = "closed"
+    """Models without a known price: refuse them where a limit in dollars applies (`closed`), or let them pass without
+    counting them (`open`)."""
+
+
+class CounterSettings(Struct, frozen=True, kw_only=True):
+    """Where the counters of `[[limits]]` are. Gateways with the same counters share their limits."""
+
+    url: str = ""
+    """`redis://HOST:PORT/DATABASE` (also `rediss`, `unix`, `valkey` and `valkeys`), or `postgresql://USER@HOST/DATABASE`.
+    Default: the `[store]`; with SQLite in memory, and in its file for a restart and for several workers."""
+    url_env: str = ""
+    """The environment variable with the URL, to keep its password out of this file."""
+    lease: Annotated[float, Meta(ge=1, le=3600)] = 30.0
+    """After how many seconds without a sign of life from its gateway a request gives back what it had reserved."""
+
+    def __repr__(self) -> str:  # the URL may contain a password
+        return f"Counters(lease={self.lease})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("lease", self.lease)]
+
+
+class LimitSettings(Section, frozen=True, kw_only=True):
+    """The limits, with those of client keys, and where they are counted."""
+
+    limits: tuple[Limit, ...] = ()
+    counters: CounterSettings = CounterSettings()
+
+    @classmethod
+    def list_tables(cls) -> Mapping[str, type[Struct]]:
+        return {"[[limits]]": Limit, "[counters]": CounterSettings}
+
+    @classmethod
+    def read(cls, source: SectionInput) -> Self:
+        server, place = source.config.server, source.collector.at("limits")
+        names = list_provider_names(source.config.providers)
+        limits = read_limits(source.tables.get("limits", []), place, names, read_client_names(server))
+        counters = read_counters(source.tables.get("counters", {}), source.environ, source.collector.at("counters"))
+        return cls(limits=limits, counters=counters).add_keys(server.keys)
+
+    def add_keys(self, keys: Iterable[ClientKey]) -> Self:
+        """With the limits that are written in these keys."""
+        return replace(self, limits=(*self.limits, *_limits_of_keys(keys)))
+
+    def check(self, source: SectionInput) -> None:
+        """Several workers must share their counters, or each would allow as much as all of them together may use."""
+        workers, store = source.config.server.workers, store_url(source.config.store, source.environ)
+        has_place = find_url(self.counters, source.environ) or store != NO_STORE
+        if self.limits and workers > 1 and not has_place:
+            what = f"{workers} workers cannot share limits without a store"
+            hint = 'remove `url = "none"` from [store], or add [counters] with a `url`'
+            source.collector.at("limits").add(what, hint)
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        return find_password(self.counters.url)
 
 
 def read_limits(
@@ -81,7 +171,7 @@ def describe_selection(limit: Limit) -> str:
     return (", ".join(words) or "all requests") + (" (soft)" if limit.soft else "")
 
 
-def limits_of_keys(keys: Iterable[ClientKey]) -> tuple[Limit, ...]:
+def _limits_of_keys(keys: Iterable[ClientKey]) -> tuple[Limit, ...]:
     """The limits that are written in the keys themselves."""
     return tuple(
         Limit(name=f"key {key.name} (own)", key=(key.name,), **asdict(key.limits))
@@ -137,11 +227,3 @@ def _is_redis_address(url: str, rest: str) -> bool:
     if parts.scheme == "unix":
         return bool(parts.path)
     return bool(parts.hostname) and (parts.path in ("", "/") or parts.path[1:].isdecimal())
-
-
-def check_counters(config: Config, environ: Mapping[str, str], collector: ProblemCollector) -> None:
-    """Several workers must share their counters, or each would allow as much as all of them together may use."""
-    has_place = find_url(config.counters, environ) or store_url(config.store, environ) != NO_STORE
-    if config.limits and config.server.workers > 1 and not has_place:
-        what = f"{config.server.workers} workers cannot share limits without a store"
-        collector.at("limits").add(what, 'remove `url = "none"` from [store], or add [counters] with a `url`')

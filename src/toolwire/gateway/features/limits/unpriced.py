@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolwire.gateway.features.limits.settings import MONEY_FIELDS
+from toolwire.gateway.features.limits.settings import MONEY_FIELDS, Limit
 from toolwire.gateway.models.catalogue import load_catalogue
 from toolwire.gateway.models.prices import estimate_cost
-from toolwire.gateway.settings.config import Config, Limit
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.router import Router
 from toolwire.policy.rules import matches_globs
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from toolwire import terminal
 from toolwire.gateway.features.mcp.servers import McpServers, ServerStatus
-from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.features.mcp.settings import McpServer
+from toolwire.gateway.settings.config import Config
 from toolwire.gateway.settings.problems import report_problems
 from toolwire.terminal import EXIT_FAILED
 from toolwire.terminal.text import shorten_text

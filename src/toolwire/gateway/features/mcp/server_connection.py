@@ -38,9 +38,9 @@ from toolwire.core.json_values import Json
 from toolwire.core.losses import ADDED_ORIGIN
 from toolwire.gateway.features.mcp import program_guard
 from toolwire.gateway.features.mcp.servers import ToolOutcome, exposed_tool_name, failed_outcome
+from toolwire.gateway.features.mcp.settings import McpServer
 from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.redact import printable_text, redact
-from toolwire.gateway.settings.config import McpServer
 
 MIN_SECRET_LENGTH = 6
 """Shorter values are words such as `true`; replacing these would garble the text."""

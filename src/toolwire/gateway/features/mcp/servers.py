@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Call, Part, Result, Text, Tool
 from toolwire.core.json_values import Json
-from toolwire.gateway.settings.config import Config, McpServer
+from toolwire.gateway.features.mcp.settings import McpServer, McpSettings
+from toolwire.gateway.settings.config import Config
 
 if TYPE_CHECKING:  # the SDK is an extra and slow to import, so it is loaded only if a server is configured
     from toolwire.gateway.features.mcp import server_connection
@@ -124,7 +125,7 @@ class McpServers:
         """Use the servers of this configuration. Unchanged servers keep their connection; removed or changed ones are
         closed, and calls to them fail."""
         old, self._connections = self._connections, {}
-        for name, settings in config.mcp.items():
+        for name, settings in config.section(McpSettings).servers.items():
             connection = old.get(name)
             if connection is not None and connection.settings.connection_identity == settings.connection_identity:
                 del old[name]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.http.redact import redact
-from toolwire.gateway.settings.address import check_base_url
-from toolwire.gateway.settings.client_keys import NO_CLIENTS, ClientNames, check_globs
-from toolwire.gateway.settings.config import MAX_SECONDS, McpServer, Positive, Secret
-from toolwire.gateway.settings.problems import ProblemCollector, TomlTable
+from toolwire.gateway.settings.address import PLAIN_HTTP, check_base_url, is_exposed
+from toolwire.gateway.settings.client_keys import NO_CLIENTS, ClientNames, check_globs, read_client_names
+from toolwire.gateway.settings.config import MAX_SECONDS, Positive, Secret, TranslateSettings
+from toolwire.gateway.settings.problems import KeyPath, ProblemCollector, TomlTable, suggest_name
+from toolwire.gateway.settings.section import Section, SectionInput
+from toolwire.gateway.settings.trust import Power, hash_text
 from toolwire.protocols import CODECS
 from toolwire.terminal.packages import describe_missing_package, is_installed
 
@@ -75,6 +78,123 @@ class McpTable(Struct, frozen=True, kw_only=True):
     """The largest result of a call, in bytes. In place of a larger one, the model gets an error that says so."""
     max_parallel: Positive = 8
     """Calls that run at the same time, in each worker; further calls wait."""
+
+
+class McpServer(Struct, frozen=True, kw_only=True, eq=False):
+    """An MCP server: a program to start, or a URL. `repr` hides its variables and headers."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, Secret] = EMPTY_MAPPING
+    cwd: str = ""
+    url: Secret = Secret()
+    display_name: str = ""
+    """The command or URL for people, without secrets."""
+    headers: Mapping[str, Secret] = EMPTY_MAPPING
+    missing_variables: tuple[str, ...] = ()
+    """Environment variables that it needs and that are not set; it is not started without them."""
+    tools: tuple[str, ...] = ("*",)
+    models: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    """Old: protocols and agents. Only without client keys; with them it has been read as `keys` or `protocols`."""
+    timeout: float = 60.0
+    connect_timeout: float = 30.0
+    call_visibility: Literal["hidden", "text"] = "hidden"
+    max_rounds: int = 16
+    max_parallel: int = 8
+    max_result_bytes: int = 16 * 1024 * 1024
+
+    @property
+    def connection_identity(self) -> tuple[object, ...]:
+        """The settings that the connection depends on; while they are the same, the connection is kept."""
+        env = tuple((name, value.reveal()) for name, value in self.env.items())
+        headers = tuple((name, value.reveal()) for name, value in self.headers.items())
+        return self.command, env, self.cwd, self.url.reveal(), headers, self.missing_variables, self.max_result_bytes
+
+    @property
+    def has_audience(self) -> bool:
+        """Is anything set that gives its tools to somebody? `agents` does not: a user agent proves nothing."""
+        return bool(self.models or self.keys or self.teams or self.protocols or self.clients)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must not appear in logs."""
+        values = (self.url, *self.env.values(), *self.headers.values())
+        return tuple(value.reveal() for value in values if value)
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r}, {self.display_name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("display_name", self.display_name)]
+
+
+class McpSettings(Section, frozen=True, kw_only=True):
+    """The MCP servers, in the order of the file."""
+
+    servers: Mapping[str, McpServer] = EMPTY_MAPPING
+    renamed_keys: ClassVar[Mapping[KeyPath, str]] = {
+        ("mcp", "*", "parallel"): "max_parallel",
+        ("mcp", "*", "rounds"): "max_rounds",
+        ("mcp", "*", "shows"): "call_visibility",
+    }
+
+    @classmethod
+    def list_tables(cls) -> Mapping[str, type[Struct]]:
+        return {"[mcp.NAME]": McpTable}
+
+    @classmethod
+    def read(cls, source: SectionInput) -> Self:
+        tables = source.collector.at("mcp").expect_table(source.tables.get("mcp", {}))
+        clients = read_client_names(source.config.server)
+        return cls(servers=read_mcp_servers(tables, source.environ, source.collector, source.folder, clients))
+
+    def check(self, source: SectionInput) -> None:
+        _check_substitutes(self.servers, source.config.translate, source.collector)
+        for name, server in self.servers.items():
+            if server.headers and is_exposed(server.url.reveal()):
+                source.collector.at("mcp", name, "url").add(*PLAIN_HTTP, "warning")
+        for number, key in enumerate(source.config.server.keys):
+            if key.mcp_servers != ("*",):
+                place = source.collector.at("server", "keys", number, "mcp_servers")
+                check_globs("MCP server", self.servers, key.mcp_servers, place)
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        return [secret for server in self.servers.values() for secret in server.secrets]
+
+    def list_powers(self) -> Iterable[Power]:
+        return map(_server_power, self.servers.values())
+
+
+def _check_substitutes(
+    servers: Mapping[str, McpServer], translate: TranslateSettings, collector: ProblemCollector
+) -> None:
+    """Check `web_search` and `web_fetch`, and warn of MCP servers that no client can use."""
+    for name, value in (("web_search", translate.web_search), ("web_fetch", translate.web_fetch)):
+        place = collector.at("translate", name)
+        server, _, tool = value.removeprefix("mcp:").partition("/")
+        if value and not (value.startswith("mcp:") and server and tool):
+            place.add(f"`{value}` is not a tool of an MCP server", 'write "mcp:SERVER/TOOL"')
+        elif value and server not in servers:
+            place.add(f"unknown MCP server `{server}`", suggest_name(server, servers) or f"add [mcp.{server}]")
+    used = {server for server, _ in translate.substitutes.values()}
+    for name, settings in servers.items():
+        if not settings.has_audience and name not in used:
+            hint = 'models = ["*"] gives its tools to all models, keys = ["NAME"] to clients with this key'
+            collector.at("mcp", name).add("no client gets these tools", hint, "warning")
+
+
+def _server_power(server: McpServer) -> Power:
+    secrets = [(name, value.reveal()) for part in (server.env, server.headers) for name, value in part.items()]
+    identity = hash_text(repr((server.command, server.cwd, server.url.reveal(), secrets)))
+    given = f" with {', '.join((*server.env, *server.headers))}" if secrets else ""
+    what = f"start {shlex.join(server.command)}" if server.command else f"ask {server.display_name}"
+    return Power(identity, f"[mcp.{server.name}]", what + given)
 
 
 def read_mcp_servers(
