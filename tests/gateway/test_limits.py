@@ -910,14 +910,15 @@ def test_embeddings_need_no_price_for_output(usage: bytes, tmp_path: Path) -> No
         assert counted == 2_000_000 or estimate_body_tokens(scene.asked[0].body) * 10_000 <= counted < 3_000_000
 
 
-@STREAMS
+@pytest.mark.parametrize("words_of_event", [0, 1, 3000])
 @pytest.mark.parametrize("usage", [b"null", b'{"prompt_tokens":0,"completion_tokens":0}'])
-def test_a_completion_of_unknown_usage_counts_what_was_seen(usage: bytes, stream: bool, tmp_path: Path) -> None:
-    frame = b'data: {"choices":[{"text":"word "}]}\n\n'
-    whole = b'{"choices":[{"text":"%b"}],"usage":%b}' % (b"word " * 9000, usage)
+def test_a_completion_of_unknown_usage_counts_what_was_seen(usage: bytes, words_of_event: int, tmp_path: Path) -> None:
+    text, events = (b"word " * words_of_event, 9000 // words_of_event) if words_of_event else (b"word " * 9000, 0)
+    event = b'data: {"choices":[{"text":"%b"}]}\n\n' % text
+    whole = b'{"choices":[{"text":"%b"}],"usage":%b}' % (text, usage)
     with limited(tmp_path, '[[limits]]\nname = "x"\ntokens_per_day = 100000\n') as served:
-        scene = served.scene("openai-chat", write_chunked(*[frame * 1000] * 9) if stream else answer(200, whole))
-        body = json.dumps({"model": scene.model, "prompt": "Hi", "max_tokens": 90000, "stream": stream}).encode()
+        scene = served.scene("openai-chat", write_chunked(event * events) if events else answer(200, whole))
+        body = json.dumps({"model": scene.model, "prompt": "Hi", "max_tokens": 90000, "stream": bool(events)}).encode()
         assert ask(served.port, "POST", "/v1/completions", body, sent_key("ana")).status == 200
         assert 9_000 <= used(served)["x/tokens_per_day"] < 14_000
 

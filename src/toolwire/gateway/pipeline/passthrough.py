@@ -41,6 +41,8 @@ PASSED_HEADERS = frozenset(
 )
 """Headers of a response that pass for any path; the protocol's own come in addition."""
 NO_PROVIDER = Reply(404, {}, b"")
+_EVENT_SIZE = 512
+"""Bytes of an event of a stream that are not its text, at most."""
 _SAFE = "/:@+=,~"
 """Characters of a path that need no escape."""
 
@@ -351,7 +353,7 @@ async def _relay_response(
     record = call.record
     record.status = response.status
     await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
-    end, size, frames = b"", 0, 0
+    end, size, events = b"", 0, 0
     has_text = endpoint.cost == "tokens" and record.counts_use
     try:
         while True:
@@ -361,11 +363,12 @@ async def _relay_response(
                 request.abort()
                 return
             end = end[-TAIL_SIZE:] + data
-            if has_text:  # each event of a stream has at least a token
-                size, frames = size + len(data), frames + data.count(b"data:")
+            if has_text:
+                size, events = size + len(data), events + data.count(b"data:")
             await request.send_body(data, more=bool(data))
             if not data:
                 return
     finally:
         response.abort()
-        end_forwarded_call(call, end, frames or estimate_text_tokens(size))
+        # Each event of a stream has at least a token. Servers may also put much text into a few.
+        end_forwarded_call(call, end, max(events, estimate_text_tokens(max(0, size - events * _EVENT_SIZE))))
