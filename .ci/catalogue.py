@@ -39,8 +39,8 @@ RATES = {
     "web_searches_kcount": "search",
     "requests_kcount": "request",
 }
-"""Prices that chat requests can have, and what `Rates` in core/prices.py calls them. The others are for audio by the
-hour, pages, characters, and searches in stored files."""
+"""Prices that chat requests can have, and what `Rates` in gateway/settings/prices.py calls them. The others are for
+audio by the hour, pages, characters, and searches in stored files."""
 
 
 def write_clause(clause: Any) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from toolwire.cli.translation.tools import tool_rows, type_text
 from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
-from toolwire.core.prices import Prices, PriceTier, Rates
 from toolwire.gateway.configuration.load import FEATURES
 from toolwire.gateway.settings import config as gateway
 from toolwire.gateway.settings.policies import PolicyTable, load_catalogue, load_presets, preset_rules
+from toolwire.gateway.settings.prices import Prices, PriceTier, Rates
 from toolwire.gateway.settings.providers import AccountTable, ProviderTable, known_servers
 from toolwire.policy.effects import CONVERSIONS
 from toolwire.policy.rules import Rule

@@ -20,6 +20,8 @@ from msgspec.structs import replace
 from toolwire.core.json_values import Json, Number, Path
 
 EMPTY_MAPPING: Mapping[str, Json] = MappingProxyType({})
+PRICED_TIERS = frozenset({"flex", "priority", "fast"})
+"""Service tiers that cost more or less than usual."""
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -487,6 +489,11 @@ class Usage(Struct, frozen=True, gc=False):
     """Web searches of the provider, where it counts them."""
     service_tier: str = ""
     """How the provider served the request, if that has prices of its own (OpenAI's `flex` and `priority`)."""
+
+
+def read_service_tier(value: Json) -> str:
+    """What an answer says about its service tier; "" for one with the usual prices."""
+    return value if isinstance(value, str) and value in PRICED_TIERS else ""
 
 
 class Choice(Struct, frozen=True, gc=False):

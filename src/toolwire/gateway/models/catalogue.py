@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.core.codec import NO_FACTS, ModelFacts
-from toolwire.core.prices import Prices
 from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.prices import Prices
 from toolwire.gateway.settings.providers import known_servers
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")

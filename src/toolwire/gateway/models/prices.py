@@ -14,9 +14,9 @@ from functools import lru_cache
 from msgspec import Struct
 
 from toolwire.core.ir import EMPTY_MAPPING, Usage
-from toolwire.core.prices import Prices, Rates
 from toolwire.gateway.models.catalogue import DatedPrices, load_catalogue
 from toolwire.gateway.settings.config import Provider
+from toolwire.gateway.settings.prices import Prices, Rates
 from toolwire.gateway.settings.router import matches_pattern
 
 FROM_FILE, FROM_CATALOGUE = "file", "catalogue"

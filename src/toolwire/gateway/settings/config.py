@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.core.prices import Prices
 from toolwire.gateway.settings.address import is_loopback
+from toolwire.gateway.settings.prices import Prices
 from toolwire.gateway.settings.problems import Problem
 from toolwire.gateway.settings.section import Section
 from toolwire.gateway.settings.times import parse_time

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from toolwire.core.codec import ModelFacts
-from toolwire.core.prices import Prices, Rates
 from toolwire.gateway.settings.config import ModelRule, Provider
+from toolwire.gateway.settings.prices import Prices, Rates
 from toolwire.gateway.settings.problems import ProblemCollector, TomlTable
 
 MAX_PRICE = 1_000_000

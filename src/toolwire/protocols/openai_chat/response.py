@@ -22,6 +22,7 @@ from toolwire.core.ir import (
     Response,
     Text,
     Usage,
+    read_service_tier,
     source_path,
 )
 from toolwire.core.json_values import (
@@ -42,7 +43,6 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import LogprobsReadContext, read_openai_logprobs, write_openai_logprobs
 from toolwire.core.losses import Ledger
-from toolwire.core.prices import read_service_tier
 from toolwire.core.provenance import ReadContext, is_nonempty, partial_decoder, restore_original_keys
 from toolwire.protocols.openai_chat import names
 from toolwire.protocols.openai_chat.content import mark_incomplete_calls, write_citation, write_media

@@ -29,6 +29,7 @@ from toolwire.core.ir import (
     Response,
     Text,
     Usage,
+    read_service_tier,
     says_something,
     source_path,
 )
@@ -48,7 +49,6 @@ from toolwire.core.json_values import (
 )
 from toolwire.core.logprobs import write_openai_logprobs
 from toolwire.core.losses import Ledger
-from toolwire.core.prices import read_service_tier
 from toolwire.core.provenance import ReadContext, is_verbatim, items_with_paths, partial_decoder
 from toolwire.core.provider_tools import carry_call_id
 from toolwire.protocols.openai_responses.content import read_item_origin, read_part, split_logprobs, write_part

@@ -1,4 +1,4 @@
-"""What tokens cost: the prices of one model. Which of them apply at which time is known in the gateway."""
+"""What tokens cost: the prices of one model. `gateway/models/prices.py` finds those that apply at a time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from decimal import Decimal
 from typing import Annotated
 
 from msgspec import Meta, Struct
-
-from toolwire.core.json_values import Json
-
-PRICED_TIERS = frozenset({"flex", "priority", "fast"})
-"""Service tiers that cost more or less than usual."""
-
-
-def read_service_tier(value: Json) -> str:
-    """What an answer says about its service tier; "" for one with the usual prices."""
-    return value if isinstance(value, str) and value in PRICED_TIERS else ""
 
 
 class Rates(Struct, frozen=True, kw_only=True):
