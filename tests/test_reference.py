@@ -21,7 +21,7 @@ from toolwire.cli.translation.tools import tool_rows, type_text
 from toolwire.cli.usage import CommandParser
 from toolwire.core.codec import ModelFacts
 from toolwire.core.losses import LOSS_CODES
-from toolwire.gateway.configuration.load import FEATURES
+from toolwire.gateway.configuration.load import SECTIONS
 from toolwire.gateway.settings import config as gateway
 from toolwire.gateway.settings.policies import PolicyTable, load_catalogue, load_presets, preset_rules
 from toolwire.gateway.settings.prices import Prices, PriceTier, Rates
@@ -86,9 +86,8 @@ TABLES: tuple[tuple[str, type[msgspec.Struct], tuple[str, ...]], ...] = (
     ("[[models.NAME.facts.prices.tiers]]", PriceTier, tuple(Rates.__struct_fields__)),
     ("[translate]", gateway.TranslateSettings, ()),
     ("[store]", gateway.StoreSettings, ()),
-    ("[console]", gateway.ConsoleSettings, ()),
     ("[[policy]]", PolicyTable, ("within",)),
-    *((title, shape, OLD_KEYS.get(title, ())) for one in FEATURES for title, shape in one.list_tables().items()),
+    *((title, shape, OLD_KEYS.get(title, ())) for one in SECTIONS for title, shape in one.list_tables().items()),
 )
 
 
@@ -100,7 +99,7 @@ def configuration() -> str:
         "`serve` and `doctor config`: see [Security](../security.md#the-working-folder)), or `toolwire/toolwire.toml` in",
         "the XDG configuration folder. A file is optional: a key in the environment is enough for a provider. `toolwire doctor config`",
         "shows what is configured and what is wrong with it. [Providers](../guides/providers.md) has examples. This page is generated",
-        "from the package `gateway/settings` and the `settings.py` of features.",
+        "from the package `gateway/settings` and the `settings.py` of features and the console.",
     ]
     for title, shape, left_out in TABLES:
         lines += [

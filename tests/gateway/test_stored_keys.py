@@ -45,6 +45,7 @@ from toolwire.gateway.settings.config import ClientKey, StoreSettings
 from toolwire.gateway.settings.problems import ConfigError
 from toolwire.gateway.store import open_store
 from toolwire.gateway.store.store import Store, StoreDown
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
@@ -385,7 +386,7 @@ def test_with_keys_in_the_store_the_gateway_may_listen_for_others(tmp_path: Path
     file.write_text('[server]\nhost = "0.0.0.0"\nstore_keys = true\n')
     config = load_config(file, {"HOME": str(tmp_path)})
     assert config.server.needs_keys
-    assert not config.has_console
+    assert not config.section(ConsoleSettings).is_on(config.server)
 
 
 # --- keys of the store and of the file ---

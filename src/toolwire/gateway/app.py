@@ -63,6 +63,7 @@ from toolwire.gateway.store import open_store
 from toolwire.gateway.store.repository import StateRepository
 from toolwire.gateway.store.store import LocalStore, SecretStore, StoreDown
 from toolwire.gateway.surfaces.console.endpoints import Console
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.surfaces.routes import READY_PATH, ProtocolDetector, Routes, refuse_upgrade
 from toolwire.gateway.telemetry.agents import load_agents
 from toolwire.gateway.telemetry.call_prices import CallPricer
@@ -273,7 +274,9 @@ class Gateway:
         if self._client is None:
             self._client = UpstreamClient(config.server.timeouts, self.admission.memory)
         self._client.set_timeouts(config.server.timeouts)
-        self._telemetry.configure(config.server, config.secrets, config.console if config.has_console else None)
+        console = config.section(ConsoleSettings)
+        console_bytes = console.max_bytes if console.is_on(config.server) else 0
+        self._telemetry.configure(config.server, config.secrets, console_bytes)
         self._cache_watch.configure(config.providers)
         self._telemetry.watch_cache = self._cache_watch.note_exchange if config.server.watch_cache else None
         self.admission.configure(config.server)

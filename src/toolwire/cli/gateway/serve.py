@@ -25,6 +25,7 @@ from toolwire.gateway.settings.client_keys import (
 )
 from toolwire.gateway.settings.config import Config, Provider
 from toolwire.gateway.settings.providers import KnownServer, known_servers
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.protocols import CODECS
 from toolwire.terminal import CommandError
 from toolwire.terminal.text import shorten_text
@@ -141,9 +142,9 @@ def summary_rows(origin: str, config: Config) -> Iterator[tuple[str, str]]:
         str(place) if place.is_absolute() else f"./{place}" for place in config_file_places(os.environ)
     )
     yield "config", str(config.file.absolute()) if config.file else f"none; looked for {places}"
-    if config.has_console:
+    if config.section(ConsoleSettings).is_on(config.server):
         yield "console", f"{origin}/ shows every exchange in a browser"
-    elif config.console.enabled:
+    elif config.section(ConsoleSettings).enabled:
         yield "console", "off: it needs a key of its own, `sha256` in [console]"
     providers = [provider for provider in config.providers.values() if not provider.is_demo]
     lines = [f"{provider.name}: {provider_state(provider)}" for provider in providers]

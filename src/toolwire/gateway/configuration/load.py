@@ -22,15 +22,13 @@ from toolwire.gateway.settings.client_keys import (
     NEW_KEY_COMMAND,
     check_rights,
     check_secrets,
-    guessable_hashes,
+    check_separate_key,
     hash_key,
-    is_hash,
     read_client_keys,
     read_client_names,
 )
 from toolwire.gateway.settings.config import (
     Config,
-    ConsoleSettings,
     ServerSettings,
     Timeouts,
     TranslateSettings,
@@ -62,23 +60,24 @@ from toolwire.gateway.settings.providers import (
 from toolwire.gateway.settings.section import Section, SectionInput
 from toolwire.gateway.settings.store import check_secret, read_store
 from toolwire.gateway.settings.trust import hash_text, is_trusted
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 
 CONFIG_FILE_NAME = "toolwire.toml"
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """A file of 50,000 client keys has half of that."""
-FEATURES: tuple[type[Section], ...] = (
+SECTIONS: tuple[type[Section], ...] = (
     CostSettings,
     LimitSettings,
     McpSettings,
+    ConsoleSettings,
 )
-"""The settings of features, which are in their folders: a line for each."""
+"""The settings of features and of the console, which are in their folders: a line for each."""
 OWN_TABLES = (
     "server",
     "providers",
     "models",
     "translate",
     "store",
-    "console",
 )
 """The gateway's own sections that are one table each; `[[policy]]` is a list."""
 RENAMED_KEYS: Mapping[KeyPath, str] = {
@@ -90,7 +89,7 @@ RENAMED_KEYS: Mapping[KeyPath, str] = {
     ("server", "rest"): "cooldown",
     ("server", "rest_after"): "cooldown_after",
     ("store", "lease"): "background_lease",
-} | {place: name for feature in FEATURES for place, name in feature.renamed_keys.items()}
+} | {place: name for section in SECTIONS for place, name in section.renamed_keys.items()}
 """Old keys that are still accepted with a warning, by their place (`*` is any name), and what they are called now."""
 REMOVED_KEYS: Mapping[KeyPath, str] = {
     ("server", "max_connections"): "`max_memory` and `max_requests` limit what connections cost",
@@ -317,7 +316,7 @@ def _toml_problem(error: str, text: str) -> Problem:
 
 def _find_sections(tables: TomlTable, collector: ProblemCollector) -> dict[str, TomlTable]:
     """The gateway's own sections that are one table each."""
-    known = (*OWN_TABLES, "policy", *(name for feature in FEATURES for name in feature.table_names()))
+    known = (*OWN_TABLES, "policy", *(name for section in SECTIONS for name in section.table_names()))
     for name in tables:
         if name not in known:
             collector.at(name).add(f"unknown section `{name}`", suggest_name(name, known))
@@ -361,7 +360,6 @@ def _read_sections(
         facts=facts,
         translate=TranslateSettings(**translate or {}),
         store=store,
-        console=_read_console(sections["console"], server, collector.at("console")),
         # Presets are read only if there are rules, because they take a while.
         policy=read_policies(policy, collector, names, preset_rules(), clients) if policy != [] else (),
         file=path,
@@ -380,7 +378,7 @@ def _read_sections(
 
 def _read_features(source: SectionInput) -> Config:
     """The configuration with the sections of features, which are checked when all are read."""
-    sections = {feature: feature.read(source) for feature in FEATURES}
+    sections = {section: section.read(source) for section in SECTIONS}
     config = replace(source.config, sections=sections)
     for section in sections.values():
         section.check(replace(source, config=config))
@@ -407,17 +405,6 @@ def _join_keys(tables: object, added: object) -> object:
     return [*tables, *added] if isinstance(tables, list) and isinstance(added, Sequence) else tables
 
 
-def _check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:
-    """Check the hash of a key that must not be the key of a client."""
-    if digest and not is_hash(digest):
-        hint = "create it with `toolwire keys hash`"
-        place.add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
-    elif digest in guessable_hashes():
-        place.add("the hash of an empty key, or of one that everybody would try first")
-    elif digest and any(key.sha256 == digest for key in server.keys):
-        place.add("this is the key of a client, too", client_hint)
-
-
 def _add_describing_providers(builder: ProviderBuilder, collector: ProblemCollector) -> None:
     """The providers of the models that describe images for those of other providers."""
     for name, provider in [*builder.providers.items()]:
@@ -426,20 +413,10 @@ def _add_describing_providers(builder: ProviderBuilder, collector: ProblemCollec
             builder.ensure_provider(used, collector.at("providers", name, "describe_images"))
 
 
-def _read_console(table: TomlTable, server: ServerSettings, place: ProblemCollector) -> ConsoleSettings:
-    console = ConsoleSettings(**place.read_fields(table, ConsoleSettings) or {})
-    client_hint = "create another one: this key shows what all clients send and get"
-    _check_separate_key(console.sha256.lower(), server, place.at("sha256"), client_hint)
-    if table.get("enabled") is True and not console.sha256 and (server.needs_keys or not is_loopback(server.host)):
-        what = "with client keys, or for other machines, the console needs a key of its own"
-        place.at("enabled").add(what, "add `sha256` (`toolwire keys hash`)")
-    return console
-
-
 def _check_metrics(server: ServerSettings, place: ProblemCollector) -> None:
     digest = server.metrics_sha256.lower()
     client_hint = "write `metrics = true` in its [[server.keys]], or create another one"
-    _check_separate_key(digest, server, place.at("metrics_sha256"), client_hint)
+    check_separate_key(digest, server, place.at("metrics_sha256"), client_hint)
     if server.metrics_listen:
         address = parse_listen_address(server.metrics_listen)
         if address is None:

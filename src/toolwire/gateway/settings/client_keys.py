@@ -337,6 +337,17 @@ def find_client_variable(config: Config, environ: Mapping[str, str]) -> str:
     return "" if is_taken or not environ.get(OLD_CLIENT_KEY_VARIABLE) else OLD_CLIENT_KEY_VARIABLE
 
 
+def check_separate_key(digest: str, server: ServerSettings, place: ProblemCollector, client_hint: str) -> None:
+    """Check the hash of a key that must not be the key of a client."""
+    if digest and not is_hash(digest):
+        hint = "create it with `toolwire keys hash`"
+        place.add("not a SHA-256 hash: it must have 64 hexadecimal digits", hint)
+    elif digest in guessable_hashes():
+        place.add("the hash of an empty key, or of one that everybody would try first")
+    elif digest and any(key.sha256 == digest for key in server.keys):
+        place.add("this is the key of a client, too", client_hint)
+
+
 def check_secrets(config: Config, environ: Mapping[str, str], collector: ProblemCollector) -> None:
     """Refuse a client's key that also encrypts the store or signs for the gateway: every agent gets it."""
     for section, name, variable, example in (

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from toolwire.core.codec import Http, ModelFacts
 from toolwire.core.ir import EMPTY_MAPPING
-from toolwire.gateway.settings.address import is_loopback
 from toolwire.gateway.settings.prices import Prices
 from toolwire.gateway.settings.problems import Problem
 from toolwire.gateway.settings.section import Section
@@ -425,19 +424,6 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
         return [("ttl", self.ttl), ("max_bytes", self.max_bytes)]
 
 
-class ConsoleSettings(Struct, frozen=True, kw_only=True):
-    """The console, a page at `/` that shows both sides of the recent requests. They are kept in memory only."""
-
-    enabled: bool = True
-    """With client keys, or on an address that other machines reach, the console also needs `sha256`; without it, it is
-    off."""
-    sha256: str = ""
-    """The SHA-256 hash of the console's own key, as in `[[server.keys]]`. Whoever has this key sees what all clients
-    send and get. Client keys do not open the console."""
-    max_bytes: Positive = 64 * 1024 * 1024
-    """Memory for what they sent and got, of all workers together. At most the last 1000 are kept."""
-
-
 class Config(Struct, frozen=True, kw_only=True):
     """The whole configuration, checked."""
 
@@ -448,10 +434,9 @@ class Config(Struct, frozen=True, kw_only=True):
     """What the operator says about models, by name or pattern."""
     translate: TranslateSettings = TranslateSettings()
     store: StoreSettings = StoreSettings()
-    console: ConsoleSettings = ConsoleSettings()
     policy: tuple[Rule, ...] = ()
     sections: Mapping[type[Section], Section] = {}
-    """The settings of features."""
+    """The settings of features and of the console."""
     file: Path | None = None
     has_key_list: bool = False
     """Is `keys` written in `[server]`, if only as an empty list?"""
@@ -464,12 +449,6 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def with_section(self, section: Section) -> Config:
         return replace(self, sections={**self.sections, type(section): section})
-
-    @property
-    def has_console(self) -> bool:
-        """Is the console on? Without a key of its own only where no one else can reach it."""
-        is_private = is_loopback(self.server.host) and not self.server.needs_keys and not self.server.allowed_hosts
-        return self.console.enabled and (bool(self.console.sha256) or is_private)
 
     @property
     def searches_tools(self) -> bool:

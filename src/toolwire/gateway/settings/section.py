@@ -1,5 +1,5 @@
-"""The part of the configuration that belongs to a feature. It is declared in the feature's folder, and listed once, in
-`configuration/load.py`."""
+"""The part of the configuration that belongs to a feature. It is declared in the feature's folder, and listed once, as
+`SECTIONS` in `configuration/load.py`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRe
 from toolwire.terminal.packages import describe_missing_package
 
 if TYPE_CHECKING:
-    from toolwire.gateway.settings.config import ConsoleSettings, ServerSettings
+    from toolwire.gateway.settings.config import ServerSettings
     from toolwire.gateway.telemetry.call_prices import CallPricer
     from toolwire.gateway.telemetry.spans import SpanTracer
 
@@ -119,15 +119,14 @@ class Telemetry:
         self._counted_drops = STDERR.dropped_lines
         self.configure(server)
 
-    def configure(
-        self, server: ServerSettings, secrets: Iterable[str] = (), console: ConsoleSettings | None = None
-    ) -> None:
-        """Apply settings, and the secrets that must never be logged. `console` is given if it is on."""
+    def configure(self, server: ServerSettings, secrets: Iterable[str] = (), console_bytes: int = 0) -> None:
+        """Apply settings, and the secrets that must never be logged. `console_bytes` is the memory
+        of the console in all workers; 0 if it is off."""
         self.wants_bodies = server.log_bodies and server.log_format != "none"
         self._may_log_text = server.log_bodies or server.log_level == "debug"
-        self.wants_capture = console is not None or (server.log_level == "debug" and server.log_format != "none")
-        if console is not None:
-            self.recent.configure(MAX_EXCHANGES, console.max_bytes // server.workers)
+        self.wants_capture = console_bytes > 0 or (server.log_level == "debug" and server.log_format != "none")
+        if console_bytes:
+            self.recent.configure(MAX_EXCHANGES, console_bytes // server.workers)
         else:
             self.recent.configure(0, MAX_DEBUG_CAPTURE)
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)

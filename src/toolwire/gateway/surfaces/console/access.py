@@ -20,6 +20,7 @@ from toolwire.core.ir import Failure
 from toolwire.gateway.features.keys.access import AccessControl
 from toolwire.gateway.settings.config import Config
 from toolwire.gateway.surfaces.console.api import API_PATH, CONSOLE_HEADER
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 
 COOKIE = "toolwire_console"
 SESSION_SECONDS = 12 * 3600
@@ -36,7 +37,7 @@ class ConsoleAccess:
 
     def __init__(self, config: Config, access: AccessControl, secret: bytes, ended: EndedSessions) -> None:
         self._access, self._ended = access, ended
-        self._key_hash = config.console.sha256.lower()
+        self._key_hash = config.section(ConsoleSettings).sha256.lower()
         self.needs_key = bool(self._key_hash)
         self._cookie_key = hmac.digest(secret, b"toolwire console " + self._key_hash.encode(), "sha256")
 

@@ -39,6 +39,7 @@ from toolwire.gateway.surfaces.console.case_file import write_case
 from toolwire.gateway.surfaces.console.page_files import FILES_PATH, INDEX, SECURITY_HEADERS, file_reply
 from toolwire.gateway.surfaces.console.peers import Peers, Question, load_secret
 from toolwire.gateway.surfaces.console.rows import exchange_id, exchange_row, exchange_state, parse_exchange_id
+from toolwire.gateway.surfaces.console.settings import ConsoleSettings
 from toolwire.gateway.telemetry.recent import RecentExchanges
 from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.protocols import CODECS
@@ -105,7 +106,8 @@ class Console:
         self._runtime, self._client_access = runtime, access
         self._secret_filter = SecretFilter(secrets)
         self._facts, self._details, self._last_body = {}, {}, NO_BODY  # cleaned of other secrets
-        self._access = self._make_access(runtime, access) if config.has_console else None
+        is_on = config.section(ConsoleSettings).is_on(config.server)
+        self._access = self._make_access(runtime, access) if is_on else None
 
     def _make_access(self, runtime: Runtime, access: AccessControl) -> ConsoleAccess:
         return ConsoleAccess(runtime.config, access, self._secret, self._ended_sessions)
@@ -200,7 +202,7 @@ class Console:
                 can_log_out=access.needs_key,
                 workers=config.server.workers,
                 max_exchanges=self._recent.max_exchanges,
-                max_bytes=config.console.max_bytes,
+                max_bytes=config.section(ConsoleSettings).max_bytes,
                 protocols=list_protocols(),
             )
         )
