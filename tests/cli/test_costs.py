@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from gateway.exchange_records import make_record
 from gateway.postgres import schema_of, server
 from toolwire.core.ir import Usage
 from toolwire.gateway.configuration.load import load_config
 from toolwire.gateway.features.costs.ledger import LedgerRow, make_row
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.store import open_store
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage
 
 NOW = time.time()
 _ids = count()
@@ -31,9 +32,7 @@ _ids = count()
 def row(
     key: str, team: str, model: str, cost: str | None, *, hours: float = 1, session: str = "s", **call: Any
 ) -> LedgerRow:
-    record = ExchangeRecord(
-        request_id="r",
-        started=0.0,
+    record = make_record(
         started_at=NOW - hours * 3600,
         key_name=key,
         team=team,

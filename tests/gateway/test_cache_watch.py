@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.exchange_records import make_record
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import Served, answer, ask, body_of, call, stage
 from toolwire.core import ir
@@ -19,9 +20,9 @@ from toolwire.core.ir import Usage
 from toolwire.core.losses import Ledger
 from toolwire.gateway.features.cache_watch import cache_watch
 from toolwire.gateway.features.cache_watch.cache_prefix import compared_form, first_difference, split_prompt
-from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch
+from toolwire.gateway.features.cache_watch.cache_watch import CacheWatch, SentPrompt
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord, SentPrompt
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 from toolwire.protocols import CODECS
 from waits import PATIENCE
 
@@ -66,9 +67,9 @@ class Session:
         """The record, and whether it is warned of."""
         self.at += seconds
         one = CallUsage(provider, model, account, usage, is_estimated)
-        record = ExchangeRecord(request_id="r", started=0.0, started_at=self.at, session=self.session)
-        record.sent_prompts = (SentPrompt(one, self.protocol, body),)
-        return record, self.watch.note_exchange(record) is not None
+        record = make_record(started_at=self.at, session=self.session)
+        self.watch.note_exchange(record, [SentPrompt(one, self.protocol, body)])
+        return record, bool(self.watch.take_broken())
 
 
 FIRST = Usage(input=5000, output=10, cache_read=0, cache_write=5000)
@@ -81,7 +82,6 @@ def test_a_session_that_grows_reads_what_was_sent_before(protocol: str) -> None:
     session = Session(protocol)
     first, _ = session.send(body_in(protocol, "One"), FIRST)
     assert first.cache is None
-    assert first.sent_prompts == ()
     second, warned = session.send(body_in(protocol, "One", "Two", "Three"), HIT)
     assert second.cache is not None
     assert (second.cache.expected, second.cache.read, second.cache.missed) == (5000, 5000, 0)
@@ -259,10 +259,10 @@ def test_rounds_of_one_answer_are_added() -> None:
     session = Session()
     session.send(body_in("anthropic", "One"), FIRST)
     bodies = [body_in("anthropic", "One", "Two", "Three"), body_in("anthropic", "One", "Two", "Three", "Four", "Five")]
-    record = ExchangeRecord(request_id="r", started=0.0, started_at=session.at, session="s")
+    record = make_record(started_at=session.at, session="s")
     calls = [CallUsage("anthropic", "claude-sonnet-4-5", "", usage) for usage in (HIT, HIT)]
-    record.sent_prompts = tuple(SentPrompt(one, "anthropic", body) for one, body in zip(calls, bodies, strict=True))
-    session.watch.note_exchange(record)
+    prompts = [SentPrompt(one, "anthropic", body) for one, body in zip(calls, bodies, strict=True)]
+    session.watch.note_exchange(record, prompts)
     assert record.cache is not None
     assert (record.cache.expected, record.cache.read) == (10_100, 10_000)
 

@@ -33,6 +33,7 @@ from toolwire.core.tokens import estimate_body_tokens, estimate_request_tokens
 from toolwire.gateway.pipeline import attempt
 from toolwire.gateway.telemetry.recent import pack_exchange, unpack_exchange
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire_conformance.peers.peer import encode_json
 from waits import PATIENCE
 
@@ -53,17 +54,17 @@ def records(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[ExchangeRec
     telemetry = served.gateway._telemetry
     finish = telemetry.finish_exchange
 
-    def finish_and_keep(record: ExchangeRecord, ended: float) -> None:
-        finish(record, ended)
-        found.append(record)
+    def finish_and_keep(running: RunningExchange, ended: float) -> None:
+        finish(running, ended)
+        assert running.open_call is None
+        found.append(running.record)
 
     monkeypatch.setattr(telemetry, "finish_exchange", finish_and_keep)
     return found
 
 
 def usages(record: ExchangeRecord) -> list[tuple[str, str, Usage | None, bool]]:
-    assert record.open_call is None
-    return [(one.provider, one.model, _plain(one.usage), one.is_estimated) for one in record.call_usages]
+    return [(one.provider, one.model, _plain(one.usage), one.is_estimated) for one in record.costs.calls]
 
 
 def _plain(usage: Usage | None) -> Usage | None:
@@ -95,7 +96,7 @@ def test_one_call(served: Served, records: list[ExchangeRecord], client: str, pr
     scene = served.scene(provider, play_script(provider, stream))
     got = call(served, client, scene.model, stream)
     record = ended(served, records, served.line(got.id))
-    assert usages(record) == [(record.provider, scene.name, tokens(provider), False)]
+    assert usages(record) == [(record.upstream.provider, scene.name, tokens(provider), False)]
 
 
 @STREAMS
@@ -170,7 +171,7 @@ def test_an_answer_without_usage_is_unknown_not_zero(served: Served, records: li
     scene = served.scene("openai-chat", answer(200, encode_json(body).encode()))
     record = ended(served, records, served.line(call(served, "openai-chat", scene.model, False).id))
     assert usages(record) == [("chat", scene.name, None, False)]
-    assert record.cost is None
+    assert record.costs.total is None
 
 
 def test_a_large_request_is_estimated_in_a_thread(
@@ -199,11 +200,11 @@ def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
     headers = {"user-agent": "claude-cli/2.1.0 (external, cli)", "x-claude-code-agent-id": "agent-7"}
     line = served.line(call(served, "anthropic", scene.model, False, headers).id)
     record = ended(served, records, line)
-    assert (record.agent, record.subagent) == ("claude", "agent-7")
+    assert (record.client.agent, record.client.subagent) == ("claude", "agent-7")
     assert (line["agent"], line["subagent"]) == ("claude", "agent-7")
     codex = {"user-agent": "codex_exec/0.166.0", "x-openai-subagent": "review"}
     record = ended(served, records, served.line(call(served, "anthropic", scene.model, False, codex).id))
-    assert (record.agent, record.subagent) == ("codex", "review")
+    assert (record.client.agent, record.client.subagent) == ("codex", "review")
     other = served.line(call(served, "anthropic", scene.model, False, {"user-agent": "my-tool/1"}).id)
     assert other["agent"] == "my-tool"
     for name in ("password=hu5hhu5h", "sk-ant-REDACTED", "a" * 65, "<b>"):
@@ -215,8 +216,8 @@ def test_who_asks(served: Served, records: list[ExchangeRecord]) -> None:
 
 def test_a_packed_exchange_keeps_its_calls() -> None:
     record = ExchangeRecord(request_id="r", started=0.0, started_at=0.0)
-    record.call_usages = (CallUsage("p", "m", usage=Usage(3, 4)),)
+    record.costs.calls = (CallUsage("p", "m", usage=Usage(3, 4)),)
     packed = pack_exchange(record)
     assert packed is not None
-    (kept,) = unpack_exchange(packed).call_usages
+    (kept,) = unpack_exchange(packed).costs.calls
     assert (kept.provider, kept.usage) == ("p", Usage(3, 4))

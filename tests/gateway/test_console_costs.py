@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.exchange_records import make_record
 from gateway.provider import ScriptedAnswer
 from gateway.raw_exchange import (
     RawAnswer,
@@ -28,9 +29,7 @@ from gateway.raw_exchange import (
 )
 from toolwire.core.ir import Usage
 from toolwire.gateway.surfaces.console import api, rows, sessions
-from toolwire.gateway.surfaces.console.live import Watch
-from toolwire.gateway.telemetry.recent import RecentExchanges
-from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeCapture, ExchangeRecord, SentPrompt
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeCapture, ExchangeRecord
 from toolwire_conformance.peers.peer import encode_json
 
 LONG = "You are a careful assistant. " * 200
@@ -197,10 +196,10 @@ def test_no_part_of_a_key_is_shown_where_a_prefix_broke(served: Served, case: st
         assert [part for part in parts if part in json.dumps(broken)] == []
 
 
-def make_record() -> ExchangeRecord:
+def priced_record() -> ExchangeRecord:
     prices = (Decimal("0.123456789012"), Decimal("0.10"), None)
     usages = [CallUsage("p", "m", "a", Usage(9, 1), cost=cost, reported_cost=cost) for cost in prices]
-    return ExchangeRecord(
+    return make_record(
         request_id="r",
         started=1.0,
         started_at=1e9,
@@ -213,7 +212,7 @@ def make_record() -> ExchangeRecord:
 
 
 def test_amounts_are_numbers_with_all_digits_also_between_workers() -> None:
-    record = make_record()
+    record = priced_record()
     record.cache = CacheReport(2000, 0, 0, 2000, "time", cost=Decimal("0.000000000001"))
     facts = sessions.read_facts(record, 0, str)
     text = api.encode_message([facts])
@@ -233,21 +232,3 @@ def test_the_words_of_a_cache_report_are_cleaned() -> None:
     shown = rows.cache_usage(report, lambda text: text.replace(SECRET, "[hidden]"))
     assert shown is not None
     assert (shown.reason, shown.place) == ("[hidden] is new", "/tools/[hidden]")
-
-
-def test_an_exchange_runs_until_its_cache_is_reported() -> None:
-    """A page that asked in between would keep a session without what the cache gave."""
-    recent = RecentExchanges()
-    recent.configure(10, 10_000)
-    watch = Watch(recent, 0, str)
-    record = make_record()
-    record.sent_prompts = (SentPrompt(record.call_usages[0], "anthropic", b"{}"),)
-    recent.add(record)
-    watch.note_new()
-    assert b'"state":"running"' in watch.look()
-    assert watch.look() == b""
-    record.sent_prompts, record.cache = (), CacheReport(2000, 1900, 0)
-    record.usage = Usage(9, 1)
-    event = watch.look()
-    assert b'"state":"done"' in event
-    assert b'"cache_expected":2000' in event

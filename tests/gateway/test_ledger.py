@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from gateway.exchange_records import make_record
 from gateway.stores import BACKENDS, opened
 from toolwire.core.ir import Usage
 from toolwire.gateway.features.costs import ledger as ledger_module
@@ -32,7 +33,8 @@ from toolwire.gateway.features.costs.ledger import (
 from toolwire.gateway.features.costs.ledger_tables import open_ledger
 from toolwire.gateway.models.amounts import format_dollars, from_units, round_amount, to_units, write_amount
 from toolwire.gateway.store.store import StoreDown
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.record import CallUsage
+from toolwire.gateway.telemetry.running import RunningExchange
 
 backends = pytest.mark.parametrize("backend", BACKENDS)
 START = 1_800_000_000.0
@@ -127,7 +129,7 @@ def test_rows_sums_and_exchanges_agree(
 
 
 def row(**changes: Any) -> LedgerRow:
-    record = ExchangeRecord(request_id="r", started=0.0, started_at=START, key_name="ana", team="app", session="s")
+    record = make_record(started_at=START, key_name="ana", team="app", session="s")
     call = CallUsage("p", "m", usage=Usage(10, 5, cache_read=2), cost=Decimal("0.000123"))
     return replace(make_row(f"row-{next(_ids)}", record, call), **changes)
 
@@ -255,8 +257,8 @@ class Writing:
         self.dropped += rows
 
     def add(self, calls: int) -> None:
-        record = ExchangeRecord(request_id="r", started=0.0, started_at=START)
-        record.call_usages = tuple(CallUsage("p", "m") for _ in range(calls))
+        record = make_record(started_at=START)
+        record.costs.calls = tuple(CallUsage("p", "m") for _ in range(calls))
         self.writer.add_records([record])
 
     @property
@@ -320,21 +322,21 @@ def test_a_call_that_lasts_is_written_before_it_ends(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(ledger_module, "WRITE_DELAY", 0.0)
         monkeypatch.setattr(ledger_module, "START_DELAY", 0.0)
         writing = Writing()
-        records = [ExchangeRecord(request_id="r", started=0.0, started_at=START) for _ in range(4)]
-        for number, record in enumerate(records):
-            record.open_call = CallUsage("p", f"m{number}")
-            writing.writer.start_call(record, record.open_call)
-        quick = records[0].open_call
+        running = [RunningExchange(make_record(started_at=START)) for _ in range(4)]
+        for number, one in enumerate(running):
+            one.open_call = CallUsage("p", f"m{number}")
+            writing.writer.start_call(one, one.open_call)
+        quick = running[0].open_call
         assert quick is not None
-        records[0].open_call = None
-        writing.writer.end_call(records[0], quick)
+        running[0].open_call = None
+        writing.writer.end_call(running[0].record, quick)
         assert await written(writing) == [("m0", False), ("m1", True), ("m2", True), ("m3", True)]
-        for record, end in ((records[1], "ended"), (records[2], "dropped")):
-            lasting, record.open_call = record.open_call, None
+        for one, end in ((running[1], "ended"), (running[2], "dropped")):
+            lasting, one.open_call = one.open_call, None
             assert lasting is not None
             if end == "ended":
                 lasting.usage = Usage(1, 2)
-                writing.writer.end_call(record, lasting)
+                writing.writer.end_call(one.record, lasting)
             else:
                 writing.writer.drop_call(lasting)
         assert await written(writing) == [("m0", False), ("m3", True), ("m1", False)]
@@ -355,9 +357,7 @@ def test_large_batches_are_split() -> None:
 
 def test_names_of_clients_are_bounded_and_printable(tmp_path: Path) -> None:
     async def check() -> None:
-        record = ExchangeRecord(
-            request_id="r", started=0.0, started_at=START, agent="a\ud800\0" * 99, subagent="模" * 500, session="\n"
-        )
+        record = make_record(started_at=START, agent="a\ud800\0" * 99, subagent="模" * 500, session="\n")
         call = CallUsage("p", "m\0" * 200, usage=Usage(10**30, -5))
         hostile = make_row("x", record, call)
         for backend in BACKENDS:

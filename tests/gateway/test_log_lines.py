@@ -93,8 +93,8 @@ def test_every_line_fits_and_colour_changes_nothing() -> None:
         record = exchange(
             ended=100.0 + chance.random() * 1000,
             losses=tuple(chance.choices([*LOSS_CODES], k=chance.randrange(9))),
-            tool_calls=some[0].tool_calls, tool_runs=some[1].tool_runs, usage=some[2].usage,
-            requested_model=some[3].requested_model, model=some[3].model, message=some[1].message,
+            tool_calls=some[0].answer.tool_calls, tool_runs=some[1].answer.tool_runs, usage=some[2].answer.usage,
+            requested_model=some[3].asked.model, model=some[3].upstream.model, message=some[1].message,
             attempts=some[2].attempts, key_name="k" * chance.randrange(30), status=some[1].status,
         )  # fmt: skip
         width = chance.randrange(40, 200)
@@ -103,7 +103,7 @@ def test_every_line_fits_and_colour_changes_nothing() -> None:
         assert remove_colours(exchange_line(record, "14:03:12", width, True)) == plain
         line = plain.splitlines()[0]
         assert record.message or "\n" not in plain[:-1]
-        lost = [code for code in record.losses if LOSS_CODES[code][0] == "lost"]
+        lost = [code for code in record.answer.losses if LOSS_CODES[code][0] == "lost"]
         if width >= 80 and lost and len(record.attempts) < 2:
             assert any(code[:8] in line for code in lost), line
 

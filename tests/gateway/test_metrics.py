@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forked_commands import start_program
+from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
 from toolwire.gateway.telemetry.metrics import (
     MAX_MODELS,
@@ -85,7 +86,7 @@ def exchange(**changes: object) -> ExchangeRecord:
         "usage": Usage(input=500, output=30, cache_read=100, cache_write=7, reasoning=20),
         "losses": ("dropped-field", "added-id"),
     }
-    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
+    return make_record(**(told | changes))
 
 
 ROUTE = {"client_protocol": "anthropic", "provider_protocol": "gemini", "provider": "google", "stream": "true"}
@@ -243,13 +244,18 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 from toolwire.gateway.telemetry.metrics import Metrics
-from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord
+from toolwire.gateway.telemetry.record import Client, ExchangeRecord, UpstreamNames
 metrics = Metrics(Path(sys.argv[1]))
 metrics.add_in_flight(1)
 metrics.set_cooldown("google", True)
 for _ in range(3):
     metrics.count_exchanges(
-        [ExchangeRecord(request_id="r", started=0.0, ended=1.0, started_at=0.0, client_protocol="s", provider="p", status=200)]
+        [
+            ExchangeRecord(
+                request_id="r", started=0.0, ended=1.0, started_at=0.0, status=200,
+                client=Client(protocol="s"), upstream=UpstreamNames("p"),
+            )
+        ]
     )
 print("counted", flush=True)
 sys.stdin.read()
@@ -268,13 +274,7 @@ def worker(directory: Path) -> Iterator[None]:
 def test_the_numbers_of_all_workers_are_seen_at_each(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "shared")
     metrics.add_in_flight(1)
-    metrics.count_exchanges(
-        [
-            ExchangeRecord(
-                request_id="r", started=0.0, ended=1.0, started_at=0.0, client_protocol="s", provider="p", status=200
-            )
-        ]
-    )
+    metrics.count_exchanges([make_record(ended=1.0, client_protocol="s", provider="p", status=200)])
     with worker(tmp_path / "shared"):
         assert total(metrics, "toolwire_requests_total") == 4
         assert total(metrics, "toolwire_request_seconds_count") == 4

@@ -7,6 +7,7 @@ from itertools import permutations
 import msgspec
 import pytest
 
+from gateway.exchange_records import make_record
 from toolwire.core.ir import Origin, Usage
 from toolwire.core.losses import Ledger
 from toolwire.gateway.telemetry.recent import MAX_PACKED, RecentExchanges
@@ -26,7 +27,7 @@ def record_of(kind: str, recent: RecentExchanges) -> ExchangeRecord:
     ledger = Ledger("anthropic", "openai-chat")
     ledger.note("text-repaired", ((None, "messages"), 0), "half of a character was replaced by U+FFFD")
     large = {"large": 2 * MAX_PACKED, "too large": MAX_CAPTURED + 1}.get(kind, 10)
-    record = ExchangeRecord(
+    record = make_record(
         request_id="req_1",
         started=1.5,
         started_at=1e9,
@@ -43,11 +44,11 @@ def record_of(kind: str, recent: RecentExchanges) -> ExchangeRecord:
         call = UpstreamCapture("openai-chat", "b", "127.0.0.1:1", "/v1", b"y" * large, 1.6, {"read_file": "read"})
         call.headers, call.status = {"retry-after": "7"}, 200
         answers: list[CapturedBytes] = [call.response]
-        record.capture = ExchangeCapture(b"x" * large, True, upstream_calls=[call])
+        record.traffic.capture = ExchangeCapture(b"x" * large, True, upstream_calls=[call])
         if kind == "stream":
-            answers.append(record.capture.client_response)
+            answers.append(record.traffic.capture.client_response)
         else:
-            record.capture.client_response.add_whole(b"z" * large)
+            record.traffic.capture.client_response.add_whole(b"z" * large)
         for answer in answers:
             for number in range(3):
                 answer.add(b"data: %d" % number, 2.0 + number, recent)
@@ -73,8 +74,8 @@ def test_what_is_packed_is_the_same_afterwards(kind: str, recent: RecentExchange
     assert found is not None
     assert found is not record
     assert msgspec.to_builtins(found) == msgspec.to_builtins(record)
-    assert found.ledgers[0] is not None
-    assert [loss.path for loss in found.ledgers[0].losses] == ["/messages/0"]
+    assert found.answer.ledgers[0] is not None
+    assert [loss.path for loss in found.answer.ledgers[0].losses] == ["/messages/0"]
     assert [one.number for one in recent.newest_first()] == [one.number for one in recent.since(0)] == [1]
 
 

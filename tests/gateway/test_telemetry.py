@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
 from toolwire.gateway.http.redact import MAX_BODY, REDACTED, printable_text, redact
 from toolwire.gateway.settings.config import ServerSettings
@@ -46,7 +47,7 @@ def exchange(**changes: object) -> ExchangeRecord:
         "bytes_in": 10,
         "bytes_out": 20,
     }
-    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
+    return make_record(**(told | changes))
 
 
 def written(record: ExchangeRecord, log: str = "json", bodies: bool = False, secrets: tuple[str, ...] = ()) -> str:
@@ -117,8 +118,8 @@ def test_the_next_exchange_of_the_same_client_has_its_own_numbers() -> None:
     lines: list[str] = []
     telemetry = Telemetry(settings(), lines.append)
     for number in (1, 2):
-        record = telemetry.start_exchange(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
-        telemetry.finish_exchange(record, 100.0 + number)
+        running = telemetry.start_exchange(exchange(request_id=f"req_{number}", usage=Usage(input=number, output=0)))
+        telemetry.finish_exchange(running, 100.0 + number)
     assert [(line["request_id"], line["input_tokens"], line["duration_ms"]) for line in map(json.loads, lines)] == [
         ("req_1", 1, 1000.0),
         ("req_2", 2, 2000.0),
@@ -129,10 +130,10 @@ def test_tries_are_told_when_the_first_was_not_the_last() -> None:
     record = exchange()
     lines: list[str] = []
     telemetry = Telemetry(settings(), lines.append)
-    telemetry.start_exchange(record)
+    running = telemetry.start_exchange(record)
     telemetry.record_attempt(record, "groq", "429", 0.25)
     telemetry.record_attempt(record, "mistral", "ok", 0.5)
-    telemetry.finish_exchange(record, 101.0)
+    telemetry.finish_exchange(running, 101.0)
     assert json.loads(lines[0])["attempts"] == [["groq", "429", 250.0], ["mistral", "ok", 500.0]]
     assert "attempts" not in told(exchange(attempts=[("groq", "ok", 0.5)]))
 

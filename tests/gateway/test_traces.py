@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from gateway.exchange_records import make_record
 from toolwire.core.ir import Usage
 from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.record import ExchangeRecord
@@ -100,7 +101,7 @@ def exchange(**changes: object) -> ExchangeRecord:
         "response_body": b"hush",
         "note": "hush",
     }
-    return ExchangeRecord(**(told | changes))  # type: ignore[arg-type]
+    return make_record(**(told | changes))
 
 
 def plain(value: AnyValue) -> object:
@@ -123,9 +124,9 @@ def traced(*records: ExchangeRecord, headers: dict[str, str] | None = None) -> l
     )
     passed_on = []
     for record in records:
-        telemetry.start_exchange(record, headers or {})
+        running = telemetry.start_exchange(record, headers or {})
         passed_on.append(telemetry.upstream_headers(record))
-        telemetry.finish_exchange(record, 102.0)
+        telemetry.finish_exchange(running, 102.0)
     telemetry.close()
     assert warnings == []
     return passed_on

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.exchange_records import make_record
 from gateway.raw_exchange import PROVIDERS, Served, answer, call, refusal, stage, whole
 from security.plain_redaction import redact_plainly
 from toolwire.gateway.http import redact as redact_module
@@ -28,7 +29,6 @@ from toolwire.gateway.http.redact import (
     safe_name,
 )
 from toolwire.gateway.settings.config import Config, Provider, Secret, ServerSettings, StoreSettings
-from toolwire.gateway.telemetry.record import ExchangeRecord
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from waits import PATIENCE
 
@@ -212,10 +212,7 @@ def test_letters_keep_their_places_in_lower_case() -> None:
 def _written(form: str, **fields: object) -> str:
     lines: list[str] = []
     telemetry = Telemetry(ServerSettings(log_format=form, log_bodies=True), lines.append)  # type: ignore[arg-type]
-    record = ExchangeRecord(request_id="r", started=0.0, started_at=0.0)
-    for name, value in fields.items():
-        setattr(record, name, value)
-    telemetry.finish_exchange(record, 1.0)
+    telemetry.finish_exchange(telemetry.start_exchange(make_record(**fields)), 1.0)
     telemetry.log_event("store_unavailable", level="error", message=str(fields["note"]))
     telemetry.close()
     return "".join(lines)

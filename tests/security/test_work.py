@@ -20,6 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.exchange_records import make_record
 from gateway.raw_exchange import CLIENTS, Served, ask, error_of, path_of, request_of, stage, text_of, whole
 from step_count import count_steps
 from toolwire import Stream, translate
@@ -380,13 +381,13 @@ def call_deeply(frames: int, work: Callable[[Any], object], value: Any) -> objec
 
 def test_debug_lines_are_few_and_short() -> None:
     record = tools_with_losses(1000)
-    assert record.capture is not None
-    lines = [dict(fields) for fields in debug_lines(record, record.capture)]
+    assert record.traffic.capture is not None
+    lines = [dict(fields) for fields in debug_lines(record, record.traffic.capture)]
     assert len(lines) < 110
     assert [(len(line["tools"]), line["omitted_tools"]) for line in lines[:1]] == [(100, 900)]  # type: ignore[arg-type]
     large = exchange_of(chat(padding="x" * MAX_DESCRIBED), chat())
-    assert large.capture is not None
-    assert dict(next(debug_lines(large, large.capture)))["bytes"] == len(large.capture.client_request)
+    assert large.traffic.capture is not None
+    assert dict(next(debug_lines(large, large.traffic.capture)))["bytes"] == len(large.traffic.capture.client_request)
 
 
 # --- the console --------------------------------------------------------------------------------------------------------
@@ -398,8 +399,8 @@ def exchange_of(request: dict[str, Any], sent: dict[str, Any], losses: int = 0) 
     ledger = Ledger("openai-chat", "openai-chat")
     for number in range(losses):
         ledger.note("tool-dropped", ((None, "tools"), number), f"the rule drops `t{number}`")
-    return ExchangeRecord(
-        request_id="r", started=0.0, started_at=0.0, client_protocol="openai-chat", status=200, ended=1.0, number=1,
+    return make_record(
+        client_protocol="openai-chat", status=200, ended=1.0, number=1,
         ledgers=(ledger,), capture=ExchangeCapture(body, upstream_calls=[call]),
     )  # fmt: skip
 

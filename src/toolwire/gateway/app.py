@@ -196,25 +196,16 @@ class Gateway:
             request_id=head.request_id or self._request_id_prefix + hex(next(self._request_counter))[2:],  # noqa: FURB116 — half the cost
             started=clock(),
             started_at=now,
-            client_address=request.peer,
-            method=request.method,
-            path=head.path,
-            key_name=head.key_name,
-            team=head.team,
-            user_agent=head.user_agent,
-            agent=head.agent,
-            subagent=head.subagent,
-            client_protocol=head.codec.name,
-            secrets=head.secrets,
+            client=head.client,
         )
-        self._telemetry.start_exchange(record, headers)
+        running = self._telemetry.start_exchange(record, headers)
         try:
             caller = overload_failure("too many connections") if request.is_refused else head.caller
             if isinstance(caller, Caller):
-                ticket = request.ticket = Ticket(self.admission, head.key_name)
+                ticket = request.ticket = Ticket(self.admission, head.client.key_name)
                 if self._waits_for_shared_key:
                     await self._wait_for_shared_key()
-                await routes.serve_request(request, head, caller, record)
+                await routes.serve_request(request, head, caller, running)
             else:
                 reply = error_reply(head.codec, caller)
                 record.status, record.failure, record.message = reply.status, caller.kind, caller.message
@@ -232,8 +223,8 @@ class Gateway:
                 ticket.leave()
             if request.is_disconnected:
                 record.client_disconnected = True
-            record.bytes_out = request.bytes_sent
-            self._telemetry.finish_exchange(record, clock())
+            record.traffic.bytes_out = request.bytes_sent
+            self._telemetry.finish_exchange(running, clock())
 
     async def handle_metrics_request(self, request: ClientRequest) -> None:
         """Answer a request at the address of the metrics."""
@@ -278,7 +269,7 @@ class Gateway:
         console_bytes = console.max_bytes if console.is_on(config.server) else 0
         self._telemetry.configure(config.server, config.secrets, console_bytes)
         self._cache_watch.configure(config.providers)
-        self._telemetry.watch_cache = self._cache_watch.note_exchange if config.server.watch_cache else None
+        self._telemetry.prompt_sink = self._cache_watch if config.server.watch_cache else None
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())

@@ -45,7 +45,8 @@ from toolwire.gateway.models.facts import FactFinder
 from toolwire.gateway.settings.address import Address
 from toolwire.gateway.settings.config import ClientKey, Config, ModelRule, Provider
 from toolwire.gateway.settings.router import Router, Target, choose_codecs
-from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.record import Client, ExchangeRecord, UpstreamNames
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.gateway.telemetry.telemetry import Telemetry
 from toolwire.policy.rules import Policy
 from toolwire.protocols import CODECS
@@ -72,6 +73,8 @@ class Upstream(Struct, frozen=True, eq=False):
     """None for the embedded model."""
     address_label: str
     """Host and port, for errors and the log."""
+    names: UpstreamNames
+    """As it is recorded."""
     path: str
     headers: Mapping[str, str]
     reply_headers: SharedHeaders
@@ -229,6 +232,7 @@ class Runtime:
             allows_passthrough=CODECS[codec.name] is codec and limit is None,
             address=address,
             address_label=label,
+            names=UpstreamNames(provider.name, provider.account, codec.name, model, label),
             path=path,
             headers=headers,
             reply_headers=provider_headers(provider),
@@ -284,19 +288,10 @@ class ResolvedHead(Struct, frozen=True, eq=False):
     caller: Caller | Failure
     valid_until: float
     """Unix time from which on the client's key must be checked again."""
-    key_name: str
-    team: str
-    """The team of the client's key."""
-    agent: str
-    """The agent that the user agent names, or else its first product."""
-    subagent: str
+    client: Client
+    """As it is recorded."""
     request_id: str
     """The client's own id of the request, if it sent a usable one."""
-    path: str
-    user_agent: str
-    """These two, as they are recorded: without the client's keys."""
-    secrets: tuple[str, ...]
-    """The keys that the client has sent."""
     upstream_headers: UpstreamHeaders
     """The headers that upstreams got for it: those that depend on the body, and all."""
 
@@ -309,7 +304,9 @@ class GatewayRequest(Struct, frozen=True, eq=False):
     runtime: Runtime
     client_codec: Codec
     caller: Caller
+    running: RunningExchange
     record: ExchangeRecord
+    """That of `running`."""
     headers: Mapping[str, str]
     """The client's headers, in lower case."""
     clock: Callable[[], float]
@@ -342,7 +339,7 @@ class GatewayRequest(Struct, frozen=True, eq=False):
         body = read_client_body(self.client_codec, data)
         if isinstance(body, Failure):
             return body
-        self.record.requested_model = body.peek.model
+        self.record.asked.model = body.peek.model
         return replace(self, body=body, model=body.peek.model, stream=bool(body.peek.stream))
 
     def refuse_ended_key(self) -> Failure | None:

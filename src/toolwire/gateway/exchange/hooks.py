@@ -16,6 +16,7 @@ from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.translation.request_steps.images import ImageDescription
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ class Limiter(Protocol):
 
     async def reserve(
         self,
-        record: ExchangeRecord,
+        running: RunningExchange,
         provider: Provider,
         model: str,
         body: ClientBody,
         max_output: int | None = None,
     ) -> Refusal | None: ...
 
-    async def reserve_request(self, record: ExchangeRecord, provider: Provider, model: str) -> Refusal | None:
+    async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
 
-    def is_reserved(self, record: ExchangeRecord, provider: Provider, model: str, size: int) -> bool:
+    def is_reserved(self, running: RunningExchange, provider: Provider, model: str, size: int) -> bool:
         """Has the request, whose body has this size, reserved what it needs of this provider?"""
 
     def refuse_uncounted(

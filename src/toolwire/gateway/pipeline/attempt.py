@@ -36,7 +36,6 @@ from toolwire.gateway.exchange.gateway_request import (
 from toolwire.gateway.exchange.headers import client_response_headers, upstream_request_headers
 from toolwire.gateway.exchange.passthrough_stream import PassthroughStream
 from toolwire.gateway.features.accounts.accounts import MAX_REST
-from toolwire.gateway.features.cache_watch.cache_watch import MAX_BODY, MIN_BODY
 from toolwire.gateway.http.client import HttpResponse
 from toolwire.gateway.http.connection import TransportError
 from toolwire.gateway.http.headers import REQUEST_ID_HEADER
@@ -44,7 +43,7 @@ from toolwire.gateway.http.large_work import LARGE_BODY, run_by_size
 from toolwire.gateway.http.messages import Reply, UpstreamResponse
 from toolwire.gateway.models.loopback.model import answer_request
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.telemetry.record import ExchangeCapture, ExchangeRecord, SentPrompt, UpstreamCapture
+from toolwire.gateway.telemetry.record import ExchangeCapture, UpstreamCapture
 from toolwire.translation.exchange import Exchange, Translation
 from toolwire.translation.streaming import StreamTranslation
 from toolwire.translation.tool_rounds import Rounds
@@ -63,20 +62,18 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     the first of its body, must come in the time of the attempt."""
     upstream, record, max_seconds = prepared.upstream, call.record, prepared.attempt.max_seconds
     ends = call.clock() + max_seconds
-    record.provider, record.provider_protocol = upstream.provider.name, upstream.codec.name
-    record.account = upstream.provider.account
-    record.model, record.is_passthrough = upstream.model, prepared.is_passthrough
-    if call.stream and record.counts_use:
+    record.upstream, record.is_passthrough = upstream.names, prepared.is_passthrough
+    if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
     renamed = EMPTY_MAPPING
-    if record.capture is not None and not prepared.is_passthrough:
+    if record.traffic.capture is not None and not prepared.is_passthrough:
         renamed = prepared.exchange.renamed_tools
     response = await send_call(call, upstream, prepared.body, "POST", max_seconds, renamed)
     if type(response) is TransportError:  # `isinstance` is slow for a Struct that is not one
         return error_replies.transport_error(call, upstream, response)
     if upstream.provider.account:
         note_rate_limits(call, upstream, response.headers)
-    record.upstream_request_id = response.headers.get(upstream.codec.http.request_id_header, "")
+    record.answer.request_id = response.headers.get(upstream.codec.http.request_id_header, "")
     answer: AttemptAnswer
     if response.status >= 300:
         answer = await _read_error_response(call, prepared, response)
@@ -85,7 +82,7 @@ async def attempt_request(call: GatewayRequest, prepared: PreparedRequest) -> At
     else:
         answer = await _read_whole_response(call, prepared, response)
     if type(answer) is AttemptFailed:
-        return _make_final(answer, tools_were_run=response.status < 300 and bool(record.tool_runs))
+        return _make_final(answer, tools_were_run=response.status < 300 and bool(record.answer.tool_runs))
     return answer
 
 
@@ -98,17 +95,18 @@ async def send_call(
     renamed_tools: Mapping[str, str] = EMPTY_MAPPING,
 ) -> UpstreamResponse | TransportError:
     """Send a request that may cost something. Whoever reads its answer says what it has used (`Telemetry.end_call`)."""
-    telemetry, record = call.runtime.telemetry, call.record
+    telemetry, running = call.runtime.telemetry, call.running
     # The upstream of a path that is only forwarded is the same for all models.
-    telemetry.start_call(record, upstream.provider.name, upstream.model or record.model, upstream.provider.account)
+    model = upstream.model or call.record.upstream.model
+    telemetry.start_call(running, upstream.provider.name, model, upstream.provider.account)
     response = await send_request(call, upstream, body, method, max_seconds, renamed_tools)
     if type(response) is TransportError:
         if response.kind != "first-byte-timeout":  # there it has worked, and may bill it
-            telemetry.drop_call(record)
+            telemetry.drop_call(running)
     elif response.status >= 300:
-        telemetry.drop_call(record)
-    elif telemetry.watch_cache is not None and record.open_call is not None:
-        _keep_prompt(record, upstream, body)
+        telemetry.drop_call(running)
+    elif telemetry.prompt_sink is not None and upstream.address is not None:
+        telemetry.prompt_sink.keep_prompt(running, upstream.codec.name, body)
     return response
 
 
@@ -120,13 +118,6 @@ def _ask_for_usage(call: GatewayRequest, prepared: PreparedRequest) -> None:
     prepared.attempt.drops_usage = asking is not None and codec.name == call.client_codec.name
     if asking is not None:
         prepared.body = asking
-
-
-def _keep_prompt(record: ExchangeRecord, upstream: Upstream, body: bytes) -> None:
-    """Keep a request for the watch of the prompt cache, until the exchange has ended."""
-    is_watched = MIN_BODY <= len(body) <= MAX_BODY and record.session != "" and upstream.address is not None
-    if is_watched and record.open_call is not None:
-        record.sent_prompts += (SentPrompt(record.open_call, upstream.codec.name, body),)
 
 
 def note_rate_limits(call: GatewayRequest, upstream: Upstream, headers: Mapping[str, str]) -> None:
@@ -156,7 +147,7 @@ async def send_request(
 ) -> UpstreamResponse | TransportError:
     """Send a body to an upstream, and wait for the head of the response. It is sent again only if a connection that had
     been idle was closed without any answer, which providers do at any moment; the log shows that as an attempt."""
-    started, capture = call.clock(), call.record.capture
+    started, capture = call.clock(), call.record.traffic.capture
     captured = _start_capture(capture, upstream, body, started, renamed_tools) if capture is not None else None
     response = await _start_sending(call, upstream, body, method, max_seconds)
     if type(response) is TransportError and response.kind == "stale-connection":
@@ -181,7 +172,8 @@ def _start_sending(
     if upstream.address is None:
         sending = _ask_loopback(call, upstream, body)
     else:
-        record.upstream_address = upstream.address_label
+        if record.upstream.address != upstream.address_label:
+            record.upstream = replace(record.upstream, address=upstream.address_label)
         headers = upstream_request_headers(call, upstream, body)
         call_headers = ((REQUEST_ID_HEADER, record.request_id), *runtime.telemetry.upstream_headers(record))
         target = (upstream.address, method, upstream.path)
@@ -266,7 +258,7 @@ def _make_final(failed: AttemptFailed, tools_were_run: bool) -> AttemptFailed:
 async def _read_whole_response(
     call: GatewayRequest, prepared: PreparedRequest, response: UpstreamResponse
 ) -> Reply | AttemptFailed:
-    upstream, record, headers = prepared.upstream, call.record, response.headers
+    upstream, headers = prepared.upstream, response.headers
     data: bytes | TransportError | Failure = await response.read(MAX_RESPONSE)
     if call.ticket is not None and isinstance(data, bytes):
         call.ticket.add_answer(len(data))  # it counts in the memory budget until the request ends
@@ -280,7 +272,7 @@ async def _read_whole_response(
     try:
         if prepared.is_passthrough and not is_stream:
             passed = _pass_response(call, upstream, headers, data)
-            if record.reservation is not None:
+            if call.running.counts_use:
                 await _note_least(call, prepared, data)
             return passed
         exchange = prepared.exchange
@@ -288,8 +280,8 @@ async def _read_whole_response(
         translation = await run_by_size(_weigh_answer(exchange, data), partial(translate, data))
     except Malformed as bad:
         return error_replies.unreadable_response(call, upstream, bad)
-    call.runtime.telemetry.end_call(record, exchange.last_usage(translation.usage))
-    if record.reservation is not None:
+    call.runtime.telemetry.end_call(call.running, exchange.last_usage(translation.usage))
+    if call.running.counts_use:
         await _note_least(call, prepared, data)
     return await _make_translated_reply(call, prepared, headers, translation)
 
@@ -299,16 +291,16 @@ async def _make_translated_reply(
 ) -> Reply | AttemptFailed:
     """Record what a translated answer says, and store what has to be."""
     upstream, exchange, record = prepared.upstream, prepared.exchange, call.record
-    record.usage, record.response_model = translation.usage, translation.model
-    record.finish_reasons = translation.finishes
-    record.set_tool_calls(translation.called_tools, exchange.client_tool_name)
+    record.answer.usage, record.answer.model = translation.usage, translation.model
+    record.answer.finish_reasons = translation.finishes
+    record.answer.set_tool_calls(translation.called_tools, exchange.client_tool_name)
     codes = prepared.loss_codes + translation.ledger.codes
     if call.signature_store is not None:
         if translation.memory_records:
             await call.signature_store.save_signatures(translation.memory_records)
         codes += error_replies.unsaved_seal_codes(call)
     if codes:
-        record.add_losses(codes, prepared.ledger, translation.ledger)
+        record.answer.add_losses(codes, prepared.ledger, translation.ledger)
     sent_headers = client_response_headers(call, upstream, headers, codes)
     failure = translation.failure
     if failure is not None and translation.status != 200:
@@ -320,9 +312,9 @@ async def _make_translated_reply(
 async def _note_least(call: GatewayRequest, prepared: PreparedRequest, data: bytes) -> None:
     """Note what the last call must have used, for limits: some servers say no usage, or one that cannot be."""
     record = call.record
-    call.runtime.telemetry.end_call(record, None)  # if it was not read
-    last = record.call_usages[-1] if record.call_usages else None
-    if last is None or not record.counts_use:
+    call.runtime.telemetry.end_call(call.running, None)  # if it was not read
+    last = record.costs.calls[-1] if record.costs.calls else None
+    if last is None or not call.running.counts_use:
         return
     if last.usage is not None and is_believable(last.usage.input) and is_believable(last.usage.output):
         return
@@ -356,8 +348,8 @@ async def _complete_rounds(
             if rounds is not None and rounds.intercepted:
                 exchange.keep_pending_results(await run_leftover_tool_calls(call, prepared.upstream, rounds))
             return data
-        call.runtime.telemetry.end_call(call.record, rounds.round_usage)
-        if call.record.reservation is not None:
+        call.runtime.telemetry.end_call(call.running, rounds.round_usage)
+        if call.running.counts_use:
             await _note_least(call, prepared, data)
         response = await ask_next_round(call, prepared, rounds, partial(exchange.next_request, rounds))
         if isinstance(response, (TransportError, Failure)):
@@ -397,14 +389,14 @@ def _pass_response(
     except Malformed:
         return reply  # a response with strange token counts is still a response
     if peek is not None:
-        telemetry.end_call(record, peek.usage)
-        record.usage, record.response_model = peek.usage, peek.model
-        record.set_tool_calls(peek.called_tools, str)
+        telemetry.end_call(call.running, peek.usage)
+        record.answer.usage, record.answer.model = peek.usage, peek.model
+        record.answer.set_tool_calls(peek.called_tools, str)
         return reply
     response = codec.read_response(expect_object(decode(data), None))
-    telemetry.end_call(record, response.usage)
-    record.usage, record.response_model = response.usage, response.model
-    record.set_tool_calls(response.called_tools, str)
+    telemetry.end_call(call.running, response.usage)
+    record.answer.usage, record.answer.model = response.usage, response.model
+    record.answer.set_tool_calls(response.called_tools, str)
     if response.failure is None:
         return reply
     if response.id:
@@ -428,7 +420,7 @@ async def _start_stream(
     else:
         failed = await _stream_whole_response(call, started, translated)
     if failed is None and stream.failure is not None:
-        call.record.usage = stream.usage
+        call.record.answer.usage = stream.usage
         failed = error_replies.provider_failure(call, prepared.upstream, stream.failure, headers)
     if failed is not None:
         response.abort()
@@ -440,13 +432,13 @@ async def _start_stream(
 async def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
     """The call whose stream was read has ended, or is given up: record what it has used. Where the provider has not
     said all of it, because the stream was cut or because it never does, the rest is estimated."""
-    telemetry, record, stream = call.runtime.telemetry, call.record, started.stream
+    telemetry, running, stream = call.runtime.telemetry, call.running, started.stream
     usage, length = stream.round_usage, stream.text_length
-    if record.open_call is None:
+    if running.open_call is None:
         return
     is_refused = stream.failure is not None and stream.failure.kind not in error_replies.BROKEN_ANSWER_KINDS
     if is_refused and usage is None and not length:
-        telemetry.drop_call(record)
+        telemetry.drop_call(running)
         return
     usage = usage if usage is not None and is_possible(usage) else None
     usage, is_estimated = usage or Usage(), usage is None
@@ -460,7 +452,7 @@ async def end_stream_call(call: GatewayRequest, started: StartedStream) -> None:
         usage, is_estimated = replace(usage, output=made, total=None), True
     elif not has_end:  # Anthropic says the input when the stream starts
         usage, is_estimated = replace(usage, output=max(usage.output, made), total=None), True
-    telemetry.end_call(record, usage, is_estimated)
+    telemetry.end_call(running, usage, is_estimated)
 
 
 async def _wait_for_content(call: GatewayRequest, started: StartedStream, ends: float) -> AttemptFailed | None:
@@ -533,7 +525,7 @@ async def ask_next_round(
 
 async def _send_round(call: GatewayRequest, prepared: PreparedRequest, body: bytes) -> UpstreamResponse | Failure:
     upstream, prepared.body = prepared.upstream, body
-    if call.stream and call.record.counts_use:
+    if call.stream and call.running.counts_use:
         _ask_for_usage(call, prepared)
     response = await send_call(call, upstream, prepared.body)
     if isinstance(response, TransportError):
@@ -577,7 +569,7 @@ async def _run_tool_calls(
 ) -> tuple[Result, ...]:
     calls = [] if over_limit else rounds.calls_to_run()
     results = await call.gateway_tools.run_calls(calls) if calls and call.gateway_tools is not None else ()
-    call.record.add_tool_runs(calls, results)
+    call.record.answer.add_tool_runs(calls, results)
     describer = call.runtime.image_describer
     if upstream.image_model and describer is not None:
         results = await describer.describe_results(call, upstream.image_model, results)

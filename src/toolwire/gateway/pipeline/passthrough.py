@@ -35,6 +35,7 @@ from toolwire.gateway.pipeline.forwarded_usage import TAIL_SIZE, find_usage
 from toolwire.gateway.pipeline.prepare import body_for_native_path
 from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, keep_allowed, strip_collection
+from toolwire.gateway.telemetry.record import UpstreamNames
 
 PASSED_HEADERS = frozenset(
     {"content-type", "content-disposition", "cache-control", "etag", "last-modified", "location"}
@@ -73,9 +74,8 @@ async def pass_request_through(
     if not isinstance(target, Target):
         return NO_PROVIDER if target is None else error_replies.error_reply(codec, target)
     provider = target.provider
-    record.operation, record.is_passthrough = "passthrough", True
-    record.provider, record.provider_protocol = provider.name, codec.name
-    record.requested_model, record.model = named.name, target.model
+    record.asked.operation, record.asked.model, record.is_passthrough = "passthrough", named.name, True
+    record.upstream = UpstreamNames(provider.name, protocol=codec.name, model=target.model)
     refused = (
         _refuse_query(request)
         or _refuse_endpoint(call, endpoint, named, provider)
@@ -90,7 +90,7 @@ async def pass_request_through(
         account = find_account(provider, session.account) if session is not None else None
         account = account or await objects.choose_account(call, match, provider, content_type, named.body)
         target = replace(target, provider=account)
-        record.account = account.account
+        record.upstream = replace(record.upstream, account=account.account)
     upstream = _make_upstream(call, request, match, named, target)
     if upstream is None:
         return NO_PROVIDER
@@ -109,13 +109,13 @@ async def _reserve_limits(
     limits = call.runtime.limits
     if limits is None:
         return None
-    cost = endpoint.find_cost(call.record.method)
+    cost = endpoint.find_cost(call.record.client.method)
     if cost in ("input", "tokens"):
         max_output = 0 if cost == "input" else None
         asked = (target.provider, target.model, body, max_output)
-        refusal = await limits.reserve(call.record, *asked)
+        refusal = await limits.reserve(call.running, *asked)
     else:
-        refusal = await limits.reserve_request(call.record, target.provider, target.model)
+        refusal = await limits.reserve_request(call.running, target.provider, target.model)
     return error_replies.limit_error(call, refusal).reply if refusal is not None else None
 
 
@@ -191,7 +191,7 @@ async def forward_native(call: GatewayRequest, target: Target, path: str) -> Rep
     """Forward the client's body to another path of a provider of its own protocol. None if it does not have that
     path."""
     codec, health = call.client_codec, call.runtime.health
-    target = target_account(target, call.record.session, health, call.clock())
+    target = target_account(target, call.record.asked.session, health, call.clock())
     upstream = replace(call.runtime.choose_upstream(codec, target, False, call.body.has_tools), path=path)
     body = body_for_native_path(call, upstream)
     if isinstance(body, Failure):
@@ -312,11 +312,11 @@ def _refuse_endpoint(
     if endpoint.runs_models and call.runtime.policy.rules:
         what = "this gateway has rules for tools ([[policy]]), and they cannot be applied to what this endpoint runs"
         return Failure("permission", what, 403)
-    limits, cost = call.runtime.limits, endpoint.find_cost(call.record.method)
+    limits, cost = call.runtime.limits, endpoint.find_cost(call.record.client.method)
     if limits is None or cost not in ("", "storage"):
         return None
     # What it runs besides may be of any model.
-    model = "" if endpoint.runs_models else call.record.model
+    model = "" if endpoint.runs_models else call.record.upstream.model
     return limits.refuse_uncounted(call.record, provider, model, uses_tokens=not cost)
 
 
@@ -327,13 +327,13 @@ def end_forwarded_call(call: GatewayRequest, end: bytes, visible_tokens: int = 0
     """Record what an answer that is not read has used, as far as its end says it. For limits: else at least what was
     sent, and what the client has seen."""
     record = call.record
-    if record.open_call is None:
+    if call.running.open_call is None:
         return
     usage = find_usage(end[-TAIL_SIZE:])
-    record.usage = usage if usage is not None and is_believable(usage.input) else None
-    call.runtime.telemetry.end_call(record, record.usage)
-    if record.usage is None and record.counts_use:
-        record.call_usages[-1].least = Usage(estimate_body_tokens(call.body.data), visible_tokens)
+    record.answer.usage = usage if usage is not None and is_believable(usage.input) else None
+    call.runtime.telemetry.end_call(call.running, record.answer.usage)
+    if record.answer.usage is None and call.running.counts_use:
+        record.costs.calls[-1].least = Usage(estimate_body_tokens(call.body.data), visible_tokens)
 
 
 def _passed_headers(call: GatewayRequest, upstream: Upstream, response: UpstreamResponse) -> dict[str, str]:
@@ -354,7 +354,7 @@ async def _relay_response(
     record.status = response.status
     await request.start_response(response.status, {**headers, **request_id_headers(upstream.codec, record.request_id)})
     end, size, events = b"", 0, 0
-    has_text = endpoint.cost == "tokens" and record.counts_use
+    has_text = endpoint.cost == "tokens" and call.running.counts_use
     try:
         while True:
             data = await response.read_chunk()

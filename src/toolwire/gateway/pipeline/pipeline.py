@@ -145,19 +145,19 @@ class Pipeline:
         record, telemetry = call.record, self.runtime.telemetry
         if not isinstance(body, bytes):
             return error_replies.gateway_error(call, body)
-        record.bytes_in = len(body)
+        record.traffic.bytes_in = len(body)
         if telemetry.wants_bodies:
-            record.request_body = body
+            record.traffic.request_body = body
         if telemetry.wants_capture:
-            record.capture = ExchangeCapture(body, bool(session_header(call.headers)))
+            record.traffic.capture = ExchangeCapture(body, bool(session_header(call.headers)))
         read = await run_by_size(len(body), partial(read_client_body, call.client_codec, body))
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one
             return error_replies.gateway_error(call, read)
         peek = read.peek
         stream = bool(peek.stream if endpoint.stream is None else endpoint.stream)
         call = replace(call, body=read, model=endpoint.model or peek.model, stream=stream, framing=endpoint.framing)
-        record.session = find_session(call)
-        record.requested_model = call.model[:MAX_MODEL_NAME]
+        record.asked.session = find_session(call)
+        record.asked.model = call.model[:MAX_MODEL_NAME]
         if read.keys is not PLAIN_KEYS and (
             refused := refuse_keys(read.keys, call.caller.key, bool(self.runtime.policy.rules))
         ):
@@ -171,7 +171,7 @@ class Pipeline:
         if endpoint.model and peek.model and peek.model.removeprefix("models/") != endpoint.model:
             what = f"the path names the model `{endpoint.model}`, and the body another one, `{peek.model[:80]}`"
             return error_replies.gateway_error(call, Failure("invalid", what, 400, "", "model"))
-        record.stream = stream
+        record.asked.stream = stream
         return call
 
     def route_request(self, call: GatewayRequest) -> tuple[Target, ...] | AttemptFailed:
@@ -192,7 +192,7 @@ class Pipeline:
         if limits is None:
             return None
         asked = (target.provider, target.model, call.body, target.max_output_tokens)
-        refusal = await limits.reserve(call.record, *asked)
+        refusal = await limits.reserve(call.running, *asked)
         return error_replies.limit_error(call, refusal) if refusal is not None else None
 
     async def _check_limits(self, call: GatewayRequest, targets: tuple[Target, ...]) -> AttemptFailed | None:
@@ -225,7 +225,7 @@ class Pipeline:
             seconds = self._share_time(call, len(others), deadline)
             refused = None
             if limits is not None and not limits.is_reserved(
-                call.record, target.provider, target.model, len(call.body)
+                call.running, target.provider, target.model, len(call.body)
             ):
                 refused = await self.reserve_limits(call, target)
             answer = refused or await self._try_target(call, target, seconds)
@@ -250,7 +250,7 @@ class Pipeline:
 
     def _expand_accounts(self, call: GatewayRequest, targets: tuple[Target, ...], now: float) -> tuple[Target, ...]:
         """The targets with the accounts of their providers: another account is tried before the next provider."""
-        health, session = self.runtime.health, call.record.session or call.record.request_id
+        health, session = self.runtime.health, call.record.asked.session or call.record.request_id
         awake: list[Target] = []
         for target in targets:
             provider, model = target.provider, target.model
@@ -310,7 +310,7 @@ class Pipeline:
             return
         failure, server = answer.failure, self.runtime.config.server
         # If nobody has said what the call used, that is unknown. It ends here: limits count it for this provider.
-        telemetry.end_call(call.record, None)
+        telemetry.end_call(call.running, None)
         # A code that a provider chose must not get into headers and metrics: it could be anything.
         is_known = failure.code in error_replies.ATTEMPT_OUTCOMES
         outcome = failure.code if is_known else str(failure.status or answer.reply.status)
@@ -325,7 +325,7 @@ class Pipeline:
 
     def _record_session(self, call: GatewayRequest, account: Provider) -> None:
         """Remember where a session is that had to leave its account."""
-        session, provider = call.record.session, self.runtime.config.providers.get(account.name)
+        session, provider = call.record.asked.session, self.runtime.config.providers.get(account.name)
         if session and provider is not None:
             first = rank_accounts(provider.accounts, session)[0]
             self.runtime.health.record_session(account.name, session, account.account, first.account)

@@ -65,12 +65,12 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
         failure = error_replies.read_error_reply(call.client_codec, reply)
         record.failure, record.message = record.failure or failure.kind, failure.message
     if call.runtime.telemetry.wants_bodies:
-        record.response_body = reply.body
-    if record.capture is not None:
-        record.capture.client_response.add_whole(reply.body)
+        record.traffic.response_body = reply.body
+    if record.traffic.capture is not None:
+        record.traffic.capture.client_response.add_whole(reply.body)
     extra = _NO_HEADERS if len(record.attempts) < 2 else attempts_header(record.attempts)
-    if record.is_priced and call.runtime.config.section(CostSettings).header:
-        extra = {**extra, COST_HEADER: cost_header(record.cost, record.unpriced_calls)}
+    if record.costs.is_priced and call.runtime.config.section(CostSettings).header:
+        extra = {**extra, COST_HEADER: cost_header(record.costs.total, record.costs.unpriced_count)}
     return request.send_reply(reply, record.request_id, call.client_codec.http.request_id_header, extra)
 
 
@@ -78,10 +78,10 @@ async def _send_stream(request: ClientRequest, call: GatewayRequest, started: St
     headers = {**started.headers, **attempts_header(call.record.attempts)}
     output = await _start_stream(request, call, headers)
     output.start_heartbeat()
-    if call.record.capture is not None:
-        response, budget = call.record.capture.client_response, call.runtime.telemetry.recent
+    if call.record.traffic.capture is not None:
+        response, budget = call.record.traffic.capture.client_response, call.runtime.telemetry.recent
         output.write_nowait = response.copy_writes(output.write_nowait, call.clock, budget)
-    if not call.runtime.cancels_on_disconnect or not call.record.counts_use:
+    if not call.runtime.cancels_on_disconnect or not call.running.counts_use:
         await relay_stream(call, started, output)
         return
     usage_wait = UsageWait(request)
@@ -107,7 +107,7 @@ async def _start_stream(request: ClientRequest, call: GatewayRequest, headers: M
 
 
 async def _send_frames(request: ClientRequest, call: GatewayRequest, frames: AsyncIterator[bytes]) -> None:
-    call.record.stream = True
+    call.record.asked.stream = True
     output = await _start_stream(request, call, {})
     try:
         async for frame in frames:
@@ -250,15 +250,15 @@ async def relay_stream(
 
 async def _record_stream(call: GatewayRequest, started: StartedStream) -> None:
     record, stream, prepared = call.record, started.stream, started.request
-    record.usage, record.finish_reasons = stream.usage, stream.finishes
+    record.answer.usage, record.answer.finish_reasons = stream.usage, stream.finishes
     if stream.failure is not None:
         record.failure, record.message = stream.failure.kind, stream.failure.message
     if stream.called_tools:
         can_be_renamed = isinstance(stream, StreamTranslation)
-        record.set_tool_calls(stream.called_tools, prepared.exchange.client_tool_name if can_be_renamed else str)
+        record.answer.set_tool_calls(stream.called_tools, prepared.exchange.client_tool_name if can_be_renamed else str)
     stream_codes = stream.ledger.codes if stream.ledger is not None else ()
     codes = (*prepared.loss_codes, *stream_codes, *error_replies.unsaved_seal_codes(call))
-    record.add_losses(codes, prepared.ledger, stream.ledger)
+    record.answer.add_losses(codes, prepared.ledger, stream.ledger)
     await end_stream_call(call, started)
 
 

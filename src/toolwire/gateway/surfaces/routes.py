@@ -50,7 +50,8 @@ from toolwire.gateway.settings.config import Provider
 from toolwire.gateway.settings.router import Target, choose_codec
 from toolwire.gateway.telemetry.agents import recognise_agent
 from toolwire.gateway.telemetry.metrics import CONTENT_TYPE
-from toolwire.gateway.telemetry.record import ExchangeRecord, find_subagent
+from toolwire.gateway.telemetry.record import Client, UpstreamNames, find_subagent
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.protocols import CODECS
 from toolwire.translation.exchange import Exchange
 from toolwire.translation.options import Options
@@ -215,14 +216,19 @@ class Routes:
             passthrough=passthrough,
             caller=caller,
             valid_until=valid_until,
-            key_name=key_name,
-            team=team,
-            agent=agent or _plain_name(product),
-            subagent=_plain_name(hide_secrets(find_subagent(headers), secrets)),
+            client=Client(
+                address=request.peer,
+                method=request.method,
+                path=hide_secrets(path, secrets),
+                key_name=key_name,
+                team=team,
+                user_agent=user_agent,
+                agent=agent or _plain_name(product),
+                subagent=_plain_name(hide_secrets(find_subagent(headers), secrets)),
+                protocol=codec.name,
+                secrets=secrets,
+            ),
             request_id=request_id,
-            path=hide_secrets(path, secrets),
-            user_agent=user_agent,
-            secrets=secrets,
             upstream_headers={},
         )
         self.runtime.resolved_heads[request.head_key] = head
@@ -240,13 +246,14 @@ class Routes:
         return Failure("invalid", message, 508, "loop")
 
     def serve_request(
-        self, request: ClientRequest, head: ResolvedHead, caller: Caller, record: ExchangeRecord
+        self, request: ClientRequest, head: ResolvedHead, caller: Caller, running: RunningExchange
     ) -> Coroutine[Any, Any, None]:
-        headers, endpoint = request.headers, head.endpoint
+        headers, endpoint, record = request.headers, head.endpoint, running.record
         call = GatewayRequest(
             self.runtime,
             head.codec,
             caller,
+            running,
             record,
             headers,
             request.clock,
@@ -261,7 +268,7 @@ class Routes:
         return self._pipeline.serve_request(request, call, endpoint)
 
     async def _serve_token_count(self, request: ClientRequest, call: GatewayRequest, endpoint: EndpointMatch) -> None:
-        call.record.operation = "count_tokens"
+        call.record.asked.operation = "count_tokens"
         read = await self._pipeline.read_request(call, endpoint, await request.read_body(self._max_body))
         request.watch_disconnect(self.runtime.cancels_on_disconnect)
         if isinstance(read, GatewayRequest):
@@ -323,7 +330,7 @@ class Routes:
         passthrough: PassthroughMatch | None,
     ) -> None:
         """Read, change or delete stored responses and conversations."""
-        call.record.operation = "responses_state"
+        call.record.asked.operation = "responses_state"
         context = self._responses_service.make_context(self._pipeline, call, operation, request.query)
         body = await request.read_body(self._max_body)
         if isinstance(body, Failure):
@@ -351,7 +358,7 @@ class Routes:
         if self._protocol_detector.find_endpoint(request.path, request.query) is not None:
             return _wrong_method_reply(request, call.client_codec)
         if request.path == METRICS_PATH and not self.runtime.config.server.metrics_listen:
-            call.record.operation = "metrics"
+            call.record.asked.operation = "metrics"
             return self._metrics_page()
         return None
 
@@ -362,7 +369,7 @@ class Routes:
         name = self._protocol_detector.find_model_path(request.path)
         if name is None:
             return None
-        call.record.operation = "models"
+        call.record.asked.operation = "models"
         return await (self._show_model(call, name) if name else self._list_models(call, request.query))
 
     async def _list_models(self, call: GatewayRequest, query: str) -> Reply:
@@ -450,14 +457,14 @@ async def count_tokens(call: GatewayRequest, target: Target) -> Reply:
     except Malformed as bad:
         return error_replies.error_reply(call.client_codec, Failure("invalid", str(bad), 400, param=bad.path))
     codec = choose_codec(target, call.client_codec, lambda: bool(request.tools))
-    target = target_account(target, call.record.session, call.runtime.health, call.clock())
+    target = target_account(target, call.record.asked.session, call.runtime.health, call.clock())
     upstream = call.runtime.upstream_for(target, codec, False)
     record = call.record
-    record.provider, record.provider_protocol, record.model = target.provider.name, codec.name, target.model
+    record.upstream = UpstreamNames(target.provider.name, protocol=codec.name, model=target.model)
     count = await _ask_provider(call, upstream, body)
     if count is not None:
         return Reply(200, upstream.reply_headers, encode(endpoint.write_count(count)))
-    record.usage_estimated = True
+    record.answer.is_estimated = True
     if call.gateway_tools is not None:
         request = replace_fields(request, tools=(*request.tools, *call.gateway_tools.tools))
     estimate = await run_by_size(len(call.body), lambda: tokens.estimate_tokens(request))

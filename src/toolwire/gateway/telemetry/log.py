@@ -49,7 +49,7 @@ from toolwire.terminal.text import add_colour
 
 def log_path(record: ExchangeRecord) -> str:
     """The path without its query, which may contain a key."""
-    return safe_name(record.path.partition("?")[0])
+    return safe_name(record.client.path.partition("?")[0])
 
 
 AttemptRows = Sequence[tuple[str, str, float]]
@@ -141,27 +141,27 @@ def json_line_head(record: ExchangeRecord) -> msgspec.Raw:
     """The first fields of a line, without empty ones. Many requests share them, so their encoded form is cached."""
     fields = {
         "level": log_level(record),
-        "key_name": printable_text(record.key_name),
-        "team": printable_text(record.team),
-        "agent": printable_text(record.agent),
-        "user_agent": shorten_agent(record.user_agent),
-        "client_address": printable_text(record.client_address),
-        "operation": record.operation,
-        "method": printable_text(record.method, 16),
+        "key_name": printable_text(record.client.key_name),
+        "team": printable_text(record.client.team),
+        "agent": printable_text(record.client.agent),
+        "user_agent": shorten_agent(record.client.user_agent),
+        "client_address": printable_text(record.client.address),
+        "operation": record.asked.operation,
+        "method": printable_text(record.client.method, 16),
         "path": log_path(record),
-        "client_protocol": record.client_protocol,
-        "provider_protocol": record.provider_protocol,
-        "provider": record.provider,
-        "account": record.account,
-        "requested_model": safe_name(record.requested_model),
-        "model": safe_name(record.model),
-        "stream": record.stream,
+        "client_protocol": record.client.protocol,
+        "provider_protocol": record.upstream.protocol,
+        "provider": record.upstream.provider,
+        "account": record.upstream.account,
+        "requested_model": safe_name(record.asked.model),
+        "model": safe_name(record.upstream.model),
+        "stream": record.asked.stream,
         "passthrough": record.is_passthrough,
         "status": record.status,
         "failure": record.failure,
         "client_disconnected": record.client_disconnected,
-        "losses": tuple(dict.fromkeys(record.losses)),
-        "loss_count": len(record.losses),
+        "losses": tuple(dict.fromkeys(record.answer.losses)),
+        "loss_count": len(record.answer.losses),
     }
     return msgspec.Raw(b'"exchange",' + encode({name: value for name, value in fields.items() if value})[1:-1])
 
@@ -172,58 +172,59 @@ def _shorten(text: str) -> str:
 
 
 def json_line(record: ExchangeRecord, stamp: str, head: msgspec.Raw, bodies: bool) -> LogLine:
-    started, first, usage = record.started, record.first_byte, record.usage
+    started, first, usage = record.started, record.first_byte, record.answer.usage
     line = LogLine(
         stamp,
         head,
         _shorten(record.request_id),
         (first - started) * 1e5 // 1.0 / 1e2 if first else None,
         (record.ended - started) * 1e5 // 1.0 / 1e2,
-        session=record.session,
-        subagent=_shorten(record.subagent),
-        upstream_request_id=_shorten(record.upstream_request_id),
-        bytes_in=record.bytes_in,
-        bytes_out=record.bytes_out,
+        session=record.asked.session,
+        subagent=_shorten(record.client.subagent),
+        upstream_request_id=_shorten(record.answer.request_id),
+        bytes_in=record.traffic.bytes_in,
+        bytes_out=record.traffic.bytes_out,
     )
     if usage is not None:
         line.input_tokens, line.output_tokens = usage.input, usage.output
         line.cache_read_tokens, line.cache_write_tokens = usage.cache_read, usage.cache_write
-        line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.usage_estimated
+        line.reasoning_tokens, line.usage_estimated = usage.reasoning, record.answer.is_estimated
     _add_calls(line, record)
     if record.cache is not None:
         line.cache_expected_tokens = record.cache.expected
-    if record.ledgers:
-        summaries = summarise_losses(record.ledgers)[:MAX_DETAILS]
+    if record.answer.ledgers:
+        summaries = summarise_losses(record.answer.ledgers)[:MAX_DETAILS]
         line.loss_details = [(code, _shorten(place), _shorten(what)) for code, place, what in summaries]
     if record.attempts:
         line.attempts = log_attempts(record.attempts)
-    if record.tool_runs:
-        line.tool_runs = record.tool_runs[:MAX_DETAILS]
-    if record.tool_calls:
-        calls = record.tool_calls[:MAX_DETAILS]
+    if record.answer.tool_runs:
+        line.tool_runs = record.answer.tool_runs[:MAX_DETAILS]
+    if record.answer.tool_calls:
+        calls = record.answer.tool_calls[:MAX_DETAILS]
         line.tool_calls = [(safe_name(client), safe_name(provider)) for client, provider in calls]
     if record.message:
         line.message = printable_text(redact_start(record.message), 500)
     if record.note:
         line.note = printable_text(redact_start(record.note), 500)
     if bodies:
-        line.request, line.response = redact_body(record.request_body), redact_body(record.response_body)
+        line.request = redact_body(record.traffic.request_body)
+        line.response = redact_body(record.traffic.response_body)
     return line
 
 
 def _add_calls(line: LogLine, record: ExchangeRecord) -> None:
-    calls = record.call_usages
+    calls = record.costs.calls
     if not calls:
         return
     if len(calls) > 1 or calls[0].is_estimated:
         line.calls = [_call_line(call) for call in calls[:MAX_DETAILS]]
-    if not record.is_priced:
+    if not record.costs.is_priced:
         return
-    cost, reported = record.cost, record.reported_cost
+    cost, reported = record.costs.total, record.costs.reported_total
     if cost is not None:
         line.cost_usd = _raw_amount(cost)
     if cost is None or len(calls) > 1:
-        line.unpriced_calls = record.unpriced_calls
+        line.unpriced_calls = record.costs.unpriced_count
     if reported is not None:
         line.reported_cost_usd = _raw_amount(reported)
 
@@ -321,11 +322,10 @@ class Log:
         return self._stamp + self._fractions[floor(fraction * 1000)]
 
     def _json_line(self, record: ExchangeRecord, stamp: str) -> LogLine:
+        asked = record.asked
         key = (
-            record.key_name, record.user_agent, record.client_address, record.operation, record.method, record.path,
-            record.client_protocol, record.provider_protocol, record.provider, record.account, record.requested_model,
-            record.model, record.stream, record.is_passthrough, record.status, record.failure,
-            record.client_disconnected, record.losses,
+            record.client, record.upstream, asked.operation, asked.model, asked.stream, record.is_passthrough,
+            record.status, record.failure, record.client_disconnected, record.answer.losses,
         )  # fmt: skip
         head = self._line_heads.get(key)
         if head is None:
@@ -333,8 +333,8 @@ class Log:
             if len(self._line_heads) >= _MAX_CACHED_HEADS:
                 self._line_heads.clear()
             # Clients choose these texts, so long ones are not cached.
-            size = len(record.requested_model) + len(record.model) + len(record.user_agent) + len(record.path)
-            if size <= 1000 and len(record.losses) <= 50:
+            texts = (asked.model, record.upstream.model, record.client.user_agent, record.client.path)
+            if sum(map(len, texts)) <= 1000 and len(record.answer.losses) <= 50:
                 self._line_heads[key] = head
         return json_line(record, stamp, head, self._bodies)
 
@@ -355,14 +355,15 @@ class Log:
                 lines.append(self._json_line(record, stamp))
             else:
                 lines.append(self._add_bodies(exchange_line(record, stamp, width, self._colour), record))
-            if record.capture is not None and self._min_level == 0:
-                lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, record.capture)]
+            capture = record.traffic.capture
+            if capture is not None and self._min_level == 0:
+                lines += [self._debug_line(stamp, record, fields) for fields in debug_lines(record, capture)]
         if not lines:
             return
         self._report_dropped_lines()
         write = write_json_lines if is_json else "".join
         text = write(lines)
-        secrets = tuple(dict.fromkeys([secret for record in records for secret in record.secrets]))
+        secrets = tuple(dict.fromkeys([secret for record in records for secret in record.client.secrets]))
         if secrets and hide_secrets(text, secrets) != text:
             # Seldom. Each in its own lines: what one client calls its key may be a part of another one's lines.
             hide = _hide_in_json if is_json else _hide_in_text
@@ -377,9 +378,8 @@ class Log:
         """A request is one line in a file; on a terminal its bodies are below it."""
         if not self._bodies:
             return line
-        pairs = write_pairs(
-            (("request", redact_body(record.request_body)), ("response", redact_body(record.response_body)))
-        )
+        bodies = (("request", record.traffic.request_body), ("response", record.traffic.response_body))
+        pairs = write_pairs((name, redact_body(body)) for name, body in bodies)
         return f"{line}{pairs}\n" if self._is_terminal else f"{line[:-1]}{pairs}\n"
 
     def _report_dropped_lines(self) -> None:
@@ -425,7 +425,7 @@ _JSON_TEXT = re.compile(r'(?:"(?P<name>\w+)":)?(?P<text>"(?:[^"\\]|\\.)*+")')
 
 def _hide_in_json(lines: str, record: ExchangeRecord) -> str:
     """JSON lines without the keys of a client, which can be any text: only values change, so the lines stay valid."""
-    secrets = record.secrets
+    secrets = record.client.secrets
 
     def hide(found: re.Match[str]) -> str:
         name, text = found["name"], found["text"]
@@ -438,9 +438,9 @@ def _hide_in_json(lines: str, record: ExchangeRecord) -> str:
 
 def _hide_in_text(lines: str, record: ExchangeRecord) -> str:
     """Lines of text without the keys of a client; the name of its key stays."""
-    own = write_pairs([("key", printable_text(record.key_name))]).strip()
+    own = write_pairs([("key", printable_text(record.client.key_name))]).strip()
     parts = lines.split(own) if own else [lines]
-    return own.join([hide_secrets(part, record.secrets) for part in parts])
+    return own.join([hide_secrets(part, record.client.secrets) for part in parts])
 
 
 def _write_field(value: object, secrets: tuple[str, ...]) -> Json:
@@ -481,7 +481,7 @@ Fields = tuple[tuple[str, object], ...]
 def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fields]:
     """The fields of each debug line: the client's request, each upstream request and response, the client's
     response, and each loss."""
-    client = CODECS.get(record.client_protocol)
+    client = CODECS.get(record.client.protocol)
     if client is None:
         return
     request = _describe_request(client, capture.client_request)
@@ -495,7 +495,7 @@ def debug_lines(record: ExchangeRecord, capture: ExchangeCapture) -> Iterator[Fi
             yield ("step", "upstream_response"), provider, ("status", sent.status), *response
     response = _describe_response(client, capture.client_response.data, record.status)
     yield ("step", "client_response"), ("status", record.status), *response
-    losses = (loss for ledger in record.ledgers if ledger is not None for loss in ledger.losses)
+    losses = (loss for ledger in record.answer.ledgers if ledger is not None for loss in ledger.losses)
     for loss in islice(losses, MAX_DETAILS):
         yield (
             ("step", "loss"),

@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 
 from toolwire import __version__
+from toolwire.core.ir import Usage
 from toolwire.gateway.http.redact import printable_text
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
@@ -376,7 +377,7 @@ class Metrics:
 
     def _model_label(self, record: ExchangeRecord) -> str:
         """The label for the model; `unknown` until it has answered successfully."""
-        name = printable_text(record.model, 100)
+        name = printable_text(record.upstream.model, 100)
         if name in self._labelled_models:
             return name
         if not name or not 200 <= record.status < 300:
@@ -389,20 +390,20 @@ class Metrics:
     def _find_cells(self, exchange_kind: ExchangeKind, record: ExchangeRecord) -> ExchangeCells:
         model = self._model_label(record)
         status = str(record.status) if 100 <= record.status <= 599 else "none"
-        stream = "true" if record.stream else "false"
-        route = (record.client_protocol, record.provider_protocol, record.provider, stream)
-        has_times = record.operation == "chat" and record.provider != ""
+        stream = "true" if record.asked.stream else "false"
+        route = (record.client.protocol, record.upstream.protocol, record.upstream.provider, stream)
+        has_times = record.asked.operation == "chat" and record.upstream.provider != ""
         cells = ExchangeCells(
-            requests=self._cell_of(REQUESTS, (record.operation, *route[:3], model, status, stream)),
-            losses=tuple(self._cell_of(LOSSES, (code,)) for code in record.losses),
+            requests=self._cell_of(REQUESTS, (record.asked.operation, *route[:3], model, status, stream)),
+            losses=tuple(self._cell_of(LOSSES, (code,)) for code in record.answer.losses),
             seconds=self._cell_of(REQUEST_SECONDS, route) if has_times else -1,
             first_byte=self._cell_of(FIRST_BYTE_SECONDS, route) if has_times else -1,
-            tokens=tuple(self._cell_of(TOKENS, (record.provider, model, kind)) for kind in _TOKEN_KINDS)
-            if has_times and record.usage is not None and not record.usage_estimated
+            tokens=tuple(self._cell_of(TOKENS, (record.upstream.provider, model, kind)) for kind in _TOKEN_KINDS)
+            if has_times and record.answer.usage is not None and not record.answer.is_estimated
             else (),
         )
         # An unknown model may become a known one, and a long list of losses is not worth the memory.
-        if model == record.model and len(record.losses) <= _MAX_LOSSES:
+        if model == record.upstream.model and len(record.answer.losses) <= _MAX_LOSSES:
             if len(self._exchange_cells) >= _MAX_CACHED_CELLS:
                 self._exchange_cells.clear()
             self._exchange_cells[exchange_kind] = cells
@@ -411,15 +412,17 @@ class Metrics:
     def count_exchanges(self, records: Iterable[ExchangeRecord]) -> None:
         values, known = self._values, self._exchange_cells
         for record in records:
-            usage = None if record.usage_estimated else record.usage
+            usage = None if record.answer.is_estimated else record.answer.usage
             kind: ExchangeKind = (
-                record.operation, record.client_protocol, record.provider_protocol, record.provider, record.model,
-                record.status, record.stream, record.losses, usage is None,
+                record.upstream, record.client.protocol, record.asked.operation, record.asked.stream, record.status,
+                record.answer.losses, usage is None,
             )  # fmt: skip
             cells = known.get(kind) or self._find_cells(kind, record)
             values[cells.requests] += 1.0
-            if record.is_priced:
+            if record.costs.is_priced:
                 self._count_costs(record)
+            if record.cache is not None:
+                self.count_cache(record, record.cache)
             for cell in cells.losses:
                 values[cell] += 1.0
             if cells.seconds < 0:
@@ -428,19 +431,24 @@ class Metrics:
             if record.first_byte:
                 self._observe(cells.first_byte, record.first_byte - record.started)
             if usage is not None:
-                input, output, cache_read, cache_write, reasoning = cells.tokens
-                values[input] += usage.input
-                values[output] += usage.output
-                if usage.cache_read:
-                    values[cache_read] += usage.cache_read
-                if usage.cache_write:
-                    values[cache_write] += usage.cache_write
-                if usage.reasoning:
-                    values[reasoning] += usage.reasoning
+                self._count_tokens(usage, *cells.tokens)
+
+    def _count_tokens(
+        self, usage: Usage, input: int, output: int, cache_read: int, cache_write: int, reasoning: int
+    ) -> None:
+        values = self._values
+        values[input] += usage.input
+        values[output] += usage.output
+        if usage.cache_read:
+            values[cache_read] += usage.cache_read
+        if usage.cache_write:
+            values[cache_write] += usage.cache_write
+        if usage.reasoning:
+            values[reasoning] += usage.reasoning
 
     def _count_costs(self, record: ExchangeRecord) -> None:
-        for call in record.call_usages:
-            cells = self._cost_cells.get((call.provider, call.model, record.key_name))
+        for call in record.costs.calls:
+            cells = self._cost_cells.get((call.provider, call.model, record.client.key_name))
             if cells is None:
                 cells = self._find_cost_cells(record, call)
             if call.cost is None:
@@ -451,30 +459,30 @@ class Metrics:
     def _find_cost_cells(self, record: ExchangeRecord, call: CallUsage) -> tuple[int, int]:
         """The cells for the cost of a call, and for calls whose cost is not known."""
         model = printable_text(call.model, 100)
-        if call.model == record.model:
+        if call.model == record.upstream.model:
             model = self._model_label(record)
         elif model not in self._labelled_models:
             model = UNKNOWN
-        labels = (call.provider, model, printable_text(record.key_name, 100))
+        labels = (call.provider, model, printable_text(record.client.key_name, 100))
         cells = (self._cell_of(COST, labels), self._cell_of(UNPRICED_CALLS, labels))
         if model == call.model:  # an unknown model may become a known one
             if len(self._cost_cells) >= _MAX_CACHED_CELLS:
                 self._cost_cells.clear()
-            self._cost_cells[call.provider, call.model, record.key_name] = cells
+            self._cost_cells[call.provider, call.model, record.client.key_name] = cells
         return cells
 
     def count_dropped_rows(self, rows: int) -> None:
         self._values[self._cell_of(LEDGER_ROWS_DROPPED, ())] += rows
 
     def count_cache(self, record: ExchangeRecord, report: CacheReport) -> None:
-        labels = (record.provider, self._model_label(record))
+        labels = (record.upstream.provider, self._model_label(record))
         self._values[self._cell_of(CACHE_EXPECTED, labels)] += report.expected
         if report.missed:
             self._values[self._cell_of(CACHE_MISSED, (*labels, report.cause))] += report.missed
             if report.cost is not None:
                 self._values[self._cell_of(CACHE_MISSED_COST, (*labels, report.cause))] += float(report.cost)
         if report.place:
-            self._values[self._cell_of(CACHE_BREAKS, (record.provider, report.cause))] += 1.0
+            self._values[self._cell_of(CACHE_BREAKS, (record.upstream.provider, report.cause))] += 1.0
 
     def _observe(self, cell: int, seconds: float) -> None:
         self._values[cell + bisect_left(_TIME_BUCKETS, seconds)] += 1.0

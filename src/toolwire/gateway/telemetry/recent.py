@@ -62,7 +62,7 @@ class RecentExchanges:
         """Pack exchanges that have ended and count their bytes, and forget the traffic of those that are not kept."""
         first = self._first_number
         for record in records:
-            capture = record.capture
+            capture = record.traffic.capture
             if record.number:
                 reserved = capture.reserved_bytes if capture is not None else 0
                 packed = pack_exchange(record)
@@ -73,7 +73,7 @@ class RecentExchanges:
                     self._used_bytes += capture.count_bytes() - reserved
             elif capture is not None:
                 self._used_bytes -= capture.discard()
-                record.capture = None
+                record.traffic.capture = None
         while self._used_bytes > self._max_bytes and self._exchanges:
             self._remove_oldest()
 
@@ -84,7 +84,7 @@ class RecentExchanges:
             self._used_bytes -= len(exchange)
             return
         exchange.number = 0
-        capture = exchange.capture
+        capture = exchange.traffic.capture
         if capture is not None:
             # What has ended goes with its record; what still runs goes on without being captured.
             self._used_bytes -= capture.counted or capture.discard()
@@ -116,11 +116,12 @@ class RecentExchanges:
 
 def pack_exchange(record: ExchangeRecord) -> bytes | None:
     """A finished exchange in one piece; None if it stays as it is, because it is large or a name is not Unicode."""
-    if record.bytes_in + record.bytes_out > MAX_PACKED:
+    if record.traffic.bytes_in + record.traffic.bytes_out > MAX_PACKED:
         return None
-    if record.usage is not None and record.usage.origin is not None:
-        record.usage = msgspec.structs.replace(record.usage, origin=None)  # the provider's JSON is in its answer
-    for call in record.call_usages:
+    usage = record.answer.usage
+    if usage is not None and usage.origin is not None:
+        record.answer.usage = msgspec.structs.replace(usage, origin=None)  # the provider's JSON is in its answer
+    for call in record.costs.calls:
         if call.usage is not None and call.usage.origin is not None:
             call.usage = msgspec.structs.replace(call.usage, origin=None)
     try:

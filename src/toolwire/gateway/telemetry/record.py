@@ -261,14 +261,6 @@ class CallUsage(msgspec.Struct, gc=False, eq=False, array_like=True):
     """The id of its row in the ledger; "" without one."""
 
 
-class SentPrompt(msgspec.Struct, gc=False, eq=False, array_like=True):
-    """A request to a provider, for the watch of the prompt cache (`features/cache_watch/cache_watch.py`)."""
-
-    call: CallUsage
-    protocol: str
-    body: bytes
-
-
 class CacheReport(msgspec.Struct, gc=False, eq=False, array_like=True):
     """What the provider's prompt cache gave for an exchange, in tokens."""
 
@@ -291,26 +283,10 @@ class CacheReport(msgspec.Struct, gc=False, eq=False, array_like=True):
     """What the missed tokens cost more than if they had been read, in USD; None if it is not known."""
 
 
-class Holding(Protocol):
-    """What a request holds until its exchange ends, such as a reservation of its limits."""
+class Client(msgspec.Struct, frozen=True, cache_hash=True, gc=False, array_like=True, kw_only=True):
+    """Who asks. Equal heads on one connection share it."""
 
-    @property
-    def counts_use(self) -> bool:
-        """Must somebody know what the provider has counted?"""
-
-    def settle(self, record: ExchangeRecord) -> None:
-        """The exchange has ended."""
-
-
-class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
-    """Filled in while the request runs. Times are of the caller's monotonic clock, except for `started_at`. Contains no
-    header, and no key except in `secrets` and what was captured."""
-
-    request_id: str
-    started: float
-    started_at: float
-    """Unix time."""
-    client_address: str = ""
+    address: str = ""
     method: str = ""
     path: str = ""
     """As received, without the client's keys; the query is removed before it is logged."""
@@ -324,142 +300,62 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     """The agent that the user agent names, or else its first product."""
     subagent: str = ""
     """The sub-agent that asks, where the agent says it."""
-    session: str = ""
-    """The conversation that the request is a turn of, as a digest (`exchange/session.py`)."""
-    client_protocol: str = ""
-    provider_protocol: str = ""
-    provider: str = ""
-    account: str = ""
-    """Which of the provider's accounts was asked, if it has several."""
-    upstream_address: str = ""
-    """The provider's `host:port`."""
+    protocol: str = ""
+    secrets: tuple[str, ...] = ()
+    """The keys that the client has sent: nothing that operators see may show them."""
+
+
+class Asked(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """What the client asks for."""
+
     operation: str = "chat"
     """chat, count_tokens, models, metrics, responses_state, background, describe_image or passthrough. Only chat has
     times and tokens in the metrics."""
-    requested_model: str = ""
-    """The model that the client asked for."""
     model: str = ""
-    """The model that the provider was asked for."""
-    response_model: str = ""
-    """The model that the answer names."""
+    """As the client names it."""
     stream: bool = False
-    is_passthrough: bool = False
-    """Were the bytes forwarded without translation?"""
-    status: int = 0
-    """The status that the client got; 0 for none."""
-    failure: str = ""
-    """The kind of failure, one of `ir.FAILURES`, also if it happened in the middle of a stream."""
-    message: str = ""
-    """The sentence about it that the client got."""
-    first_byte: float = 0.0
-    """When the first byte of the answer was sent to the client; 0 for never."""
-    ended: float = 0.0
+    session: str = ""
+    """The conversation that the request is a turn of, as a digest (`exchange/session.py`)."""
+
+
+class UpstreamNames(msgspec.Struct, frozen=True, cache_hash=True, gc=False, array_like=True):
+    """Who was asked last. The requests to one upstream share it."""
+
+    provider: str = ""
+    account: str = ""
+    """Which of the provider's accounts, if it has several."""
+    protocol: str = ""
+    model: str = ""
+    """As the provider names it."""
+    address: str = ""
+    """`host:port`; "" if nothing was sent to it."""
+
+
+class Answer(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """What the answer says, and what its translation lost."""
+
+    model: str = ""
+    """As the answer names it."""
+    request_id: str = ""
+    """The provider's id of the request."""
     usage: Usage | None = None
     """Of the answer that the client got, with all of its rounds."""
-    usage_estimated: bool = False
+    is_estimated: bool = False
     """Was the usage estimated, not counted by the provider?"""
-    call_usages: tuple[CallUsage, ...] = ()
-    """What each call of a provider has used, also those whose answers the client did not get."""
-    open_call: CallUsage | None = None
-    """The call of a provider that has not ended yet."""
-    reservation: Holding | None = None
-    """What the request holds of its limits until it ends."""
-    is_priced: bool = False
-    """Were prices looked up for its calls?"""
-    sent_prompts: tuple[SentPrompt, ...] = ()
-    """Set only if `Telemetry.watch_cache`, until the exchange has ended."""
-    cache: CacheReport | None = None
-    """None if there was no turn before, or nothing is known of a cache."""
     finish_reasons: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     """Codes."""
     ledgers: tuple[Ledger | None, ...] = ()
     """The losses in full; formatted only when they are logged."""
-    attempts: list[tuple[str, str, float]] = msgspec.field(default_factory=list)
-    """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
     tool_calls: tuple[tuple[str, str], ...] = ()
     """The tools that the answer calls: the client's name of each, and the provider's."""
-    tool_runs: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    tool_runs: tuple[tuple[str, str], ...] = ()
     """Tool calls that the gateway ran itself, and their outcomes."""
-    client_disconnected: bool = False
-    upstream_request_id: str = ""
-    """The provider's id of the request."""
-    bytes_in: int = 0
-    bytes_out: int = 0
-    note: str = ""
-    request_body: bytes = b""
-    """The bodies are set only if `Telemetry.wants_bodies`."""
-    response_body: bytes = b""
-    capture: ExchangeCapture | None = None
-    """Set only if `Telemetry.wants_capture`."""
-    number: int = 0
-    """Its number among the recent exchanges of the process; 0 if it is not kept."""
-    span: object = None
-    """Of the tracer, if there is one."""
-    secrets: tuple[str, ...] = ()
-    """The keys that the client has sent: nothing that operators see may show them."""
-
-    @property
-    def counts_use(self) -> bool:
-        """Is there a limit that must know what the provider has counted?"""
-        return self.reservation is not None and self.reservation.counts_use
-
-    @property
-    def cost(self) -> Decimal | None:
-        """What its calls cost in USD; None if no cost is known. Calls with an unknown cost are left out."""
-        calls = self.call_usages
-        return calls[0].cost if len(calls) == 1 else add_known([call.cost for call in calls])
-
-    @property
-    def reported_cost(self) -> Decimal | None:
-        """What the providers say themselves that the calls cost in USD; None if none says it."""
-        calls = self.call_usages
-        return calls[0].reported_cost if len(calls) == 1 else add_known([call.reported_cost for call in calls])
-
-    @property
-    def unpriced_calls(self) -> int:
-        """Calls of providers whose cost is unknown."""
-        return sum(call.cost is None for call in self.call_usages)
-
-    def hide_secrets(self) -> None:
-        """Remove the client's keys from the texts of the record, before anybody sees them. What was captured is cleaned
-        where it is shown."""
-        texts = f"{self.requested_model}\n{self.model}\n{self.message}\n{self.note}\n{self.tool_calls}"
-        if hide_secrets(texts, self.secrets) == texts:
-            return
-        hide = partial(hide_secrets, secrets=self.secrets)
-        self.requested_model, self.model = hide(self.requested_model), hide(self.model)
-        self.message, self.note = hide(self.message), hide(self.note)
-        self.tool_calls = tuple((hide(client), hide(provider)) for client, provider in self.tool_calls)
-        for call in self.call_usages:
-            call.model = hide(call.model)
-
-    def make_related(self, operation: str, started: float, started_at: float) -> ExchangeRecord:
-        """The record of another exchange that belongs to the same request of the client."""
-        return ExchangeRecord(
-            request_id=self.request_id,
-            started=started,
-            started_at=started_at,
-            client_address=self.client_address,
-            key_name=self.key_name,
-            team=self.team,
-            user_agent=self.user_agent,
-            agent=self.agent,
-            subagent=self.subagent,
-            session=self.session,
-            client_protocol=self.client_protocol,
-            operation=operation,
-            secrets=self.secrets,
-        )
-
-    def __repr__(self) -> str:
-        """Without bodies, and without the path, whose query may contain a key."""
-        return f"ExchangeRecord({self.request_id!r}, {self.provider!r}, {self.model!r}, {self.status})"
 
     def add_tool_runs(self, calls: Sequence[Call], results: Sequence[Result]) -> None:
         """Add tool calls that the gateway ran itself."""
         pairs = zip(calls, results, strict=True)
-        self.tool_runs += [(call.name, "error" if result.error else "ok") for call, result in pairs]
+        self.tool_runs += tuple((call.name, "error" if result.error else "ok") for call, result in pairs)
 
     def set_tool_calls(self, names: Sequence[str], client_name: Callable[[str], str]) -> None:
         """The tools that the answer calls, by the provider's names."""
@@ -468,3 +364,108 @@ class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_lik
     def add_losses(self, codes: tuple[str, ...], *ledgers: Ledger | None) -> None:
         if codes:
             self.losses, self.ledgers = codes, ledgers
+
+
+class Costs(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """What the calls of providers have used and cost; `Telemetry` writes it."""
+
+    calls: tuple[CallUsage, ...] = ()
+    """Also those whose answers the client did not get."""
+    is_priced: bool = False
+    """Were prices looked up for them?"""
+
+    @property
+    def total(self) -> Decimal | None:
+        """In USD; None if no cost is known. Calls with an unknown cost are left out."""
+        calls = self.calls
+        return calls[0].cost if len(calls) == 1 else add_known([call.cost for call in calls])
+
+    @property
+    def reported_total(self) -> Decimal | None:
+        """What the providers say themselves that the calls cost in USD; None if none says it."""
+        calls = self.calls
+        return calls[0].reported_cost if len(calls) == 1 else add_known([call.reported_cost for call in calls])
+
+    @property
+    def unpriced_count(self) -> int:
+        """Calls of providers whose cost is unknown."""
+        return sum(call.cost is None for call in self.calls)
+
+
+class Traffic(msgspec.Struct, gc=False, eq=False, array_like=True):
+    """How much was sent and received; and the text of it, only where the operator asks for that."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    request_body: bytes = b""
+    """The bodies are set only if `Telemetry.wants_bodies`."""
+    response_body: bytes = b""
+    capture: ExchangeCapture | None = None
+    """Set only if `Telemetry.wants_capture`."""
+
+
+class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):
+    """What is known of one exchange, filled in while it runs; what it holds meanwhile is in `RunningExchange`. Times
+    are of the caller's monotonic clock, except for `started_at`. Contains no header, and no key except in
+    `client.secrets` and what was captured."""
+
+    request_id: str
+    started: float
+    started_at: float
+    """Unix time."""
+    client: Client = Client()
+    asked: Asked = msgspec.field(default_factory=Asked)
+    upstream: UpstreamNames = UpstreamNames()
+    attempts: list[tuple[str, str, float]] = []
+    """Provider, outcome ("ok", a status, or the kind of a transport error), and seconds."""
+    is_passthrough: bool = False
+    """Were the bytes forwarded without translation?"""
+    status: int = 0
+    """The status that the client got; 0 for none."""
+    failure: str = ""
+    """The kind of failure, one of `ir.FAILURES`, also if it happened in the middle of a stream."""
+    message: str = ""
+    """The sentence about it that the client got."""
+    note: str = ""
+    client_disconnected: bool = False
+    first_byte: float = 0.0
+    """When the first byte of the answer was sent to the client; 0 for never."""
+    ended: float = 0.0
+    answer: Answer = msgspec.field(default_factory=Answer)
+    costs: Costs = msgspec.field(default_factory=Costs)
+    cache: CacheReport | None = None
+    """None if there was no turn before, or nothing is known of a cache."""
+    traffic: Traffic = msgspec.field(default_factory=Traffic)
+    number: int = 0
+    """Its number among the recent exchanges of the process; 0 if it is not kept."""
+
+    def hide_secrets(self) -> None:
+        """Remove the client's keys from the texts of the record, before anybody sees them. What was captured is cleaned
+        where it is shown."""
+        asked, answer, model = self.asked, self.answer, self.upstream.model
+        texts = f"{asked.model}\n{model}\n{self.message}\n{self.note}\n{answer.tool_calls}"
+        secrets = self.client.secrets
+        if hide_secrets(texts, secrets) == texts:
+            return
+        hide = partial(hide_secrets, secrets=secrets)
+        asked.model = hide(asked.model)
+        self.upstream = msgspec.structs.replace(self.upstream, model=hide(model))
+        self.message, self.note = hide(self.message), hide(self.note)
+        answer.tool_calls = tuple((hide(client), hide(provider)) for client, provider in answer.tool_calls)
+        for call in self.costs.calls:
+            call.model = hide(call.model)
+
+    def make_related(self, operation: str, started: float, started_at: float) -> ExchangeRecord:
+        """The record of another exchange that belongs to the same request of the client."""
+        return ExchangeRecord(
+            request_id=self.request_id,
+            started=started,
+            started_at=started_at,
+            client=self.client,
+            asked=Asked(operation, session=self.asked.session),
+        )
+
+    def __repr__(self) -> str:
+        """Without bodies, and without the path, whose query may contain a key."""
+        upstream = self.upstream
+        return f"ExchangeRecord({self.request_id!r}, {upstream.provider!r}, {upstream.model!r}, {self.status})"

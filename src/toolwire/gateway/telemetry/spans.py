@@ -52,6 +52,8 @@ class SpanTracer:
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("toolwire", __version__)
+        self._spans: dict[ExchangeRecord, Span] = {}
+        """Of the exchanges that run."""
         self._propagator = TraceContextTextMapPropagator()
         text = files("toolwire.gateway.telemetry").joinpath("spans.json").read_bytes()
         self._provider_names = msgspec.json.decode(text, type=dict[str, str])
@@ -61,26 +63,24 @@ class SpanTracer:
         has_parent = get_current_span().get_span_context().is_valid
         context = None if has_parent else self._propagator.extract(headers, Context())
         start = int(record.started_at * 1e9)
-        record.span = self._tracer.start_span(record.operation, context=context, kind=SpanKind.SERVER, start_time=start)
+        name = record.asked.operation
+        span = self._tracer.start_span(name, context=context, kind=SpanKind.SERVER, start_time=start)
+        self._spans[record] = span
 
     def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
-        if not isinstance(record.span, Span):
-            return ()
         carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, set_span_in_context(record.span, Context()))
+        self._propagator.inject(carrier, set_span_in_context(self._spans[record], Context()))
         return tuple(carrier.items())
 
     def end_span(self, record: ExchangeRecord) -> None:
-        span = record.span
-        if not isinstance(span, Span):
-            return
+        span = self._spans.pop(record)
         if span.is_recording():
-            span.update_name(f"{record.operation} {safe_name(record.model or record.requested_model)}".strip())
+            model = safe_name(record.upstream.model or record.asked.model)
+            span.update_name(f"{record.asked.operation} {model}".strip())
             span.set_attributes(self._attributes(record))
             if log_level(record) == "error":
                 span.set_status(StatusCode.ERROR)
         span.end(int((record.started_at + record.ended - record.started) * 1e9))
-        record.span = None
 
     def close(self) -> None:
         """Export the last spans; a collector that does not answer must not delay the shutdown."""
@@ -92,25 +92,25 @@ class SpanTracer:
 
     def _attributes(self, record: ExchangeRecord) -> dict[str, AttributeValue]:
         """Without empty values; a count of 0 is kept."""
-        host, _, port = record.upstream_address.rpartition(":")
-        is_chat, is_timed = record.operation == "chat", record.stream and record.first_byte
-        usage = record.usage if is_chat else None
+        host, _, port = record.upstream.address.rpartition(":")
+        is_chat, is_timed = record.asked.operation == "chat", record.asked.stream and record.first_byte
+        usage = record.answer.usage if is_chat else None
         attempts = [f"{provider}:{outcome}" for provider, outcome, _ in record.attempts]
         attributes: dict[str, AttributeValue | None] = {
-            "http.request.method": printable_text(record.method, 16),
-            "url.path": safe_name(record.path.partition("?")[0]),
+            "http.request.method": printable_text(record.client.method, 16),
+            "url.path": safe_name(record.client.path.partition("?")[0]),
             "http.response.status_code": record.status or None,
-            "user_agent.original": safe_name(record.user_agent),
-            "client.address": printable_text(record.client_address),
+            "user_agent.original": safe_name(record.client.user_agent),
+            "client.address": printable_text(record.client.address),
             "error.type": record.failure or (str(record.status) if record.status >= 400 else ""),
-            "gen_ai.operation.name": record.operation if is_chat else "",
-            "gen_ai.provider.name": self._provider_names.get(record.provider, record.provider),
-            "gen_ai.request.model": safe_name(record.model or record.requested_model),
-            "gen_ai.response.model": safe_name(record.response_model),
-            "gen_ai.response.finish_reasons": record.finish_reasons,
+            "gen_ai.operation.name": record.asked.operation if is_chat else "",
+            "gen_ai.provider.name": self._provider_names.get(record.upstream.provider, record.upstream.provider),
+            "gen_ai.request.model": safe_name(record.upstream.model or record.asked.model),
+            "gen_ai.response.model": safe_name(record.answer.model),
+            "gen_ai.response.finish_reasons": record.answer.finish_reasons,
             "server.address": host,
             "server.port": int(port) if port.isdecimal() else None,
-            "gen_ai.request.stream": record.stream or None,
+            "gen_ai.request.stream": record.asked.stream or None,
             "gen_ai.response.time_to_first_chunk": record.first_byte - record.started if is_timed else None,
             "gen_ai.usage.input_tokens": usage.input if usage else None,
             "gen_ai.usage.output_tokens": usage.output if usage else None,
@@ -118,14 +118,14 @@ class SpanTracer:
             "gen_ai.usage.cache_write.input_tokens": usage.cache_write if usage else None,
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning if usage else None,
             "toolwire.request_id": printable_text(record.request_id),
-            "toolwire.upstream_request_id": printable_text(record.upstream_request_id),
-            "toolwire.key_name": printable_text(record.key_name),
-            "toolwire.client_protocol": record.client_protocol,
-            "toolwire.provider_protocol": record.provider_protocol,
-            "toolwire.losses": tuple(dict.fromkeys(record.losses)),
+            "toolwire.upstream_request_id": printable_text(record.answer.request_id),
+            "toolwire.key_name": printable_text(record.client.key_name),
+            "toolwire.client_protocol": record.client.protocol,
+            "toolwire.provider_protocol": record.upstream.protocol,
+            "toolwire.losses": tuple(dict.fromkeys(record.answer.losses)),
             "toolwire.attempts": attempts if len(attempts) > 1 else (),
-            "toolwire.usage_estimated": record.usage_estimated or None,
-            "toolwire.cost_usd": float(record.cost) if record.cost is not None else None,
+            "toolwire.usage_estimated": record.answer.is_estimated or None,
+            "toolwire.cost_usd": float(record.costs.total) if record.costs.total is not None else None,
             "toolwire.passthrough": record.is_passthrough or None,
             "toolwire.client_disconnected": record.client_disconnected or None,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from toolwire.core.ir import Usage
@@ -12,6 +12,7 @@ from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.terminal.packages import describe_missing_package
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: boo
     """The fields of the line about a broken prefix. The log removes secrets from them. The excerpt is text of the
     conversation, which is logged only where the operator asks for such text."""
     fields = {
-        "key_name": record.key_name,
-        "session": record.session,
+        "key_name": record.client.key_name,
+        "session": record.asked.session,
         "request_id": record.request_id,
-        "provider": record.provider,
-        "account": record.account,
-        "model": record.model,
+        "provider": record.upstream.provider,
+        "account": record.upstream.account,
+        "model": record.upstream.model,
         "message": f"the prompt cache could not be read: {report.reason}",
         "cause": report.cause,
         "place": report.place,
@@ -83,10 +84,20 @@ def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: boo
 class CallSink(Protocol):
     """Learns of every call of a provider that may cost something."""
 
-    def start_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
+    def start_call(self, running: RunningExchange, call: CallUsage) -> None: ...
     def end_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
     def drop_call(self, call: CallUsage) -> None:
         """It has used nothing."""
+
+
+class PromptSink(Protocol):
+    """Compares the requests to providers with those before them (`features/cache_watch/`)."""
+
+    def keep_prompt(self, running: RunningExchange, protocol: str, body: bytes) -> None:
+        """A provider answers this request, the call that runs."""
+
+    def take_broken(self) -> list[tuple[ExchangeRecord, CacheReport]]:
+        """The broken prefixes to warn of."""
 
 
 class Telemetry:
@@ -104,9 +115,8 @@ class Telemetry:
         """Should callers set the bodies of a record?"""
         self.wants_capture = False
         """Should callers capture the traffic of a request? For the console and for the debug log."""
-        self.watch_cache: Callable[[ExchangeRecord], CacheReport | None] | None = None
-        """Compares the prompts of an exchange with those before it (`features/cache_watch/`); None if that is off. Then
-        callers need not keep them."""
+        self.prompt_sink: PromptSink | None = None
+        """None if nobody watches the prompt cache."""
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self.pricer: CallPricer | None = None
@@ -115,7 +125,7 @@ class Telemetry:
         """Stores what they have used and cost; None if there is no store, or nobody wants it."""
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._finished_records: list[ExchangeRecord] = []
+        self._ended_records: list[ExchangeRecord] = []
         self._counted_drops = STDERR.dropped_lines
         self.configure(server)
 
@@ -131,13 +141,13 @@ class Telemetry:
             self.recent.configure(0, MAX_DEBUG_CAPTURE)
         self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)
 
-    def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> ExchangeRecord:
+    def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> RunningExchange:
         """Count the request as running, and continue the trace of the client's headers (in lower case)."""
         self.metrics.add_in_flight(1)
         self.recent.add(record)
         if self._tracer is not None:
             self._tracer.start_span(record, headers)
-        return record
+        return RunningExchange(record)
 
     def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         """The headers that pass the trace on to the provider."""
@@ -156,33 +166,34 @@ class Telemetry:
         if is_transport_error:
             self.metrics.count_upstream_error(provider, outcome)
 
-    def start_call(self, record: ExchangeRecord, provider: str, model: str, account: str = "") -> None:
+    def start_call(self, running: RunningExchange, provider: str, model: str, account: str = "") -> None:
         """A request to a provider that may cost something is being sent."""
-        if record.open_call is not None:
-            self.end_call(record, None)
-        record.open_call = call = CallUsage(provider, model, account)
+        if running.open_call is not None:
+            self.end_call(running, None)
+        running.open_call = call = CallUsage(provider, model, account)
         if self.ledger is not None:
-            self.ledger.start_call(record, call)
+            self.ledger.start_call(running, call)
 
-    def end_call(self, record: ExchangeRecord, usage: Usage | None, is_estimated: bool = False) -> None:
+    def end_call(self, running: RunningExchange, usage: Usage | None, is_estimated: bool = False) -> None:
         """The call of a provider that runs has ended with this usage; None if it is unknown. This is the one place
         where usage is recorded, for every call: costs and limits build on it."""
-        call = record.open_call
+        call = running.open_call
         if call is not None:
+            running.open_call = None
             call.usage, call.is_estimated = usage, is_estimated
-            record.call_usages += (call,)
-            record.open_call = None
+            record = running.record
+            record.costs.calls += (call,)
             if self.pricer is not None:
                 self.pricer.price_call(call, record.started_at)
-                record.is_priced = True
+                record.costs.is_priced = True
             if self.ledger is not None:
                 self.ledger.end_call(record, call)
 
-    def drop_call(self, record: ExchangeRecord) -> None:
+    def drop_call(self, running: RunningExchange) -> None:
         """The provider did not answer the call that runs, or refused it: it has used nothing."""
-        if self.ledger is not None and record.open_call is not None:
-            self.ledger.drop_call(record.open_call)
-        record.open_call = None
+        if self.ledger is not None and running.open_call is not None:
+            self.ledger.drop_call(running.open_call)
+        running.open_call = None
 
     def set_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
         if account:
@@ -193,16 +204,17 @@ class Telemetry:
     def count_config_reload(self, outcome: str) -> None:
         self.metrics.count_config_reload(outcome)
 
-    def finish_exchange(self, record: ExchangeRecord, ended: float) -> None:
+    def finish_exchange(self, running: RunningExchange, ended: float) -> None:
+        record = running.record
         record.ended = ended
-        if record.open_call is not None:  # its client has left while the provider worked
-            self.end_call(record, None)
-        if record.reservation is not None:
-            record.reservation.settle(record)
-        if record.secrets:
+        if running.open_call is not None:  # its client has left while the provider worked
+            self.end_call(running, None)
+        if running.holdings:
+            running.end_holdings()
+        if record.client.secrets:
             record.hide_secrets()
-        self._finished_records.append(record)
-        if len(self._finished_records) == 1:
+        self._ended_records.append(record)
+        if len(self._ended_records) == 1:
             if self._loop is None:
                 self.flush()
             else:
@@ -214,36 +226,22 @@ class Telemetry:
 
     def flush(self) -> None:
         """Process the finished requests."""
-        records, self._finished_records = self._finished_records, []
+        records, self._ended_records = self._ended_records, []
         if records:
             self.metrics.add_in_flight(-len(records))
-            broken = self._watch_prompts(records)
             self.metrics.count_exchanges(records)
             if self._tracer is not None:
                 for record in records:
                     self._tracer.end_span(record)
             self.log.log_exchanges(records)
-            for record, report in broken:
+            for record, report in self.prompt_sink.take_broken() if self.prompt_sink is not None else ():
                 fields = describe_break(record, report, self._may_log_text)
-                self.log.log_event("cache_prefix_broken", fields, "warn", record.secrets)
+                self.log.log_event("cache_prefix_broken", fields, "warn", record.client.secrets)
             if self.wants_capture:
                 self.recent.keep_finished(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count_dropped_lines(lost)
-
-    def _watch_prompts(self, records: Sequence[ExchangeRecord]) -> list[tuple[ExchangeRecord, CacheReport]]:
-        """Set the cache reports of these exchanges. Returns the broken prefixes to warn of: one for a session."""
-        broken: list[tuple[ExchangeRecord, CacheReport]] = []
-        for record in records:
-            if record.sent_prompts and self.watch_cache is not None:
-                report = self.watch_cache(record)
-                if report is not None:
-                    broken.append((record, report))
-            record.sent_prompts = ()
-            if record.cache is not None:
-                self.metrics.count_cache(record, record.cache)
-        return broken
 
     def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
         """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""

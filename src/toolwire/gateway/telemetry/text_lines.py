@@ -42,7 +42,7 @@ Part: TypeAlias = tuple[Span, ...]
 def log_level(record: ExchangeRecord) -> str:
     if record.status >= 500 or (record.failure and record.status < 400):
         return "error"
-    return "warn" if record.status >= 400 or record.losses or record.client_disconnected else "info"
+    return "warn" if record.status >= 400 or record.answer.losses or record.client_disconnected else "info"
 
 
 def quote_value(value: object) -> str:
@@ -69,7 +69,7 @@ def exchange_line(record: ExchangeRecord, stamp: str, width: int, colour: bool) 
         _tool_forms(record),
         _loss_forms(record),
         _disconnect_forms(record),
-        _token_forms(record.usage, record.usage_estimated),
+        _token_forms(record.answer.usage, record.answer.is_estimated),
         _cost_forms(record),
         _duration_forms(record),
         _detail_forms(record, width == UNLIMITED),
@@ -151,19 +151,20 @@ def _name(text: str, limit: int = UNLIMITED) -> str:
 
 def _route_forms(record: ExchangeRecord) -> Forms:
     """Who asked whom: the agent, or the client's protocol, and the providers; those that failed with their outcome."""
-    agent, product = recognise_agent(record.user_agent)
-    client = record.client_protocol or "-"
+    agent, product = recognise_agent(record.client.user_agent)
+    client = record.client.protocol or "-"
     short = _name(agent or product, 16) or client
     failed = [(name, outcome) for name, outcome, _ in record.attempts if outcome != "ok"]
-    provider = f"{record.provider}/{record.account}" if record.account else record.provider
+    upstream = record.upstream
+    provider = f"{upstream.provider}/{upstream.account}" if upstream.account else upstream.provider
     if failed and record.status >= 400 and failed[-1][0] == provider:
         failed.pop()  # the status of the line says it
     chain = [f"{name}:{printable_text(outcome)}" for name, outcome in failed] + ([provider] if provider else [])
     if not chain:
-        where = f"{printable_text(record.method, 16)} {_name(record.path.partition('?')[0])}"
+        where = f"{printable_text(record.client.method, 16)} {_name(record.client.path.partition('?')[0])}"
         return [_plain(f"{short}  {where}"), _plain(where)]
     full = short if short == client else f"{short} ({client})"
-    target = chain[-1] + (f" ({record.provider_protocol})" if record.provider_protocol != client else "")
+    target = chain[-1] + (f" ({record.upstream.protocol})" if record.upstream.protocol != client else "")
     forms = [
         " → ".join([full, *chain[:-1], target]),
         " → ".join([short, *chain]),
@@ -180,22 +181,22 @@ def _plain(text: str) -> Part:
 
 def _model_forms(record: ExchangeRecord) -> Forms:
     """The model; both names if the client asked for it by another one."""
-    asked, model = record.requested_model, record.model or record.requested_model
+    asked, model = record.asked.model, record.upstream.model or record.asked.model
     if not model:
-        return [_plain(record.operation)] if record.operation != "chat" else []
+        return [_plain(record.asked.operation)] if record.asked.operation != "chat" else []
     is_prefix = asked.endswith(f"/{model}") or asked == f"models/{model}"
     names = [model] if not asked or asked == model or is_prefix else [asked, model]
     forms = [" → ".join([_name(name, limit) for name in names]) for limit in (UNLIMITED, 32, 24)]
     forms += ["→".join([_name(name, limit) for name in names]) for limit in (24, 20, 16, 12, 8)]
-    operation = f"{record.operation} " if record.operation not in ("chat", "passthrough") else ""
+    operation = f"{record.asked.operation} " if record.asked.operation not in ("chat", "passthrough") else ""
     return [((f"{operation}{form}", "head"),) for form in dict.fromkeys(forms)]
 
 
 def _tool_forms(record: ExchangeRecord) -> Forms:
     """The tools that the answer calls, with the provider's name where it is another one; and those that the gateway ran
     itself, with a mark where that failed."""
-    called = Counter(record.tool_calls)
-    ran = Counter(record.tool_runs)
+    called = Counter(record.answer.tool_calls)
+    ran = Counter(record.answer.tool_runs)
 
     def write(limit: int, shown: int, both_names: bool = True) -> str:
         names = [
@@ -223,7 +224,7 @@ def _times(count: int) -> str:
 
 def _loss_forms(record: ExchangeRecord) -> Forms:
     """The losses by code, those first where something is gone."""
-    counts = Counter(record.losses)
+    counts = Counter(record.answer.losses)
     if not counts:
         return []
     severities = {code: LOSS_CODES[code][0] if code in LOSS_CODES else "changed" for code in counts}
@@ -261,9 +262,9 @@ def _token_forms(usage: Usage | None, is_estimated: bool) -> Forms:
 
 def _cost_forms(record: ExchangeRecord) -> Forms:
     """What the exchange costs. Nothing if it is free, and a question mark for what is not known."""
-    if not record.is_priced:
+    if not record.costs.is_priced:
         return []
-    cost, unknown = record.cost, record.unpriced_calls > 0
+    cost, unknown = record.costs.total, record.costs.unpriced_count > 0
     if cost is None:
         return [_plain("$?"), ()]
     return [_plain(format_dollars(cost) + ("+?" if unknown else "")), ()] if cost or unknown else []
@@ -283,13 +284,13 @@ def _duration_forms(record: ExchangeRecord) -> Forms:
 
 def _detail_forms(record: ExchangeRecord, is_whole: bool) -> Forms:
     """The client's key, if there is room; and where the width is not limited, what to search for."""
-    pairs: list[tuple[str, object]] = [("key", printable_text(record.key_name))]
+    pairs: list[tuple[str, object]] = [("key", printable_text(record.client.key_name))]
     if is_whole:
         pairs += [
             ("failure", record.failure),
             ("passthrough", record.is_passthrough),
             ("request_id", printable_text(record.request_id)),
-            ("upstream_request_id", printable_text(record.upstream_request_id)),
+            ("upstream_request_id", printable_text(record.answer.request_id)),
             ("note", printable_text(redact_start(record.note), 500)),
         ]
     text = write_pairs(pairs).removeprefix("  ")

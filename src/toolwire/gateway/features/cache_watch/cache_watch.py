@@ -11,6 +11,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +31,8 @@ from toolwire.gateway.features.cache_watch.cache_prefix import (
 from toolwire.gateway.models.amounts import add_known
 from toolwire.gateway.models.prices import price_usage
 from toolwire.gateway.settings.config import Provider
-from toolwire.gateway.telemetry.record import CacheReport, ExchangeRecord, SentPrompt
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 
 MIN_TOKENS = 1024
 """Tokens of the shortest prompt that providers cache (OpenAI; Anthropic: 1,024 to 4,096)."""
@@ -75,6 +77,25 @@ class _Session(Struct, eq=False):
     was_warned: bool = False
 
 
+class SentPrompt(Struct, frozen=True, eq=False):
+    """A request to a provider that was answered."""
+
+    call: CallUsage
+    protocol: str
+    body: bytes
+
+
+@final
+class SentPrompts(Struct, frozen=True, eq=False):
+    """The requests of one exchange, until it ends."""
+
+    watch: CacheWatch
+    prompts: list[SentPrompt] = []
+
+    def end(self, record: ExchangeRecord) -> None:
+        self.watch.note_exchange(record, self.prompts)
+
+
 class CacheWatch:
     """The sessions of one process. Call `configure` before use."""
 
@@ -82,17 +103,28 @@ class CacheWatch:
         self._providers: Mapping[str, Provider] = EMPTY_MAPPING
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._digest_count = 0
+        self._broken: list[tuple[ExchangeRecord, CacheReport]] = []
         self._blocks: OrderedDict[int, array[int]] = OrderedDict()
         """The blocks of long texts (instructions, first turns), by the digest of the text."""
 
     def configure(self, providers: Mapping[str, Provider]) -> None:
         self._providers = providers
 
-    def note_exchange(self, record: ExchangeRecord) -> CacheReport | None:
-        """Compare the prompts of a finished exchange with those before, and set its report. Returns the report if a
-        prefix broke for the first time in the session."""
-        sent, record.sent_prompts = record.sent_prompts, ()
-        session = self._sessions.get(record.session) or _Session()
+    def keep_prompt(self, running: RunningExchange, protocol: str, body: bytes) -> None:
+        """Keep the request of the call that runs, until the exchange ends."""
+        call = running.open_call
+        if call is None or not MIN_BODY <= len(body) <= MAX_BODY or not running.record.asked.session:
+            return
+        prompt = SentPrompt(call, protocol, body)
+        kept = next((one for one in running.holdings if type(one) is SentPrompts), None)
+        if kept is None:
+            running.holdings += (SentPrompts(self, [prompt]),)
+        else:
+            kept.prompts.append(prompt)
+
+    def note_exchange(self, record: ExchangeRecord, sent: Sequence[SentPrompt]) -> None:
+        """Compare the prompts of an exchange that has ended with those before, and set its report."""
+        session = self._sessions.get(record.asked.session) or _Session()
         for one in sent:
             prompt = split_prompt(one.body, one.protocol)
             if prompt is None or not prompt.shape.turns:
@@ -101,14 +133,18 @@ class CacheWatch:
             if report is not None:
                 record.cache = report if record.cache is None else _join_reports(record.cache, report)
         if not session.prompts:
-            return None
-        self._sessions[record.session] = session
-        self._sessions.move_to_end(record.session)
+            return
+        self._sessions[record.asked.session] = session
+        self._sessions.move_to_end(record.asked.session)
         self._drop_oldest()
-        if record.cache is None or not record.cache.place or session.was_warned:
-            return None
-        session.was_warned = True
-        return record.cache
+        if record.cache is not None and record.cache.place and not session.was_warned:
+            session.was_warned = True
+            self._broken.append((record, record.cache))
+
+    def take_broken(self) -> list[tuple[ExchangeRecord, CacheReport]]:
+        """The broken prefixes to warn of: one for a session."""
+        broken, self._broken = self._broken, []
+        return broken
 
     def _digest(self, sent: SentPrompt, prompt: Prompt, at: float) -> _KnownPrompt:
         forms = [*map(compared_form, prompt.pieces)]

@@ -26,6 +26,7 @@ from toolwire.gateway.models.amounts import to_units
 from toolwire.gateway.settings.config import StoreSettings
 from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -178,14 +179,14 @@ _NO_COUNTS: Counts = (None, None, None, None, None)
 def make_row(id: str, record: ExchangeRecord, call: CallUsage) -> LedgerRow:
     usage, cost, reported = call.usage, call.cost, call.reported_cost
     names = _clean_names(
-        record.session, record.key_name, record.team, record.agent, record.subagent,
+        record.asked.session, record.client.key_name, record.client.team, record.client.agent, record.client.subagent,
         call.provider, call.account, call.model,
     )  # fmt: skip
     return LedgerRow(
         id,
         record.started_at,
         record.request_id[:MAX_NAME],
-        record.operation,
+        record.asked.operation,
         *names,
         *(_NO_COUNTS if usage is None else _read_counts(usage)),
         None if cost is None else to_units(cost),
@@ -243,7 +244,7 @@ class LedgerWriter:
         self._numbers = count(1)
         self._queue: dict[str, LedgerRow] = {}
         """Rows to write, by id; the one of a call that has ended replaces that of its start."""
-        self._started: deque[tuple[float, ExchangeRecord, CallUsage]] = deque()
+        self._started: deque[tuple[float, RunningExchange, CallUsage]] = deque()
         """Calls that have begun, with the time when they are written if they still run then."""
         self._noted: set[str] = set()
         """Ids of calls that were written, or may have been, while they ran."""
@@ -256,10 +257,10 @@ class LedgerWriter:
         self._dropped = 0
         """Rows that were dropped since the store went down."""
 
-    def start_call(self, record: ExchangeRecord, call: CallUsage) -> None:
+    def start_call(self, running: RunningExchange, call: CallUsage) -> None:
         """A call was sent. If it lasts, it is written before it ends."""
         call.row_id = self._make_id()
-        self._started.append((monotonic() + START_DELAY, record, call))
+        self._started.append((monotonic() + START_DELAY, running, call))
         self._start_writing()
 
     def end_call(self, record: ExchangeRecord, call: CallUsage) -> None:
@@ -281,7 +282,7 @@ class LedgerWriter:
     def add_records(self, records: Iterable[ExchangeRecord]) -> None:
         """Queue the calls of exchanges that have ended."""
         for record in records:
-            for call in record.call_usages:
+            for call in record.costs.calls:
                 self.end_call(record, call)
 
     def _make_id(self) -> str:
@@ -328,9 +329,9 @@ class LedgerWriter:
         """Queue the calls that have been running for a while."""
         now = monotonic()
         while self._started and self._started[0][0] <= now:
-            _, record, call = self._started.popleft()
-            if record.open_call is call and len(self._queue) < MAX_QUEUED:
-                self._queue[call.row_id] = replace(make_row(call.row_id, record, call), running=True)
+            _, running, call = self._started.popleft()
+            if running.open_call is call and len(self._queue) < MAX_QUEUED:
+                self._queue[call.row_id] = replace(make_row(call.row_id, running.record, call), running=True)
                 self._noted.add(call.row_id)
 
     async def _write_batch(self) -> bool:

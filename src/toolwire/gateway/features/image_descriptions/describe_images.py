@@ -21,6 +21,8 @@ from toolwire.gateway.http.large_work import run_by_size
 from toolwire.gateway.http.messages import Reply
 from toolwire.gateway.settings.router import Target, keep_allowed
 from toolwire.gateway.store.repository import owner_of
+from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.translation.request_steps.images import (
     ImageDescription,
     find_images_in,
@@ -127,20 +129,21 @@ class ImageDescriber:
         if not targets:
             return Failure("permission", "the client's key may not use its provider", 403)
         unsent = Ledger(call.client_codec.name, call.client_codec.name)
-        asked = _make_call(call, model, encode(call.client_codec.write_request(_make_request(model, image), unsent)))
-        record, telemetry = asked.record, self._runtime.telemetry
-        telemetry.start_exchange(record)
+        body = encode(call.client_codec.write_request(_make_request(model, image), unsent))
+        record, telemetry = _make_record(call, model, body), self._runtime.telemetry
+        running = telemetry.start_exchange(record)
         try:
+            asked = _make_call(call, running, model, body)
             answer = await self._request_answer(asked, targets)
             text = _read_answer(asked.client_codec, answer)
-            if "media-dropped" in (*unsent.codes, *record.losses):  # such as an SVG for Anthropic
+            if "media-dropped" in (*unsent.codes, *record.answer.losses):  # such as an SVG for Anthropic
                 text = Failure("invalid", "its provider does not take an image of this kind", 400)
             if isinstance(text, Failure):
                 record.failure, record.message = text.kind, text.message
             record.status = text.status or 502 if isinstance(text, Failure) else 200
             return text
         finally:
-            telemetry.finish_exchange(record, asked.clock())
+            telemetry.finish_exchange(running, call.clock())
 
 
 def _image_id(image: Media, model: str) -> str:
@@ -158,16 +161,22 @@ def _make_request(model: str, image: Media) -> Request:
     return Request(model, turns=(Turn("user", (Text(PROMPT), picture)),), settings=settings)
 
 
-def _make_call(call: GatewayRequest, model: str, body: bytes) -> GatewayRequest:
+def _make_record(call: GatewayRequest, model: str, body: bytes) -> ExchangeRecord:
+    record = call.record.make_related("describe_image", call.clock(), time.time())
+    record.client = replace(record.client, method="", path="")
+    record.asked.model, record.traffic.bytes_in = model, len(body)
+    if call.record.traffic.capture is not None:
+        record.traffic.capture = call.record.traffic.capture.copy_for(body)
+    return record
+
+
+def _make_call(call: GatewayRequest, running: RunningExchange, model: str, body: bytes) -> GatewayRequest:
     """A request of the gateway itself, in the client's protocol. It has nothing of the client's request, except for
     whose it is."""
-    record = call.record.make_related("describe_image", call.clock(), time.time())
-    record.bytes_in = len(body)
-    if call.record.capture is not None:
-        record.capture = call.record.capture.copy_for(body)
     hops = {HOPS_HEADER: call.headers[HOPS_HEADER]} if HOPS_HEADER in call.headers else {}
-    record.requested_model = model
-    asked = GatewayRequest(call.runtime, call.client_codec, call.caller, record, hops, call.clock, {}, call.now)
+    asked = GatewayRequest(
+        call.runtime, call.client_codec, call.caller, running, running.record, hops, call.clock, {}, call.now
+    )
     written = read_client_body(call.client_codec, body)
     # Gemini has the model in the path, not in the body.
     return replace(asked, model=model, body=written) if isinstance(written, ClientBody) else asked

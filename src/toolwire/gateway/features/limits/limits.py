@@ -35,6 +35,7 @@ from toolwire.gateway.store.store import StoreDown
 from toolwire.gateway.telemetry.call_prices import CallPricer
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.running import RunningExchange
 from toolwire.policy.rules import matches_globs
 
 COUNTS_PER_DOLLAR = 1_000_000_000
@@ -139,12 +140,7 @@ class Reservation(Struct, eq=False, gc=False):
     size: int
     """Bytes of the body that was judged."""
 
-    @property
-    def counts_use(self) -> bool:
-        return self.rules.counts_use
-
-    def settle(self, record: ExchangeRecord) -> None:
-        """The exchange has ended."""
+    def end(self, record: ExchangeRecord) -> None:
         self.limits.settle(record, self, requests=1)
 
     def holds(self, rules: RuleSet, provider: Provider, model: str, size: int) -> bool:
@@ -152,6 +148,10 @@ class Reservation(Struct, eq=False, gc=False):
         if self.rules is not rules or (rules.counts_use and size > self.size):
             return False
         return not rules.counts_dollars or (self.provider.name == provider.name and self.model == model)
+
+
+def _find_reservation(running: RunningExchange) -> Reservation | None:
+    return next((one for one in running.holdings if type(one) is Reservation), None)
 
 
 class Limits:
@@ -180,37 +180,40 @@ class Limits:
 
     async def reserve(
         self,
-        record: ExchangeRecord,
+        running: RunningExchange,
         provider: Provider,
         model: str,
         body: ClientBody,
         max_output: int | None = None,
     ) -> Refusal | None:
-        """Reserve what a request to this provider will probably use. The record keeps it until the exchange ends. A
-        refusal if a limit does not allow it. `max_output` is the most output
-        tokens that the operator allows."""
-        is_inner = record.operation in INNER_OPERATIONS
-        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, is_inner)
-        held = record.reservation
-        if type(held) is Reservation:
+        """Reserve what a request to this provider will probably use. The exchange holds it until it ends. A
+        refusal if a limit does not allow it. `max_output` is the most output tokens that the operator allows."""
+        record, client = running.record, running.record.client
+        is_inner = record.asked.operation in INNER_OPERATIONS
+        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, is_inner)
+        held = _find_reservation(running)
+        if held is not None:
             if held.holds(rules, provider, model, len(body)):
                 return None  # another attempt at the same provider, or at one with the same limits
             self.settle(record, held, requests=0)
+            running.holdings = tuple(one for one in running.holdings if one is not held)
+            running.counts_use = False
         if not rules.counts_use:
-            return await self._hold(record, rules, _ONE_REQUEST, provider, model, len(body))
+            return await self._hold(running, rules, _ONE_REQUEST, provider, model, len(body))
         tokens = await run_by_size(len(body), partial(_estimate_tokens, body, max_output))
         found = self._estimate_use(record, rules, provider, model, tokens)
         if type(found) is Refusal:  # `isinstance` is slow for a Struct that is not one
             return found
-        return await self._hold(record, rules, found, provider, model, len(body))
+        return await self._hold(running, rules, found, provider, model, len(body))
 
-    async def reserve_request(self, record: ExchangeRecord, provider: Provider, model: str) -> Refusal | None:
+    async def reserve_request(self, running: RunningExchange, provider: Provider, model: str) -> Refusal | None:
         """The same for a request that uses nothing which limits count, except that it is one."""
-        rules = self._find_rules(record.key_name, record.team, record.agent, provider.name, model, False, False)
-        return await self._hold(record, rules, _ONE_REQUEST, provider, model, 0)
+        client = running.record.client
+        rules = self._find_rules(client.key_name, client.team, client.agent, provider.name, model, False, False)
+        return await self._hold(running, rules, _ONE_REQUEST, provider, model, 0)
 
     async def _hold(
-        self, record: ExchangeRecord, rules: RuleSet, estimate: Amounts, provider: Provider, model: str, size: int
+        self, running: RunningExchange, rules: RuleSet, estimate: Amounts, provider: Provider, model: str, size: int
     ) -> Refusal | None:
         if not rules.rules:
             return None
@@ -221,17 +224,18 @@ class Limits:
         id, reserved = result
         self._note_states(rules.rules, charges, reserved)
         if reserved.refused:
-            return self._refuse(rules.rules, charges, reserved, record.started_at)
-        first_call = len(record.call_usages)
-        record.reservation = Reservation(id, rules, self, estimate, first_call, provider, model, size)
+            return self._refuse(rules.rules, charges, reserved, running.record.started_at)
+        first_call = len(running.record.costs.calls)
+        running.holdings += (Reservation(id, rules, self, estimate, first_call, provider, model, size),)
+        running.counts_use = rules.counts_use
         return None
 
     @staticmethod
-    def is_reserved(record: ExchangeRecord, provider: Provider, model: str, size: int) -> bool:
+    def is_reserved(running: RunningExchange, provider: Provider, model: str, size: int) -> bool:
         """Has the request, whose body has this size, reserved what it needs of this provider?"""
-        held = record.reservation
+        held = _find_reservation(running)
         return (
-            type(held) is Reservation
+            held is not None
             and held.provider is provider
             and held.model == model
             and held.holds(held.rules, provider, model, size)
@@ -239,12 +243,11 @@ class Limits:
 
     def settle(self, record: ExchangeRecord, reservation: Reservation, requests: int) -> None:
         """Count what the exchange has used since its reservation."""
-        record.reservation = None
         rules = reservation.rules
         if rules.plain_charges and requests:
             self._reservations.settle(reservation.id, rules.plain_amounts)
             return
-        calls = record.call_usages[reservation.first_call :]
+        calls = record.costs.calls[reservation.first_call :]
         used = {"requests": requests, "parallel_requests": 0}
         if rules.counts_tokens:
             used["tokens"] = sum(_count_call_tokens(call, reservation.estimate["tokens"]) for call in calls)
@@ -258,7 +261,8 @@ class Limits:
     ) -> Failure | None:
         """A failure if a request that does not say what it costs could pass a limit. It may use any model if none is
         given."""
-        values = {"key": record.key_name, "team": record.team, "agent": record.agent, "provider": provider.name}
+        client = record.client
+        values = {"key": client.key_name, "team": client.team, "agent": client.agent, "provider": provider.name}
         if model:
             values["model"] = model.lower()
         fields = USE_FIELDS if uses_tokens else MONEY_FIELDS

@@ -202,7 +202,7 @@ class ProviderObjects:
         if match.endpoint.objects or names:
             return rank_accounts(provider.accounts, owner_of(call.caller.key))[0]
         health, seed = call.runtime.health, call.record.request_id
-        return choose_account(provider, seed, call.record.model, health, call.clock())
+        return choose_account(provider, seed, call.record.upstream.model, health, call.clock())
 
     async def _find_account(self, provider: Provider, names: tuple[str, ...]) -> Provider | None:
         """The account that has one of these objects, as far as that was noted."""

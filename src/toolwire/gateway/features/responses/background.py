@@ -356,20 +356,19 @@ async def run_background_request(
         await store_failed(job, failure)
     finally:
         call.record.status = call.record.status or (500 if call.record.failure else 200)
-        call.runtime.telemetry.finish_exchange(call.record, call.clock())
+        call.runtime.telemetry.finish_exchange(call.running, call.clock())
 
 
 def _start_record(call: GatewayRequest) -> GatewayRequest:
     """Give the background request its own log record: the client's request ends before its response."""
-    request_record = call.record
+    request, request_record = call.running, call.record
     record = request_record.make_related("background", call.clock(), time.time())
-    record.method, record.path = request_record.method, request_record.path
-    record.requested_model, record.stream = request_record.requested_model, True
-    record.reservation, request_record.reservation = request_record.reservation, None
-    if request_record.capture is not None:
-        record.capture = request_record.capture.copy_for(call.body.data)
-    call.runtime.telemetry.start_exchange(record)
-    return replace(call, record=record)
+    record.asked.model, record.asked.stream = request_record.asked.model, True
+    if request_record.traffic.capture is not None:
+        record.traffic.capture = request_record.traffic.capture.copy_for(call.body.data)
+    running = call.runtime.telemetry.start_exchange(record)
+    running.take_over(request)
+    return replace(call, running=running, record=record)
 
 
 async def _store_end(

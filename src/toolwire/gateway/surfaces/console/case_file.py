@@ -20,11 +20,11 @@ CASE_ID = 9000
 
 def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
     """The client's request as a command. The address and the key are variables of the shell."""
-    codec, capture = CODECS.get(record.client_protocol), record.capture
+    codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
     if codec is None or capture is None:
         return ""
     name, value = codec.http.write_credential("$KEY")
-    query = record.path.partition("?")[2]
+    query = record.client.path.partition("?")[2]
     kept = "&".join(pair for pair in query.split("&") if pair == "alt=sse")
     path = log_path(record) + (f"?{kept}" if kept else "")
     headers = f'-H "{name}: {value}" -H "content-type: application/json"'
@@ -37,19 +37,19 @@ def write_curl(record: ExchangeRecord, clean: Callable[[str], str]) -> str:
 def write_case(record: ExchangeRecord, clean: Callable[[str], str]) -> bytes:
     """The exchange as the file of a case: what the client sent, what each provider was sent and answered, and what the
     client got. b"" if it was not captured."""
-    capture = record.capture
+    capture = record.traffic.capture
     if capture is None or not capture.upstream_calls:
         return b""
     client: Object = {
-        "protocol": record.client_protocol,
-        "stream": record.stream,
+        "protocol": record.client.protocol,
+        "stream": record.asked.stream,
         "request": _read_json(capture.client_request),
     }
-    if record.requested_model and "model" not in (client["request"] or {}):
-        client["model"] = record.requested_model
+    if record.asked.model and "model" not in (client["request"] or {}):
+        client["model"] = record.asked.model
     case: Object = {
         "id": CASE_ID,
-        "title": f"{record.client_protocol} to {record.provider_protocol}, as recorded",
+        "title": f"{record.client.protocol} to {record.upstream.protocol}, as recorded",
         "source": ["recorded by the console"],
         "client": client,
         "provider": {

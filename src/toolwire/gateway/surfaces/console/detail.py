@@ -62,8 +62,8 @@ MAX_RESULT = 4000
 
 def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> ExchangeDetail:
     clean = cache(clean)  # bodies are shown as a whole and as a command, and events that pass on both sides
-    capture = record.capture
-    client = CODECS.get(record.client_protocol)
+    capture = record.traffic.capture
+    client = CODECS.get(record.client.protocol)
     calls = capture.upstream_calls if capture is not None else []
     request = read_request(client, capture.client_request) if capture is not None and client is not None else None
     provider_request = read_request(CODECS[calls[-1].protocol], calls[-1].body) if calls else None
@@ -73,7 +73,7 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
         output=describe_output(record, worker, clean),
         client=describe_client(record, worker, clean),
         upstream_calls=[describe_upstream_call(record, worker, number, clean) for number in range(len(calls))],
-        call_costs=[call_cost(call, record.is_priced) for call in record.call_usages],
+        call_costs=[call_cost(call, record.costs.is_priced) for call in record.costs.calls],
         cache=cache_usage(record.cache, clean),
         tools=[
             clean_tool(row, clean)
@@ -92,12 +92,12 @@ def describe_exchange(record: ExchangeRecord, worker: int, clean: CleanText) -> 
 def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Output:
     """The answer as the client gets it, as text."""
     id = exchange_id(worker, record.number)
-    codec, capture = CODECS.get(record.client_protocol), record.capture
+    codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
     response = None
     if codec is not None and capture is not None and record.status < 400:
         response = read_captured_response(codec, capture.client_response.data)
     if response is None or capture is None:
-        return Output(id=id, bytes_out=record.bytes_out)
+        return Output(id=id, bytes_out=record.traffic.bytes_out)
     parts = [part for choice in response.choices for part in choice.parts]
     calls = [
         part.name if isinstance(part, ir.Call) else part.tool
@@ -114,18 +114,18 @@ def describe_output(record: ExchangeRecord, worker: int, clean: CleanText) -> Ou
 
 
 def describe_client(record: ExchangeRecord, worker: int, clean: CleanText) -> ClientSide:
-    capture = record.capture
+    capture = record.traffic.capture
     response = capture.client_response if capture is not None else None
     return ClientSide(
-        protocol=record.client_protocol,
-        method=record.method,
+        protocol=record.client.protocol,
+        method=record.client.method,
         path=log_path(record),
-        request=write_body(record, worker, "request", record.bytes_in, clean),
+        request=write_body(record, worker, "request", record.traffic.bytes_in, clean),
         status=record.status,
         response=write_body(
-            record, worker, "response", response.size if response is not None else record.bytes_out, clean
+            record, worker, "response", response.size if response is not None else record.traffic.bytes_out, clean
         ),
-        events=list_events(response, record.started, clean) if record.stream and response is not None else (),
+        events=list_events(response, record.started, clean) if record.asked.stream and response is not None else (),
     )
 
 
@@ -148,13 +148,13 @@ def describe_upstream_call(record: ExchangeRecord, worker: int, number: int, cle
 
 
 def list_upstream_calls(record: ExchangeRecord) -> Sequence[UpstreamCapture]:
-    return record.capture.upstream_calls if record.capture is not None else ()
+    return record.traffic.capture.upstream_calls if record.traffic.capture is not None else ()
 
 
 def find_body(record: ExchangeRecord, place: str) -> tuple[bytes, bool]:
     """What was kept of a body, and whether it was cut: `request` and `response` are the client's, `0-request` is the
     one to the first provider."""
-    capture = record.capture
+    capture = record.traffic.capture
     if capture is None:
         return b"", False
     number, _, name = place.rpartition("-")
@@ -229,7 +229,7 @@ class ReadRequest(Struct, frozen=True):
 
 def list_losses(record: ExchangeRecord) -> list[tuple[Loss, bool]]:
     """The losses, and whether each happened in the answer: the first ledger is that of the request."""
-    ledgers = enumerate(record.ledgers)
+    ledgers = enumerate(record.answer.ledgers)
     return [(loss, number > 0) for number, ledger in ledgers if ledger is not None for loss in ledger.losses]
 
 
@@ -349,7 +349,7 @@ def clean_tool(row: ToolRow, clean: CleanText) -> ToolRow:
 
 def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: ReadRequest | None) -> Iterator[CallPair]:
     """The calls of the history, then those of the answer, on both sides."""
-    capture = record.capture
+    capture = record.traffic.capture
     if capture is None:
         return
     upstream_calls = capture.upstream_calls
@@ -357,7 +357,7 @@ def pair_calls(record: ExchangeRecord, client: ReadRequest | None, provider: Rea
     history = match_calls(list_history_calls(client), list_history_calls(provider), renamed)
     for client_call, provider_call in history[-MAX_CALLS:]:
         yield CallPair(is_in_answer=False, client=client_call, provider=provider_call)
-    codec = CODECS.get(record.client_protocol)
+    codec = CODECS.get(record.client.protocol)
     answer = list_answer_calls(codec, capture.client_response.data, record.status) if codec is not None else []
     sent = [
         call
@@ -450,7 +450,7 @@ def clean_side(side: CallSide | None, clean: CleanText) -> CallSide | None:
 
 def time_steps(record: ExchangeRecord) -> Iterator[TimedStep]:
     """Preparing, then waiting for and reading each answer, with what the gateway did in between, then the end."""
-    calls = record.capture.upstream_calls if record.capture is not None else []
+    calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else []
     last = record.started
     for number, call in enumerate(calls):
         between = "prepare" if number == 0 else "prepare the next request"

@@ -312,7 +312,7 @@ class Console:
 
     def clean_text_of(self, record: ExchangeRecord) -> Callable[[str], str]:
         """The same for texts of one exchange, without the keys of its client."""
-        return lambda text: self._secret_filter.clean(redact(text), record.secrets)
+        return lambda text: self._secret_filter.clean(redact(text), record.client.secrets)
 
     async def _read_body(self, request: ClientRequest, kind: type[Value]) -> Value | Failure:
         body = await request.read_body(MAX_BODY)
@@ -359,7 +359,7 @@ class Console:
         facts: list[sessions.ExchangeFacts] = []
         for record in self._recent.newest_first():
             found = known.get(record.number)
-            if found is None and record.capture is not None:
+            if found is None and record.traffic.capture is not None:
                 found = sessions.read_facts(record, self._worker, self.clean_text_of(record))
             if found is not None:
                 if record.ended and found.row.state != "running":
@@ -418,9 +418,10 @@ class Console:
     def write_upstream_body(self, record: ExchangeRecord, part: str) -> bytes:
         """The last request to a provider. Only for workers: only the client's keys, which they do not know, are
         removed."""
-        calls = record.capture.upstream_calls if record.capture is not None else ()
+        calls = record.traffic.capture.upstream_calls if record.traffic.capture is not None else ()
         body = calls[-1].body if calls else b""
-        return hide_secrets(body.decode("utf-8", "surrogateescape"), record.secrets).encode("utf-8", "surrogateescape")
+        text = body.decode("utf-8", "surrogateescape")
+        return hide_secrets(text, record.client.secrets).encode("utf-8", "surrogateescape")
 
 
 ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {

@@ -38,7 +38,7 @@ class OutputReader:
 
     def __init__(self, record: ExchangeRecord) -> None:
         self._record = record
-        self._reader = CODECS[record.client_protocol].make_stream_reader()
+        self._reader = CODECS[record.client.protocol].make_stream_reader()
         self._pieces_read = self.bytes_read = 0
         self._reasoning_parts: set[int] = set()
         self._held = ["", ""]
@@ -47,7 +47,7 @@ class OutputReader:
     def read_more(self, id: str, clean: Callable[[str], str]) -> Output | None:
         """What came since the last call; None if nothing did. A word that has not ended is held back, so that a
         credential cannot slip through in two halves."""
-        capture = self._record.capture
+        capture = self._record.traffic.capture
         if capture is None:
             return None
         pieces = capture.client_response.pieces[self._pieces_read :]
@@ -95,8 +95,9 @@ class Watch:
 
     def count_new_bytes(self) -> int:
         """How much of running streams came since the last look."""
-        answers = (record.capture.client_response for record in self._running.values() if record.capture is not None)
-        return sum(answer.size for answer in answers) - sum(one.bytes_read for one in self._outputs.values())
+        captures = (record.traffic.capture for record in self._running.values())
+        received = sum(one.client_response.size for one in captures if one is not None)
+        return received - sum(one.bytes_read for one in self._outputs.values())
 
     def note_new(self) -> None:
         """Watch exchanges that have begun since the last look, too. On the event loop, which adds and removes them."""
@@ -109,13 +110,13 @@ class Watch:
         return b"".join([event for row in list(self._running.items()) for event in self._look_at(*row)])
 
     def _look_at(self, number: int, record: ExchangeRecord) -> Iterator[bytes]:
-        if record.stream and record.client_protocol in CODECS:
+        if record.asked.stream and record.client.protocol in CODECS:
             reader = self._outputs.setdefault(number, OutputReader(record))
             output = reader.read_more(exchange_id(self._worker, number), self._clean_text_of(record))
             if output is not None:
                 yield write_event("output", output)
         state = exchange_state(record)
-        shown = (state, record.status, record.provider, record.model, len(record.attempts), record.first_byte)
+        shown = (state, record.status, record.upstream, len(record.attempts), record.first_byte)
         if record.number and self._shown.get(number) != shown:
             self._shown[number] = shown
             yield write_event("exchange", exchange_row(record, self._worker))

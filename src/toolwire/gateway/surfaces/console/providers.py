@@ -102,7 +102,7 @@ def list_rate_limits(provider: Provider, runtime: Runtime, recent: RecentExchang
     if provider.account:
         return write_rate_limits(*runtime.health.rate_limits.get(provider.label, (0.0, ())))
     for record in recent.newest_first():
-        for call in reversed(record.capture.upstream_calls if record.capture is not None else ()):
+        for call in reversed(record.traffic.capture.upstream_calls if record.traffic.capture is not None else ()):
             if call.provider == provider.name and call.status:
                 at = record.started_at
                 return write_rate_limits(at, CODECS[call.protocol].http.read_rate_limits(call.headers, at))

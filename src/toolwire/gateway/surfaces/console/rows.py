@@ -41,7 +41,7 @@ def parse_exchange_id(text: str) -> tuple[int, int] | None:
 def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
     id = exchange_id(worker, record.number)
     started, first, state = record.started, record.first_byte, exchange_state(record)
-    if record.secrets:
+    if record.client.secrets:
         record.hide_secrets()  # it may still run
     return ExchangeRow(
         id=id,
@@ -50,36 +50,36 @@ def exchange_row(record: ExchangeRecord, worker: int) -> ExchangeRow:
         started_at=record.started_at,
         first_byte_ms=milliseconds(first - started) if first else None,
         duration_ms=milliseconds(record.ended - started) if state != "running" else None,
-        operation=record.operation,
-        method=printable_text(record.method, 16),
+        operation=record.asked.operation,
+        method=printable_text(record.client.method, 16),
         path=log_path(record),
-        agent=shorten_agent(record.user_agent),
-        key_name=printable_text(record.key_name),
-        client_protocol=record.client_protocol,
-        provider_protocol=record.provider_protocol,
-        provider=record.provider,
-        requested_model=safe_name(record.requested_model),
-        model=safe_name(record.model),
-        stream=record.stream,
+        agent=shorten_agent(record.client.user_agent),
+        key_name=printable_text(record.client.key_name),
+        client_protocol=record.client.protocol,
+        provider_protocol=record.upstream.protocol,
+        provider=record.upstream.provider,
+        requested_model=safe_name(record.asked.model),
+        model=safe_name(record.upstream.model),
+        stream=record.asked.stream,
         passthrough=record.is_passthrough,
         status=record.status,
         failure=record.failure,
         message=printable_text(redact_start(record.message), MAX_MESSAGE),
-        losses=tuple(dict.fromkeys(record.losses)),
-        loss_count=len(record.losses),
-        called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.tool_calls[:MAX_NAMES]],
-        tool_runs=[safe_name(name) for name, _ in record.tool_runs[:MAX_NAMES]],
-        tokens=count_tokens(record.usage, record.usage_estimated, record.cache),
+        losses=tuple(dict.fromkeys(record.answer.losses)),
+        loss_count=len(record.answer.losses),
+        called_tools=[CalledTool(safe_name(a), safe_name(b)) for a, b in record.answer.tool_calls[:MAX_NAMES]],
+        tool_runs=[safe_name(name) for name, _ in record.answer.tool_runs[:MAX_NAMES]],
+        tokens=count_tokens(record.answer.usage, record.answer.is_estimated, record.cache),
         cost=exchange_cost(record),
         attempts=len(record.attempts),
-        bytes_in=record.bytes_in,
-        bytes_out=record.bytes_out,
-        session=id if record.capture is not None else "",
+        bytes_in=record.traffic.bytes_in,
+        bytes_out=record.traffic.bytes_out,
+        session=id if record.traffic.capture is not None else "",
     )
 
 
 def exchange_state(record: ExchangeRecord) -> ExchangeState:
-    if not record.ended or record.sent_prompts:  # these go when the cache is reported, a moment after the end
+    if not record.ended:
         return "running"
     if record.client_disconnected:
         return "disconnected"
@@ -102,9 +102,9 @@ def count_tokens(usage: Usage | None, is_estimated: bool = False, cache: CacheRe
 
 
 def exchange_cost(record: ExchangeRecord) -> Cost | None:
-    if not record.is_priced:
+    if not record.costs.is_priced:
         return None
-    return make_cost(record.cost, record.unpriced_calls, record.reported_cost)
+    return make_cost(record.costs.total, record.costs.unpriced_count, record.costs.reported_total)
 
 
 def call_cost(call: CallUsage, is_priced: bool) -> CallCost:

@@ -81,7 +81,7 @@ class SessionGroup(Struct, frozen=True, kw_only=True):
 def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str]) -> ExchangeFacts:
     """What an exchange says about its session."""
     row = exchange_row(record, worker)
-    codec, capture = CODECS.get(record.client_protocol), record.capture
+    codec, capture = CODECS.get(record.client.protocol), record.traffic.capture
     if codec is None or capture is None:
         return ExchangeFacts(row=row)
     try:
@@ -98,8 +98,8 @@ def read_facts(record: ExchangeRecord, worker: int, clean: Callable[[str], str])
         previous_response_id=previous if isinstance(previous, str) else "",
         conversation=_conversation_id(body),
         names_session=capture.names_session,
-        session=record.session,
-        account=record.account,
+        session=record.asked.session,
+        account=record.upstream.account,
         cache=cache_usage(record.cache, clean),
         digests=digest_turns(request.turns),
         segments=_digest_pieces(capture),
