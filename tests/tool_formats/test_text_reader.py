@@ -14,7 +14,7 @@ from tool_formats.reading import every_split, offer_tools, read_pieces, split_ra
 from tool_formats.tools import TOOLS
 from tool_formats.written_calls import WRITERS
 from toolwire.call_repair.offered_tools import OfferedTools
-from toolwire.tool_formats import text_reader
+from toolwire.tool_formats import reader_states, text_reader
 from toolwire.tool_formats.formats import FORMATS
 from toolwire.tool_formats.frame import Frame, Piece, ReasoningText, Situation, TextCall, ToolFormat, Waiting
 from toolwire.tool_formats.mentions import MAX_BEHIND
@@ -252,7 +252,7 @@ def test_readers_are_asked_about_a_bounded_number_of_characters(
     part: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_reader, "MAX_HELD", 2500)
-    monkeypatch.setattr(text_reader, "_FREE_WORK", 10_000)
+    monkeypatch.setattr(reader_states, "FREE_WORK", 10_000)
     text = part * (10_000 // len(part))
     counter = _Counter()
     reader = TextReader(TOOLS, [counter.wrap(row) for row in FORMATS])

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from toolwire.call_repair.offered_tools import OfferedTools
@@ -30,6 +29,17 @@ from toolwire.tool_formats.mentions import (
 )
 from toolwire.tool_formats.pending_calls import PendingCalls
 from toolwire.tool_formats.quoted_text import MAX_BEFORE, Place, QuotedText
+from toolwire.tool_formats.reader_states import (
+    IN_TEXT,
+    MAX_HELD,
+    InDraft,
+    InFrame,
+    InReasoning,
+    SeenMarks,
+    State,
+    Watch,
+    WorkBudget,
+)
 from toolwire.tool_formats.reasoning_marks import (
     ANSWER_MARKS,
     ANSWER_TOKENS,
@@ -44,17 +54,9 @@ from toolwire.tool_formats.reasoning_marks import (
 from toolwire.tool_formats.vocabulary import FENCE, Opening, make_vocabulary
 from toolwire.tool_formats.whole_fence import read_fence
 
-MAX_HELD: Final = 1_000_000
-"""Characters that are held back at most; then they are text."""
 _PORTION: Final = 512
 """Characters of a long text that are added in the first step. Readers look at all the text that is there: in steps,
 they need not look at what follows a short frame."""
-_FREE_ASKS: Final = 16
-"""After so many questions about one frame, the next comes only when its text has doubled."""
-_WORK_FACTOR: Final = 16
-_FREE_WORK: Final = 4 * MAX_HELD
-"""The readers may look at each character `_WORK_FACTOR` times, and at `_FREE_WORK` more. Then everything is text. Only
-a text that is made to take long gets there."""
 
 _MAX_END_TOKENS: Final = 1000
 """Characters of end tokens that are held back."""
@@ -75,43 +77,56 @@ _IN_THOUGHT: Final = Candidate(Place("", (), 0, is_shown=False, is_transcript=Fa
 """A call in reasoning, which was judged there."""
 
 
-class _Wait(Struct):
-    """Text is held back: a frame that may have begun, or a call in open reasoning, which may be a draft."""
+class _Output:
+    """What is sent, and where words of it would run together because a mark between them is not."""
 
-    openings: list[Opening]
-    """The formats that can still be meant, in the order in which they are asked; none for a draft."""
-    marks: tuple[str, ...] = ()
-    tail: str = ""
-    """The end of the text, in which a mark may have begun."""
-    has_mark: bool = False
-    """Has a mark come since the last question?"""
-    asks: int = 0
-    next_length: int = 0
-    """Characters of the frame before the next question."""
-    is_shown: bool = False
-    """Is it in quoted text? Then it is no call, whatever it says."""
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._needs_break = False
+        """Was a mark dropped behind a word? Then a line break stands for it."""
+        self._needs_thought_break = False
+        """Did a block of reasoning end with a word?"""
+        self.last_thoughts = ""
+        """The end of the reasoning that was sent."""
 
-    def watch(self, text: str, marks: tuple[str, ...], asked_length: int) -> None:
-        """Wait for these marks behind the text."""
-        self.marks = marks
-        self.tail = self.cut_tail(text)
-        self.has_mark = False
-        self.asks += 1
-        self.next_length = 2 * asked_length if self.asks > _FREE_ASKS else 0
+    def put_text(self, text: str) -> None:
+        self._pieces.append(self.break_line(text))
 
-    def see(self, text: str) -> None:
-        """More text has come."""
-        window = self.tail + text
-        self.has_mark = self.has_mark or any(mark in window for mark in self.marks)
-        self.tail = self.cut_tail(window)
+    def put_reasoning(self, text: str) -> None:
+        text = f"\n{text}" if self._needs_thought_break and not text[0].isspace() else text
+        self._needs_thought_break = False
+        self.last_thoughts = (self.last_thoughts + text)[-MAX_BEFORE:]
+        self._pieces.append(ReasoningText(text))
 
-    def cut_tail(self, text: str) -> str:
-        length = max(map(len, self.marks), default=0) - 1
-        return text[-length:] if length > 0 else ""
+    def put_pieces(self, pieces: list[Piece]) -> None:
+        self._pieces += pieces
+
+    def drop_mark(self, is_after_word: bool) -> None:
+        self._needs_break = self._needs_break or is_after_word
+        self._needs_thought_break = bool(self.last_thoughts[-1:].strip())
+
+    def break_line(self, text: str) -> str:
+        """The text, with the line break that it needs before it."""
+        text = f"\n{text}" if self._needs_break and not text[0].isspace() else text
+        self._needs_break = False
+        return text
+
+    def take(self) -> list[Piece]:
+        """What was sent since the last time, with texts that follow each other as one."""
+        pieces, self._pieces = self._pieces, []
+        joined: list[Piece] = []
+        for kind, group in groupby(pieces, type):
+            if kind is str:
+                joined.append("".join(map(str, group)))
+            elif kind is ReasoningText:
+                joined.append(ReasoningText("".join(one.text for one in group if isinstance(one, ReasoningText))))
+            else:
+                joined += group
+        return joined
 
 
 class TextReader:
-    """Reads the text of one choice of an answer."""
+    """Reads the text of one choice of an answer. `reader_states` shows where it can be in it."""
 
     def __init__(
         self,
@@ -148,31 +163,21 @@ class TextReader:
         self._held = 0
         """Characters of all of that."""
         self._quotes = QuotedText()
-        self._out: list[Piece] = []
+        self._output = _Output()
         self._pending = PendingCalls()
         self.has_mention = self._is_about_calls = False
         """Was a call found that is only mentioned? Is the text about it? Then those that follow are mentions, too."""
         self._is_nested = is_nested
-        self._wait: _Wait | None = None
-        self._reasoning: ReasoningMark | None = PREFILLED if is_reasoning_open else None
-        self._was_reasoning_closed = False
-        self._shown_closings: list[str] = []
-        """The closings of marks that the answer shows within its text: they end no reasoning."""
+        self._state: State = InReasoning(PREFILLED) if is_reasoning_open else IN_TEXT
+        self._seen = SeenMarks()
         self._is_after_reasoning = False
         """Only blanks since reasoning was closed."""
-        self._answer_closing = ""
         self._has_begun = False
         """Has anything but blanks and reasoning come?"""
         self._is_fresh = True
         """Only blanks since the beginning, or since reasoning or a call."""
-        self._needs_break = False
-        """Was a mark dropped behind a word? Then a line break stands for it, so that words do not run together."""
-        self._last_thoughts = ""
-        """The end of the reasoning that was sent."""
-        self._needs_thought_break = False
-        """Did a block of reasoning end with a word?"""
         self._is_looking = bool(self._formats)
-        self._fed = self._work = 0
+        self._budget = WorkBudget()
 
     def feed(self, text: str) -> list[Piece]:
         """More text: what can be sent now."""
@@ -183,7 +188,7 @@ class TextReader:
         while at < len(text):
             portion = text[at : at + min(max(_PORTION, self._held), MAX_HELD - self._held)]
             at += len(portion)
-            self._fed += len(portion)
+            self._budget.fed += len(portion)
             self._held += len(portion)
             self._late.append(portion)
             if self._must_look(portion):
@@ -204,7 +209,7 @@ class TextReader:
         more are looked for."""
         self._end_plain_text()
         self._is_looking = False
-        self._wait = None
+        self._stop_waiting()
         self._drop_pending()
         self._advance(self._situation)
         return self._take_out()
@@ -215,7 +220,7 @@ class TextReader:
         if self._is_idle and self._find_special(text) is None:
             self._plain_texts.append(text[-MAX_BEFORE:])
             return text
-        if self._held or self._is_fresh or self._pending.candidate or self._reasoning is not None or not text:
+        if self._held or self._is_fresh or self._pending.candidate or self._state is not IN_TEXT or not text:
             return None
         vocabulary = self._vocabulary
         if vocabulary.find_place(text) or (self._quotes.is_line_start and vocabulary.match_line_place(text)):
@@ -233,19 +238,9 @@ class TextReader:
     # --- what is sent ---
 
     def _take_out(self) -> list[Piece]:
-        """What was sent, with texts that follow each other as one."""
-        out, self._out = self._out, []
-        is_free = not self._held and not self._is_fresh and not self._pending.candidate and self._reasoning is None
+        is_free = not self._held and not self._is_fresh and not self._pending.candidate and self._state is IN_TEXT
         self._is_idle = is_free and self._quotes.is_settled
-        joined: list[Piece] = []
-        for kind, pieces in groupby(out, type):
-            if kind is str:
-                joined.append("".join(map(str, pieces)))
-            elif kind is ReasoningText:
-                joined.append(ReasoningText("".join(one.text for one in pieces if isinstance(one, ReasoningText))))
-            else:
-                joined += pieces
-        return joined
+        return self._output.take()
 
     def _release(self, end: int) -> None:
         """Send the text until here."""
@@ -253,7 +248,7 @@ class TextReader:
         self._skip(end)
         if not text:
             return
-        if self._reasoning is not None:
+        if isinstance(self._state, (InReasoning, InDraft)):
             self._put_reasoning(text)
             return
         self._quotes.pass_text(text)
@@ -267,7 +262,7 @@ class TextReader:
             text = text.lstrip() if self._is_after_reasoning else text
             self._has_begun = True
             self._is_after_reasoning = self._is_fresh = False
-        self._put_text(text)
+        self._output.put_text(text)
 
     def _add_behind(self, text: str) -> None:
         """Text behind a pending call waits, too: it may say that the call is not meant."""
@@ -276,39 +271,27 @@ class TextReader:
         pending.behind_size += len(text)
         pending.size += len(text)
         if not text.isspace():
-            pending.pieces.append(self._break_line(pending.find_blanks() + text))
+            pending.pieces.append(self._output.break_line(pending.find_blanks() + text))
             pending.words_end = len(pending.texts) + 1
             self._has_begun = True
             self._is_after_reasoning = self._is_fresh = False
         pending.texts.append(text)
-        limit = MAX_BEHIND if self._was_reasoning_closed else _MAX_AFTER_CALL
+        limit = MAX_BEHIND if self._seen.was_reasoning_closed else _MAX_AFTER_CALL
         if pending.behind_size > limit or pending.size > MAX_HELD:
             self._judge_pending()
 
     def _break_text(self) -> None:
         """A mark ends here that is not sent."""
-        self._needs_break = self._needs_break or self._quotes.is_after_word
-        self._needs_thought_break = bool(self._last_thoughts[-1:].strip())
+        self._output.drop_mark(self._quotes.is_after_word)
         self._is_fresh = True
 
     def _skip(self, end: int) -> None:
         self._at = end
         self._scanned = max(self._scanned, end)
 
-    def _put_text(self, text: str) -> None:
-        self._out.append(self._break_line(text))
-
-    def _break_line(self, text: str) -> str:
-        text = f"\n{text}" if self._needs_break and not text[0].isspace() else text
-        self._needs_break = False
-        return text
-
     def _put_reasoning(self, text: str) -> None:
         self._judge_pending()
-        text = f"\n{text}" if self._needs_thought_break and not text[0].isspace() else text
-        self._needs_thought_break = False
-        self._last_thoughts = (self._last_thoughts + text)[-MAX_BEFORE:]
-        self._out.append(ReasoningText(text))
+        self._output.put_reasoning(text)
 
     def _judge_pending(self, *, has_next: bool = False) -> None:
         """The pending calls are calls, unless what follows the last one says that it is not meant. `has_next`: another
@@ -319,7 +302,7 @@ class TextReader:
         if find_mention_behind(pending.candidate, "".join(pending.behind), has_next=has_next):
             self._note_mention()
         elif not has_next:
-            self._out += pending.pieces
+            self._output.put_pieces(pending.pieces)
             self._pending = PendingCalls()
 
     def _note_mention(self) -> None:
@@ -334,20 +317,28 @@ class TextReader:
         if text:
             self._quotes.begin_text()
             self._quotes.pass_text(text)
-            self._put_text(text)
+            self._output.put_text(text)
             self._is_fresh = False
 
     def _must_look(self, text: str) -> bool:
         """Can this text change anything about what is held back?"""
-        if self._wait is None:
+        state = self._state
+        if not isinstance(state, Watch):
             return True
-        self._wait.see(text)
-        return self._wait.has_mark and self._held >= self._wait.next_length
+        state.see(text)
+        return state.has_mark and self._held >= state.next_length
+
+    def _stop_waiting(self) -> None:
+        """What is held back is no frame, or not looked at."""
+        if isinstance(self._state, InFrame):
+            self._state = IN_TEXT
+        elif isinstance(self._state, InDraft):
+            self._state = InReasoning(self._state.mark)
 
     def _give_up(self) -> None:
         """Too much is held."""
         self._join_late()
-        self._wait = None
+        self._stop_waiting()
         self._release(len(self._text))
         self._forget_sent()
 
@@ -372,10 +363,13 @@ class TextReader:
 
     def _step(self, situation: Situation) -> bool:
         """One mark, or the text until one. False: nothing more can be done with this text."""
-        if self._reasoning is not None:
-            return self._step_in_reasoning(self._reasoning, situation)
-        if self._wait is not None:
-            return self._ask(self._wait, situation)
+        match self._state:
+            case InFrame() as frame:
+                return self._ask(frame, situation)
+            case InReasoning(mark):
+                return self._step_in_reasoning(mark, situation)
+            case InDraft() as draft:
+                return self._step_in_draft(draft, situation)
         place = self._find_place()
         self._release(len(self._text) if place is None else place)
         return place is not None and self._read_place(situation)
@@ -416,8 +410,7 @@ class TextReader:
         openings = [one for one in self._vocabulary.openings_at(self._text, self._at) if one.is_mark]
         if not openings or not self._is_looking or self.has_mention:
             return None
-        self._wait = _Wait(openings, is_shown=True)
-        return self._ask(self._wait, situation)
+        return self._ask(InFrame(openings, is_shown=True), situation)
 
     # --- marks around reasoning and answers ---
 
@@ -426,7 +419,7 @@ class TextReader:
         text, at = self._text, self._at
         if not self._vocabulary.match_mark(text, at):
             return None
-        may_think = self._is_fresh or (self._was_reasoning_closed and self._quotes.is_line_start)
+        may_think = self._is_fresh or (self._seen.was_reasoning_closed and self._quotes.is_line_start)
         for mark in REASONING_MARKS:
             if text.startswith(mark.opening, at):
                 is_talk = self._is_talked_about(at + len(mark.opening), situation)
@@ -434,19 +427,19 @@ class TextReader:
                     return False
                 if not is_talk and (may_think or mark.place == "anywhere"):
                     self._skip(at + len(mark.opening))
-                    self._reasoning = mark
+                    self._state = InReasoning(mark)
                     return True
-                self._shown_closings += mark.closings
+                self._seen.shown_closings += mark.closings
         passed = self._read_answer_mark(situation)
-        return self._read_stray_closing(situation) if passed is None and not self._was_reasoning_closed else passed
+        return self._read_stray_closing(situation) if passed is None and not self._seen.was_reasoning_closed else passed
 
     def _read_answer_mark(self, situation: Situation) -> bool | None:
         for opening, closing in ANSWER_MARKS.items():
             if self._is_after_reasoning and self._text.startswith(opening, self._at):
-                self._answer_closing = closing
+                self._seen.answer_closing = closing
                 self._skip(self._at + len(opening))
                 return True
-        for token in (*ANSWER_TOKENS, self._answer_closing):
+        for token in (*ANSWER_TOKENS, self._seen.answer_closing):
             if token and self._text.startswith(token, self._at):
                 end = self._at + len(token)
                 is_talk = self._is_talked_about(end, situation)
@@ -466,8 +459,8 @@ class TextReader:
         closing = next((one for one in STRAY_CLOSINGS if self._text.startswith(one, self._at)), None)
         if closing is None:
             return None
-        if closing in self._shown_closings:
-            self._shown_closings.remove(closing)
+        if closing in self._seen.shown_closings:
+            self._seen.shown_closings.remove(closing)
             return None
         end = self._at + len(closing)
         is_talk = self._is_talked_about(end, situation)
@@ -481,8 +474,8 @@ class TextReader:
 
     def _end_reasoning(self) -> None:
         self._break_text()
-        self._reasoning = None
-        self._was_reasoning_closed = self._is_after_reasoning = self._is_fresh = True
+        self._state = IN_TEXT
+        self._seen.was_reasoning_closed = self._is_after_reasoning = self._is_fresh = True
         self._quotes = QuotedText()
 
     def _read_end_tokens(self, situation: Situation) -> bool | None:
@@ -515,8 +508,6 @@ class TextReader:
         """In open reasoning: go on to its end, or to a call, which may be a draft."""
         if mark is PREFILLED:
             return self._begin_prefilled(situation)
-        if self._wait is not None:
-            return self._step_in_draft(self._wait, mark, situation)
         found = self._vocabulary.find_place_in_reasoning(self._text, self._scanned)
         self._release(found.start() if found else len(self._text))
         if found is None:
@@ -526,8 +517,8 @@ class TextReader:
         if not situation.is_end and self._vocabulary.is_prefix(self._text, self._at):
             return False
         if self._is_looking and self._find_strong_openings(self._at):
-            self._wait = _Wait([])
-            return self._step_in_draft(self._wait, mark, situation)
+            self._state = draft = InDraft(mark)
+            return self._step_in_draft(draft, situation)
         self._scanned = self._at + 1
         return True
 
@@ -538,11 +529,11 @@ class TextReader:
             return False
         if not situation.is_end and self._vocabulary.is_prefix(self._text, found.start()):
             return False
-        self._reasoning = OPENED
+        self._state = InReasoning(OPENED)
         for mark in REASONING_MARKS:
             if self._text.startswith(mark.opening, found.start()):
                 self._skip(found.start() + len(mark.opening))
-                self._reasoning = mark
+                self._state = InReasoning(mark)
         return True
 
     def _close_reasoning(self, mark: ReasoningMark) -> bool:
@@ -554,14 +545,15 @@ class TextReader:
                 return True
         return False
 
-    def _step_in_draft(self, wait: _Wait, mark: ReasoningMark, situation: Situation) -> bool:
+    def _step_in_draft(self, draft: InDraft, situation: Situation) -> bool:
         """A call in reasoning that is closed later is a draft; in reasoning that is never closed it is meant."""
+        mark = draft.mark
         ends = [end for closing in mark.closings if (end := self._text.find(closing, self._scanned)) >= 0]
         if not ends and not situation.is_end:
             self._scanned = max(self._at, len(self._text) - self._vocabulary.max_length)
-            wait.watch(self._text, mark.closings, 0)
+            draft.watch(self._text, mark.closings, 0)
             return False
-        self._wait = None
+        self._state = InReasoning(mark)
         if ends:
             self._release(min(ends))
             return self._close_reasoning(mark)
@@ -585,7 +577,7 @@ class TextReader:
 
     def _is_mentioned_in_thought(self, start: int, end: int) -> bool:
         thoughts = QuotedText()
-        thoughts.pass_text(self._last_thoughts + self._text[self._at : start])
+        thoughts.pass_text(self._output.last_thoughts + self._text[self._at : start])
         candidate = Candidate(thoughts.describe_place(), _match_token(self._text, start) is not None)
         behind = self._text[end : end + MAX_BEHIND]
         return bool(find_mention_before(candidate) or find_mention_behind(candidate, behind, has_next=False))
@@ -607,16 +599,16 @@ class TextReader:
         ]
         if not openings or not self._is_looking:
             return None
-        self._wait = _Wait(openings)
-        return self._ask(self._wait, situation)
+        return self._ask(InFrame(openings), situation)
 
-    def _ask(self, wait: _Wait, situation: Situation) -> bool:
+    def _ask(self, wait: InFrame, situation: Situation) -> bool:
         """Ask the formats in their order. The first that does not refuse decides."""
+        self._state = wait
         while wait.openings:
             verdict = self._read_frame(wait.openings[0], self._at, situation)
             if isinstance(verdict, Frame) and (_has_call(verdict) or not wait.is_shown):
                 is_accepted = self._take_frame(verdict, wait, situation)
-                self._wait = None if is_accepted else wait
+                self._state = IN_TEXT if is_accepted else wait
                 return is_accepted
             is_open = verdict is not None and not isinstance(verdict, Frame) and not situation.is_end
             if is_open and not (wait.is_shown and len(self._text) - self._at > _MAX_SHOWN):
@@ -624,13 +616,12 @@ class TextReader:
                 wait.watch(self._text, verdict.marks, len(self._text) - self._at)
                 return False
             del wait.openings[0]
-        self._wait = None
+        self._state = IN_TEXT
         self._scanned = self._at + 1
         return True
 
     def _read_frame(self, opening: Opening, start: int, situation: Situation) -> Frame | Waiting | None:
-        self._work += len(self._text) - start
-        if self._work > _WORK_FACTOR * self._fed + _FREE_WORK:
+        if not self._budget.spend(len(self._text) - start):
             self._is_looking = False
         if not self._is_looking:
             return None
@@ -639,7 +630,7 @@ class TextReader:
         inner = TextReader(situation.tools, self._formats, is_call_required=situation.is_call_required, is_nested=True)
         return read_fence(self._text, start, situation, inner)
 
-    def _take_frame(self, frame: Frame, wait: _Wait, situation: Situation) -> bool:
+    def _take_frame(self, frame: Frame, wait: InFrame, situation: Situation) -> bool:
         """Accept a frame, or leave it as text where it is only mentioned. False: more text must tell."""
         source = self._text[self._at : frame.end]
         if wait.is_shown:
@@ -690,7 +681,7 @@ class TextReader:
             elif isinstance(piece, str) and piece:
                 self._judge_pending()
                 self._quotes.pass_text(piece)
-                self._put_text(piece)
+                self._output.put_text(piece)
                 self._has_begun = self._has_begun or not piece.isspace()
                 self._is_fresh = False
 
