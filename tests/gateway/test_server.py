@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -406,6 +407,25 @@ def test_heads_that_do_not_end_are_in_the_memory_budget(case: str, play: Test) -
                 talk.leave()
             await made.empty()
             assert admission.memory.used == 0
+
+    play(test)
+
+
+def test_heads_that_were_refused_hold_nothing(play: Test) -> None:
+    """Their clients may wait for a while before they close."""
+
+    async def test() -> None:
+        admission = Admission(ServerSettings(max_memory=1_000_000))
+        async with run_server(echo, admission) as made:
+            tracemalloc.start()
+            try:
+                for _ in range(80):
+                    await made.talk().send(UNFINISHED["one long header"])
+                await become(lambda: sum(one.ignores_input for one in made.server.connections) > 60)
+                held = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, accepted.__file__)])
+            finally:
+                tracemalloc.stop()
+            assert sum(trace.size for trace in held.traces) <= 2 * admission.memory.limit
 
     play(test)
 

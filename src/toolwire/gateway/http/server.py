@@ -579,6 +579,7 @@ class ClientConnection(asyncio.Protocol):
         self._error_response = f"{head}connection: close\r\n\r\n".encode() + body
         self.ignores_input, self._is_reading_head = True, False
         self._header_rows, self._unparsed = [], b""
+        self._parser = HttpRequestParser(self)  # the old one holds what it has read of a head
         self._hold_input()
         request, self._incoming_request = self._incoming_request, None
         if request is not None and request is not self.current_request:
