@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from toolwire.gateway.configuration.live_config import LiveConfig
-from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, find_config_file, load_config
+from toolwire.gateway.configuration.load import REMOVED_KEYS, RENAMED_KEYS, SECTIONS, find_config_file, load_config
 from toolwire.gateway.features.mcp.settings import McpSettings
 from toolwire.gateway.settings.config import Config, Secret, ServerSettings
 from toolwire.gateway.settings.problems import ConfigError, KeyPath, Problem, TomlLines, report_problems
 from toolwire.gateway.settings.providers import complete_base_url, is_own_address, known_servers, proxy_from_environment
+from toolwire.gateway.settings.section import Section
 from toolwire.protocols import CODECS, find_codec
 
 HASH = hashlib.sha256(b"tw-a-client-key-0123456789").hexdigest()
@@ -360,6 +361,17 @@ def test_old_keys_still_work_with_a_warning_that_names_the_new_one(read: Any) ->
     assert found[17, "mcp.files.rounds"] == "write `max_rounds` instead of `rounds`"
     assert sorted(line for line, _ in found) == [2, 3, 4, 5, 6, 7, 9, 12, 16, 17, 18]
     assert len(found) == len(RENAMED_KEYS)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_that_the_file_does_not_have_has_its_defaults(read: Any, section: type[Section]) -> None:
+    assert read("").section(section) == Config().section(section) == section()
+
+
+@pytest.mark.parametrize("name", [name for section in SECTIONS for name in section.table_names()])
+def test_what_is_not_a_table_of_a_section_is_a_problem_of_its_line(faults: Any, name: str) -> None:
+    ((line, what, _),) = faults(f"{name} = 5")
+    assert (line, f"`{name}` must be a" in what) == (1, True)
 
 
 @pytest.mark.parametrize("place", REMOVED_KEYS, ids=".".join)
