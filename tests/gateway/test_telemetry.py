@@ -16,6 +16,7 @@ from toolwire.gateway.http.redact import MAX_BODY, REDACTED, printable_text, red
 from toolwire.gateway.settings.config import ServerSettings
 from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.record import ExchangeRecord
+from toolwire.gateway.telemetry.running import Sinks
 from toolwire.gateway.telemetry.telemetry import Telemetry
 
 
@@ -377,3 +378,42 @@ def test_colour_only_on_a_terminal_that_wants_it(refused: str, coloured: bool) -
         os.close(theirs)
     assert (b"\x1b[32m200\x1b[0m" in line) is coloured
     assert (b" 200 " in line) is not coloured
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_configured_is_not_in_the_list_of_sinks() -> None:
+    counts = {}
+    for name, (log, level, console) in {
+        "nothing": ("none", "debug", 0),
+        "log": ("json", "info", 0),
+        "debug log": ("json", "debug", 0),
+        "console": ("none", "info", 1000),
+    }.items():
+        server = ServerSettings(log_format=log, log_level=level)  # type: ignore[arg-type]
+        telemetry = Telemetry(server, lambda line: None)
+        telemetry.configure(server, console_bytes=console)
+        sinks = telemetry.choose_sinks(exchange())
+        counts[name] = (len(sinks.started), len(sinks.ended), sinks.wants_capture)
+        assert (sinks.calls, sinks.prompts, sinks.wants_bodies) == (None, None, False)
+    assert counts == {
+        "nothing": (0, 1, False), "log": (0, 2, False), "debug log": (0, 3, True), "console": (1, 2, True),
+    }  # fmt: skip
+
+
+def test_an_exchange_without_sinks_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    telemetry = Telemetry(settings("json"), lines.append)
+    telemetry.configure(settings("json"), console_bytes=1000)
+    chosen = telemetry.choose_sinks
+    monkeypatch.setattr(
+        telemetry, "choose_sinks", lambda record: Sinks() if record.request_id == "secret" else chosen(record)
+    )
+    for id in ("secret", "kept"):
+        telemetry.finish_exchange(telemetry.start_exchange(exchange(request_id=id)), 101.0)
+    assert [json.loads(line)["request_id"] for line in lines] == ["kept"]
+    assert [one.request_id for one in telemetry.recent.newest_first()] == ["kept"]
+    text = telemetry.metrics_text().decode()
+    assert [line[-2:] for line in text.splitlines() if line.startswith("toolwire_requests_total{")] == [" 1"]
+    assert "toolwire_requests_in_flight 0" in text

@@ -241,7 +241,7 @@ def test_a_collector_that_is_away_is_told_in_our_own_log(collector: Collector, m
     assert spans is not None
     record = exchange(ended=102.0)
     spans.start_span(record, {})
-    spans.end_span(record)
+    spans.end_spans([record])
     spans.close()
     assert warnings
     assert all(warning.startswith("traces: ") for warning in warnings)

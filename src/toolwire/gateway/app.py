@@ -269,7 +269,6 @@ class Gateway:
         console_bytes = console.max_bytes if console.is_on(config.server) else 0
         self._telemetry.configure(config.server, config.secrets, console_bytes)
         self._cache_watch.configure(config.providers)
-        self._telemetry.prompt_sink = self._cache_watch if config.server.watch_cache else None
         self.admission.configure(config.server)
         self._mcp_servers.apply_config(config)
         self._model_lists.forget_others(config.providers.values())
@@ -277,7 +276,8 @@ class Gateway:
         config = self._add_stored_keys(config)
         has_costs = config.section(CostSettings).enabled
         self._telemetry.pricer = CallPricer(config.providers) if has_costs else None
-        self._telemetry.ledger = self._ledger if has_costs else None
+        prompts = self._cache_watch if config.server.watch_cache else None
+        self._telemetry.build_sinks(self._ledger if has_costs else None, prompts)
         envelope_keys = self._load_envelope_keys(config)
         runtime = Runtime(
             config, self._client, self._health, self._telemetry, self._gateway_id, self.admission, envelope_keys

@@ -105,8 +105,8 @@ async def send_call(
             telemetry.drop_call(running)
     elif response.status >= 300:
         telemetry.drop_call(running)
-    elif telemetry.prompt_sink is not None and upstream.address is not None:
-        telemetry.prompt_sink.keep_prompt(running, upstream.codec.name, body)
+    elif running.sinks.prompts is not None and upstream.address is not None:
+        running.sinks.prompts.keep_prompt(running, upstream.codec.name, body)
     return response
 
 

@@ -142,13 +142,13 @@ class Pipeline:
         self, call: GatewayRequest, endpoint: EndpointMatch, body: bytes | Failure
     ) -> GatewayRequest | AttemptFailed:
         """The request with its body. A failure if it cannot be read."""
-        record, telemetry = call.record, self.runtime.telemetry
+        record, sinks = call.record, call.running.sinks
         if not isinstance(body, bytes):
             return error_replies.gateway_error(call, body)
         record.traffic.bytes_in = len(body)
-        if telemetry.wants_bodies:
+        if sinks.wants_bodies:
             record.traffic.request_body = body
-        if telemetry.wants_capture:
+        if sinks.wants_capture:
             record.traffic.capture = ExchangeCapture(body, bool(session_header(call.headers)))
         read = await run_by_size(len(body), partial(read_client_body, call.client_codec, body))
         if type(read) is Failure:  # `isinstance` is slow for a Struct that is not one

@@ -64,7 +64,7 @@ def send_reply(request: ClientRequest, call: GatewayRequest, reply: Reply) -> Co
     if reply.status >= 400 and not record.message:
         failure = error_replies.read_error_reply(call.client_codec, reply)
         record.failure, record.message = record.failure or failure.kind, failure.message
-    if call.runtime.telemetry.wants_bodies:
+    if call.running.sinks.wants_bodies:
         record.traffic.response_body = reply.body
     if record.traffic.capture is not None:
         record.traffic.capture.client_response.add_whole(reply.body)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
 
+from toolwire.core.ir import EMPTY_MAPPING
 from toolwire.gateway.telemetry.record import ExchangeRecord
 
 MAX_EXCHANGES = 1000
@@ -39,10 +40,9 @@ class RecentExchanges:
         while len(self._exchanges) > max_exchanges:
             self._remove_oldest()
 
-    def add(self, record: ExchangeRecord) -> None:
-        if not self.max_exchanges:
-            return
-        if len(self._exchanges) >= self.max_exchanges:
+    def add(self, record: ExchangeRecord, headers: Mapping[str, str] = EMPTY_MAPPING) -> None:
+        """Keep an exchange that starts, without its headers."""
+        if self._exchanges and len(self._exchanges) >= self.max_exchanges:
             self._remove_oldest()
         self._last_number += 1
         record.number = self._last_number

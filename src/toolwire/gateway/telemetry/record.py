@@ -398,10 +398,10 @@ class Traffic(msgspec.Struct, gc=False, eq=False, array_like=True):
     bytes_in: int = 0
     bytes_out: int = 0
     request_body: bytes = b""
-    """The bodies are set only if `Telemetry.wants_bodies`."""
+    """The bodies are set only if `Sinks.wants_bodies`."""
     response_body: bytes = b""
     capture: ExchangeCapture | None = None
-    """Set only if `Telemetry.wants_capture`."""
+    """Set only if `Sinks.wants_capture`."""
 
 
 class ExchangeRecord(msgspec.Struct, kw_only=True, gc=False, eq=False, array_like=True):

@@ -1,12 +1,13 @@
-"""An exchange that has not ended yet, and what it holds until then."""
+"""An exchange that has not ended yet: its record, what it holds until it ends, and where it is kept."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.gateway.telemetry.record import CallUsage, ExchangeRecord
+from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
 
 
 class Holding(Protocol):
@@ -16,8 +17,49 @@ class Holding(Protocol):
         """The exchange has ended."""
 
 
+class CallSink(Protocol):
+    """Learns of every call of a provider that may cost something (`features/costs/ledger.py`)."""
+
+    def start_call(self, running: RunningExchange, call: CallUsage) -> None: ...
+    def end_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
+    def drop_call(self, call: CallUsage) -> None:
+        """It has used nothing."""
+
+
+class PromptSink(Protocol):
+    """Compares the requests to providers with those before them (`features/cache_watch/`)."""
+
+    def keep_prompt(self, running: RunningExchange, protocol: str, body: bytes) -> None:
+        """A provider answers this request, the call that runs."""
+
+    def take_broken(self) -> list[tuple[ExchangeRecord, CacheReport]]:
+        """The broken prefixes to warn of."""
+
+
+StartSink: TypeAlias = Callable[[ExchangeRecord, Mapping[str, str]], None]
+"""Gets an exchange that starts, with the client's headers."""
+EndSink: TypeAlias = Callable[[Sequence[ExchangeRecord]], None]
+"""Gets exchanges that have ended."""
+
+
+class Sinks(Struct, frozen=True, eq=False):
+    """What keeps something of an exchange. What is not configured is not here. Without any, an exchange leaves nothing
+    behind but numbers without a name: how many requests run, and which providers failed."""
+
+    started: tuple[StartSink, ...] = ()
+    ended: tuple[EndSink, ...] = ()
+    """In the order in which they get it."""
+    calls: CallSink | None = None
+    prompts: PromptSink | None = None
+    wants_bodies: bool = False
+    """Are the bodies of the client set in a record? For the log."""
+    wants_capture: bool = False
+    """Is its traffic captured? For the console and for the debug log."""
+
+
 class RunningExchange(Struct, eq=False):
     record: ExchangeRecord
+    sinks: Sinks = Sinks()
     open_call: CallUsage | None = None
     """The call of a provider that has not ended yet."""
     holdings: tuple[Holding, ...] = ()

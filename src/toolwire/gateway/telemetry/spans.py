@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 
 import msgspec
@@ -68,11 +68,17 @@ class SpanTracer:
         self._spans[record] = span
 
     def trace_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
+        if record not in self._spans:
+            return ()  # nothing is kept of it
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, set_span_in_context(self._spans[record], Context()))
         return tuple(carrier.items())
 
-    def end_span(self, record: ExchangeRecord) -> None:
+    def end_spans(self, records: Iterable[ExchangeRecord]) -> None:
+        for record in records:
+            self._end_span(record)
+
+    def _end_span(self, record: ExchangeRecord) -> None:
         span = self._spans.pop(record)
         if span.is_recording():
             model = safe_name(record.upstream.model or record.asked.model)

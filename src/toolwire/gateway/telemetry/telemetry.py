@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from toolwire.core.ir import Usage
 from toolwire.gateway.http.stderr import STDERR
@@ -12,7 +14,7 @@ from toolwire.gateway.telemetry.log import Log, write_stderr
 from toolwire.gateway.telemetry.metrics import Metrics
 from toolwire.gateway.telemetry.recent import MAX_EXCHANGES, RecentExchanges
 from toolwire.gateway.telemetry.record import CacheReport, CallUsage, ExchangeRecord
-from toolwire.gateway.telemetry.running import RunningExchange
+from toolwire.gateway.telemetry.running import CallSink, EndSink, PromptSink, RunningExchange, Sinks, StartSink
 from toolwire.terminal.packages import describe_missing_package
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ MAX_DEBUG_CAPTURE = 256 * 1024 * 1024
 LOG_DELAY = 0.02
 """Seconds that a log line may wait, so that several are written at once."""
 _NO_HEADERS: Mapping[str, str] = {}
+_SINKS_OF = attrgetter("sinks")
 
 
 def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: bool) -> dict[str, object]:
@@ -81,25 +84,6 @@ def describe_break(record: ExchangeRecord, report: CacheReport, has_excerpt: boo
     return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
-class CallSink(Protocol):
-    """Learns of every call of a provider that may cost something."""
-
-    def start_call(self, running: RunningExchange, call: CallUsage) -> None: ...
-    def end_call(self, record: ExchangeRecord, call: CallUsage) -> None: ...
-    def drop_call(self, call: CallUsage) -> None:
-        """It has used nothing."""
-
-
-class PromptSink(Protocol):
-    """Compares the requests to providers with those before them (`features/cache_watch/`)."""
-
-    def keep_prompt(self, running: RunningExchange, protocol: str, body: bytes) -> None:
-        """A provider answers this request, the call that runs."""
-
-    def take_broken(self) -> list[tuple[ExchangeRecord, CacheReport]]:
-        """The broken prefixes to warn of."""
-
-
 class Telemetry:
     """Start a record for every request, fill it in, and finish it exactly once, however the request ends."""
 
@@ -111,43 +95,64 @@ class Telemetry:
         metrics: Metrics | None = None,
     ) -> None:
         self.log = Log(server.log_format, out)
-        self.wants_bodies = False
-        """Should callers set the bodies of a record?"""
-        self.wants_capture = False
-        """Should callers capture the traffic of a request? For the console and for the debug log."""
-        self.prompt_sink: PromptSink | None = None
-        """None if nobody watches the prompt cache."""
         self.recent = RecentExchanges()
         self.metrics = metrics or Metrics()
         self.pricer: CallPricer | None = None
         """Finds what calls of providers cost; None if nobody wants to know."""
-        self.ledger: CallSink | None = None
-        """Stores what they have used and cost; None if there is no store, or nobody wants it."""
         self._tracer = tracer
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended_records: list[ExchangeRecord] = []
+        self._ended: list[RunningExchange] = []
         self._counted_drops = STDERR.dropped_lines
         self.configure(server)
 
     def configure(self, server: ServerSettings, secrets: Iterable[str] = (), console_bytes: int = 0) -> None:
         """Apply settings, and the secrets that must never be logged. `console_bytes` is the memory
         of the console in all workers; 0 if it is off."""
-        self.wants_bodies = server.log_bodies and server.log_format != "none"
-        self._may_log_text = server.log_bodies or server.log_level == "debug"
-        self.wants_capture = console_bytes > 0 or (server.log_level == "debug" and server.log_format != "none")
+        bodies = server.log_bodies and server.log_format != "none"
+        self._server, self._has_console = server, console_bytes > 0
         if console_bytes:
             self.recent.configure(MAX_EXCHANGES, console_bytes // server.workers)
         else:
             self.recent.configure(0, MAX_DEBUG_CAPTURE)
-        self.log.configure(server.log_format, self.wants_bodies, secrets, server.log_level)
+        self.log.configure(server.log_format, bodies, secrets, server.log_level)
+        self.build_sinks()
+
+    def build_sinks(self, ledger: CallSink | None = None, prompts: PromptSink | None = None) -> None:
+        """List what keeps exchanges, in the order in which they get them; with these of the features."""
+        server, tracer = self._server, self._tracer
+        has_log = server.log_format != "none"
+        wants_capture = self._has_console or (has_log and server.log_level == "debug")
+        started: list[tuple[bool, StartSink]] = [(self._has_console, self.recent.add)]
+        ended: list[tuple[bool, EndSink]] = [(True, self.metrics.count_exchanges)]
+        if tracer is not None:
+            started.append((True, tracer.start_span))
+            ended.append((True, tracer.end_spans))
+        ended += [
+            (has_log, self.log.log_exchanges),
+            (prompts is not None, self._warn_of_breaks),
+            (wants_capture, self.recent.keep_finished),
+        ]
+        self._sinks = Sinks(
+            started=tuple(sink for is_on, sink in started if is_on),
+            ended=tuple(sink for is_on, sink in ended if is_on),
+            calls=ledger,
+            prompts=prompts,
+            wants_bodies=has_log and server.log_bodies,
+            wants_capture=wants_capture,
+        )
+
+    def choose_sinks(self, record: ExchangeRecord) -> Sinks:
+        """What keeps an exchange. This is the one place that decides it, when the exchange starts: for one that must
+        leave nothing behind, it is `Sinks()`."""
+        return self._sinks
 
     def start_exchange(self, record: ExchangeRecord, headers: Mapping[str, str] = _NO_HEADERS) -> RunningExchange:
         """Count the request as running, and continue the trace of the client's headers (in lower case)."""
         self.metrics.add_in_flight(1)
-        self.recent.add(record)
-        if self._tracer is not None:
-            self._tracer.start_span(record, headers)
-        return RunningExchange(record)
+        sinks = self.choose_sinks(record)
+        for start in sinks.started:
+            start(record, headers)
+        return RunningExchange(record, sinks)
 
     def upstream_headers(self, record: ExchangeRecord) -> tuple[tuple[str, str], ...]:
         """The headers that pass the trace on to the provider."""
@@ -171,8 +176,8 @@ class Telemetry:
         if running.open_call is not None:
             self.end_call(running, None)
         running.open_call = call = CallUsage(provider, model, account)
-        if self.ledger is not None:
-            self.ledger.start_call(running, call)
+        if (ledger := running.sinks.calls) is not None:
+            ledger.start_call(running, call)
 
     def end_call(self, running: RunningExchange, usage: Usage | None, is_estimated: bool = False) -> None:
         """The call of a provider that runs has ended with this usage; None if it is unknown. This is the one place
@@ -186,13 +191,14 @@ class Telemetry:
             if self.pricer is not None:
                 self.pricer.price_call(call, record.started_at)
                 record.costs.is_priced = True
-            if self.ledger is not None:
-                self.ledger.end_call(record, call)
+            if (ledger := running.sinks.calls) is not None:
+                ledger.end_call(record, call)
 
     def drop_call(self, running: RunningExchange) -> None:
         """The provider did not answer the call that runs, or refused it: it has used nothing."""
-        if self.ledger is not None and running.open_call is not None:
-            self.ledger.drop_call(running.open_call)
+        ledger = running.sinks.calls
+        if ledger is not None and running.open_call is not None:
+            ledger.drop_call(running.open_call)
         running.open_call = None
 
     def set_cooldown(self, provider: str, account: str, is_cooling_down: bool) -> None:
@@ -213,8 +219,8 @@ class Telemetry:
             running.end_holdings()
         if record.client.secrets:
             record.hide_secrets()
-        self._ended_records.append(record)
-        if len(self._ended_records) == 1:
+        self._ended.append(running)
+        if len(self._ended) == 1:
             if self._loop is None:
                 self.flush()
             else:
@@ -225,23 +231,23 @@ class Telemetry:
         self._loop = loop
 
     def flush(self) -> None:
-        """Process the finished requests."""
-        records, self._ended_records = self._ended_records, []
-        if records:
+        """Give the exchanges that have ended to their sinks. Mostly these are the same for all."""
+        ended, self._ended = self._ended, []
+        for sinks, group in groupby(ended, _SINKS_OF):
+            records = [running.record for running in group]
             self.metrics.add_in_flight(-len(records))
-            self.metrics.count_exchanges(records)
-            if self._tracer is not None:
-                for record in records:
-                    self._tracer.end_span(record)
-            self.log.log_exchanges(records)
-            for record, report in self.prompt_sink.take_broken() if self.prompt_sink is not None else ():
-                fields = describe_break(record, report, self._may_log_text)
-                self.log.log_event("cache_prefix_broken", fields, "warn", record.client.secrets)
-            if self.wants_capture:
-                self.recent.keep_finished(records)
+            for keep in sinks.ended:
+                keep(records)
         if STDERR.dropped_lines != self._counted_drops:
             lost, self._counted_drops = STDERR.dropped_lines - self._counted_drops, STDERR.dropped_lines
             self.metrics.count_dropped_lines(lost)
+
+    def _warn_of_breaks(self, records: Sequence[ExchangeRecord]) -> None:
+        """Log the prefixes that these exchanges broke, after their own lines."""
+        may_log_text = self._server.log_bodies or self._server.log_level == "debug"
+        for record, report in self._sinks.prompts.take_broken() if self._sinks.prompts is not None else ():
+            fields = describe_break(record, report, may_log_text)
+            self.log.log_event("cache_prefix_broken", fields, "warn", record.client.secrets)
 
     def log_event(self, kind: str, *, level: str = "info", **fields: object) -> None:
         """Log something that is not a request, such as `config_reloaded`; the level is info, warn or error."""
